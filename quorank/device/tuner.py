@@ -30,9 +30,11 @@ from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, declaratio
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
 
-TASK, SUMS, TYPED, ANSWERED = "tuning task", "tuning sums", "tuning typed", "tuning answered"
-"""Facts of the private file: the version that is out, the sums of the searches under it, the study's own means, and the
-last version whose answer the service has taken or refused."""
+TASK, SUMS, TYPED, ANSWERED, FIGURES = (
+    "tuning task", "tuning sums", "tuning typed", "tuning answered", "tuning figures",
+)  # fmt: skip
+"""Facts of the private file: the version that is out, the sums of the searches under it, the study's own means, the last
+version whose answer the service has taken or refused, and the version under which figures were answered, once for all."""
 
 
 class Tuner(Membership[TuningTerms]):
@@ -151,6 +153,8 @@ class Tuner(Membership[TuningTerms]):
             last = wire.decode_task(content)
             content = TuningTask(last.round, last.theta, last.theta, last.theta, figures=True).encode(last.run)
         task = read_task(content, self.terms.run, self.heuristic)
+        agreed = task.version < self.terms.rounds + task.figures
+        require(agreed, "task.beyond-terms", "the task is of more versions than were agreed; it is refused")
         if self.store.fact(TASK) != content:
             with self.store.transaction():
                 self.store.set_fact(TASK, content)
@@ -173,6 +177,8 @@ class Tuner(Membership[TuningTerms]):
         )
         with self.store.transaction():
             self.store.add_release(release, ())
+            if task.figures:
+                self.store.set_fact(FIGURES, str(task.version).encode())
         return content
 
     def _update(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
@@ -186,6 +192,8 @@ class Tuner(Membership[TuningTerms]):
     def _answer(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
         """The study's figures, by randomised response; the means that they are of go with it."""
         private, typed = self.terms.figures, self._typed()
+        if self.store.fact(FIGURES) is not None:
+            return None  # ε is spent: whatever a service asks for, there is one answer
         if private is None or any(typed.get(name, (0, 0.0))[0] == 0 for name in private.study.metrics):
             return None
         means = {name: typed[name][1] / typed[name][0] for name in private.study.metrics}
