@@ -25,7 +25,7 @@ def bench(
     fleet: Annotated[bool, Option("--fleet", help="A service and its devices instead, on this machine.")] = False,
     devices: Annotated[int, Option("--devices", help="With --fleet: how many.")] = 10_000,
     workers: Annotated[int, Option("--workers", help="With --fleet: intake workers.")] = 1,
-    database: Annotated[str, Option("--database", help="With --fleet: postgresql://… in place of SQLite.")] = "",
+    database: Annotated[str, Option("--database", help="With --fleet: a PostgreSQL database in place of SQLite.")] = "",
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
     if fleet:

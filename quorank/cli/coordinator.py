@@ -48,7 +48,7 @@ def start(
     ] = None,
     workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="2")] = None,
     database: Annotated[
-        str | None, Option(help="postgresql://user@host/name, for several hosts.", show_default="SQLite in DIR")
+        str | None, Option(help="Address of a PostgreSQL database, for several hosts.", show_default="SQLite in DIR")
     ] = None,
     behind_proxy: Annotated[
         bool | None,
@@ -201,8 +201,8 @@ def stop(folder: Folder) -> None:
 @app.command()
 def invite(
     folder: Folder,
-    names: Annotated[list[str] | None, Argument(metavar="NAME…", help="A name for each device.")] = None,
-    count: Annotated[int | None, Option(help="So many devices, named device-1, device-2, …")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAMES", help="A name for each device.")] = None,
+    count: Annotated[int | None, Option(help="So many devices, with names by number.")] = None,
     out: Annotated[
         Path | None, Option(help="Where to write: a file, or a folder for several.", show_default="NAME.json")
     ] = None,
@@ -338,7 +338,7 @@ def restore(
     file: Annotated[Path, Argument(help="A backup.")],
     folder: Folder,
     database: Annotated[
-        str | None, Option(help="postgresql://user@host/name, empty.", show_default="SQLite in DIR")
+        str | None, Option(help="Address of an empty PostgreSQL database.", show_default="SQLite in DIR")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -64,6 +64,7 @@ STATUS = {
     "request.protocol": 426,
     "enrolment.too-many": 429,
     "request.too-many": 429,
+    "service.fault": 500,
     "service.busy": 503,
     "service.storage": 503,
 }

@@ -24,10 +24,11 @@ from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.member_key import MemberKey, task_content
 from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.service.intake import LIMITS, NOTHING
+from quorank.service.intake import LIMITS
 from quorank.service.kept_state import KeptInStore
 from quorank.service.mail_transport import MailTransport, MemberNodes
 from quorank.service.store import Kind, Publication, RepliesCame, SqlStore, StoredReply

@@ -16,6 +16,7 @@ import binascii
 import contextlib
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from quorank.federation import requests, wire
 from quorank.federation.invitation import CODE
 from quorank.federation.leaving import check_request
 from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
@@ -49,12 +51,10 @@ BODY_SECONDS = 30.0
 KEYS = 200_000
 """Members whose keys a worker remembers."""
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 1 << 26
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 """The longest answer to a message: of a device, and of a party."""
 LIMITS = "intake.json"
 """The holder's document of what replies to the task of the moment are judged by."""
-NOTHING = b"nothing"
-"""A device's reply to a rebuilding for which it holds nothing."""
 TALLY_SECONDS = 2.0
 
 
@@ -194,9 +194,11 @@ class Intake:
             answer = refused(error)
         except OSError:  # the store cannot be read
             self._count("service.storage")
-            answer = refused(
-                BadInput("service.storage", "the service cannot read its store at the moment; ask again later")
-            )
+            answer = refused(BadInput("service.storage", "the service cannot read its store; ask again later"))
+        except Exception as error:  # a fault of ours: the asker learns nothing of it, the operator its kind
+            self._count("service.fault")
+            print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
+            answer = refused(BadInput("service.fault", "the service could not answer this; its operator can see why"))
         headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
         if answer.status != 304:
             headers.append((b"content-length", b"%d" % len(answer.body)))

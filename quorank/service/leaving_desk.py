@@ -174,7 +174,7 @@ class LeavingDesk:
         if self.leavers:
             self.coordinator.dismiss(without(self._federation, self.gone), self.gone)
         if self._current is not None:
-            self._current.dismiss(without(self._current.federation, self.gone), self.gone)
+            self._current.dismiss(without(self._current.federation, self.gone, rebuilds=True), self.gone)
 
     # what is done about it
 

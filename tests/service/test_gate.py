@@ -538,3 +538,13 @@ def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.Mo
     assert (found.status, found.code, found.headers["retry-after"]) == (503, "service.storage", "5")
     monkeypatch.undo()
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0)).status == 200
+
+
+def test_a_fault_of_ours_tells_nothing(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def broken(number: int) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(desk.store, "letter", broken)
+    found = desk.signed(anna, "GET", "/v1/mail")
+    assert (found.status, found.code) == (500, "service.fault") and b"secret" not in found.body
+    assert capsys.readouterr().err == '{"event": "worker_fault", "kind": "ZeroDivisionError"}\n'

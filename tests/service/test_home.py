@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 from refusals import refused
@@ -17,8 +18,10 @@ from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service import units
 from quorank.service.health import ServiceHealth
+from quorank.service.holder import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
+from quorank.service.service import coordinator_of, setting_of
 
 
 def mode(path: Path) -> int:
@@ -150,6 +153,25 @@ def test_invitations_hold_no_key_and_are_good_once(home: Home, tmp_path: Path) -
     with refused("value.out-of-range", "--quota"):
         open_enrolment(home, store, 0, 1.0, tmp_path / "none.json")
     store.close()
+
+
+def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None:
+    homes = [folder_of(tmp_path / name, privacy="gaussian") for name in "ab"]
+
+    def played(home: Home) -> tuple[bytes, int]:
+        store = home.store()
+        epoch = store.hold()
+        assert epoch is not None
+        coordinator = coordinator_of(home, Holder(store, epoch, home.key))
+        mechanism = coordinator.mechanism
+        noised = mechanism.finish(np.zeros(5), 5.0, 5, 5, 0, mechanism.start()).total.tobytes()
+        store.close()
+        return noised, coordinator.seed
+
+    first, second, again = (played(home) for home in (*homes, homes[0]))
+    assert first == again and first[0] != second[0] and first[1] != second[1]
+    public = homes[0].experiment.federation.privacy.mechanism(setting_of(homes[0]), homes[0].experiment.seed)
+    assert public.finish(np.zeros(5), 5.0, 5, 5, 0, public.start()).total.tobytes() != first[0]
 
 
 def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
