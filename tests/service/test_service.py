@@ -30,7 +30,6 @@ from quorank.federation import wire
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
-from quorank.service.holder import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.observe import EventLog
 from quorank.service.service import Service, coordinator_of, run
@@ -286,23 +285,6 @@ def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:
     assert service.coordinator.state.round == 0
     codes = [problem.code for problem in Status.read(devices.store.document("status.json")).problems]
     assert codes == ["round.too-few"]
-
-
-def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path) -> None:
-    more = '[privacy]\nkind = "gaussian"\nnoise_multiplier = 0.5\n'
-    homes = [home_of(tmp_path / name, more) for name in "ab"]
-    public = Runner(homes[0].experiment, threads=1).simulator.mechanism
-
-    def coordinator(home: Home):
-        store = home.store()
-        return coordinator_of(home, Holder(store, store.hold() or 0, home.key))
-
-    def noised(mechanism) -> bytes:
-        return mechanism.finish(np.zeros(46), 3.0, 3, 3, 0, mechanism.start()).total.tobytes()
-
-    found = [noised(coordinator(home).mechanism) for home in (*homes, homes[0])]
-    assert found[0] == found[2] != found[1] != noised(public) != found[0]
-    assert coordinator(homes[0]).seed == homes[0].seed != homes[1].seed
 
 
 def test_asynchronous_rounds_are_refused(tmp_path, runner) -> None:
