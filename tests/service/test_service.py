@@ -21,7 +21,6 @@ from devices import killed, shoot
 from fleets import Fleet, enrolled, sent
 from postgresql_server import empty_database, start_server, stop_server
 
-from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
@@ -285,12 +284,6 @@ def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:
     assert service.coordinator.state.round == 0
     codes = [problem.code for problem in Status.read(devices.store.document("status.json")).problems]
     assert codes == ["round.too-few"]
-
-
-def test_asynchronous_rounds_are_refused(tmp_path, runner) -> None:
-    home = home_of(tmp_path / "home", asynchronous=0.5)
-    with pytest.raises(BadInput, match="leave asynchronous out"):
-        Devices(home, runner).play()
 
 
 @pytest.mark.slow
