@@ -347,7 +347,7 @@ def quality_words(quality: Quality | None, note: str | None) -> tuple[str, str]:
     if quality is None or quality.best is None:
         least = f"shown once {quality.least_devices} have reported in a round" if quality is not None else ""
         return "too few to say" if quality is not None else "not measured", least or note or "nobody reports it"
-    (value, error), of = quality.best, [quality.measure]
+    (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
     if quality.devices:
         of.append(f"{count(quality.devices)} reports in round {quality.round}")
     if error is None:
