@@ -70,7 +70,7 @@ class Enrolled:
     holder: Holder
 
     def __contains__(self, client: object) -> bool:
-        return client in self.holder.admitted()
+        return self.holder.may_reply(client)
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
