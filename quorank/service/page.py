@@ -490,6 +490,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "rebuilding_finished": "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
     "rebuilding_given_up": "a rebuilding was given up",
     "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
+    "run_shortened": "the run has {rounds} rounds now: a rebuilding took the place of others",
     "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
     "version_published": "version {round}: {replies} updates, loss {loss}",
     "version_rolled_back": "version {round} was rolled back to {to}",
