@@ -1,6 +1,6 @@
 """Light devices tune a heuristic over HTTPS on this machine, and reach the versions of `quorank tune simulate` to the bit.
 
-    python benchmarks/tuned_fleet.py [--devices 1000] [--iterations 10] [--seed 1]
+    python benchmarks/tuned_fleet.py [--devices 1000] [--iterations 12] [--seed 1]
 
 The service runs as an operator starts it (`quorank coordinator start DIR --tune`), in processes of its own, with TLS. Each
 device has a key of its own, opens a new connection for every request, asks for the version, computes its update from one
@@ -20,12 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServiceLine
+from quorank.federation.line import ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, read_field_tuning, read_task
+from quorank.tuning.heuristics.constraints import random_weights
 from quorank.tuning.histories.people import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.searches import slice_searches
@@ -37,11 +38,12 @@ AT_ONCE = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1000)
-    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port", type=int, default=9377)
     args = parser.parse_args()
-    tuning = Tuning(closing=Count(args.devices), iterations=args.iterations, held_out=2000, seed=args.seed)
+    people = Tuning(people="others", iterations=args.iterations, held_out=2000, seed=args.seed)
+    tuning = replace(people, closing=Count(args.devices))
     simulated = simulate_tuning(tuning)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tune.toml"
@@ -67,6 +69,7 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
     """Enrol all devices, and let them answer version after version."""
     scenario = SCENARIOS[tuning.heuristic]
     heuristic = scenario.heuristic
+    truth = random_weights(heuristic, tuning.seed, 1)  # what these people follow
     while not (folder / "service" / "supervisor.json").exists():
         time.sleep(0.1)
     home = Home.open(folder / "service")
@@ -87,7 +90,7 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
         lines.append(line)
     print(f"{devices} devices enrolled in {time.monotonic() - began:.1f} s", flush=True)
     for version in range(tuning.iterations):
-        searches = scenario.searches(tuning.seed, devices, version * devices, heuristic.shipped, tuning.sigma)
+        searches = scenario.searches(tuning.seed, devices, version * devices, truth, tuning.sigma)
 
         def answer(line: ServiceLine, version: int = version, searches=searches) -> None:
             while (served := line.task()).round < version or served.content is None:
@@ -95,7 +98,15 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
             task = read_task(served.content, "run", heuristic)
             own = slice_searches(searches, line.member, line.member + 1)
             sums = DeviceSums.empty(version, len(heuristic.weights)).add(heuristic, terms, task, own)
-            line.reply(sums.reply(replace(terms, client=line.member)))
+            content = sums.reply(replace(terms, client=line.member))
+            while True:
+                try:
+                    line.reply(content)
+                    return
+                except ServiceRefusal as error:  # a worker that has not seen the new version yet
+                    if error.code != "reply.other-round":
+                        raise
+                    time.sleep(0.2)
 
         began = time.monotonic()
         with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -18,7 +18,8 @@ settings.load_profile("quorank")
 SLOW = (
     "network/", "flower/", "service/", "device/", "party/", "cli/", "reproduce/", "fuzz/",
     # those start processes and open connections, the others compute for seconds
-    "experiments/test_determinism.py", "federation/test_line.py", "federation/test_simulator.py", "privacy/test_accounting.py",
+    "experiments/test_determinism.py", "federation/test_line.py", "federation/test_simulator.py",
+    "privacy/test_accounting.py",
     "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
     "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py",
     "silos/test_comparison.py", "text/test_real_text.py", "tuning/test_power.py", "tuning/test_tuning.py",
@@ -26,7 +27,7 @@ SLOW = (
 """Folders and files whose tests are slow; elsewhere single ones are marked so."""
 
 WAITING = (
-    "test_silo_deployment.py", "test_flower_run.py", "test_coordinator_command.py",
+    "test_joining.py", "test_flower_run.py", "test_coordinator_command.py",
     "test_resume_command.py", "test_cluster.py",
 )  # fmt: skip
 """Files whose tests mostly wait, for engines and processes; the longest first."""

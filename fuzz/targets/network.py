@@ -12,6 +12,7 @@ from quorank.device.leaving import left
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.silo_experiment import read_group
 from quorank.federation import requests
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request
@@ -21,7 +22,6 @@ from quorank.party.folder import terms_of as party_terms
 from quorank.service.backup import restore
 from quorank.service.home import Home
 from quorank.service.intake import read_enrolment
-from quorank.service.silo_experiment import read_group
 from quorank.service.silo_home import SiloHome
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms, read_identities

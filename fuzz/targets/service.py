@@ -1,14 +1,13 @@
-"""Targets of `quorank.service`: the status document and the lines of its log."""
+"""Targets of `quorank.service`: the status document."""
 
 from __future__ import annotations
 
 from contextlib import redirect_stdout
 from io import StringIO
 
-from fuzz.target import as_file, target
+from fuzz.target import target
 from quorank.cli.coordinator_display import print_status
 from quorank.service.metrics import exposition
-from quorank.service.observe import newest_events
 from quorank.service.page import draw_sections
 from quorank.service.status import Status
 
@@ -22,10 +21,3 @@ def service_status(data: bytes) -> None:
     exposition(found)
     with redirect_stdout(StringIO()):
         print_status(found)
-
-
-@target("service-log", "json")
-def service_log(data: bytes) -> None:
-    """A log, and its newest events drawn."""
-    events = newest_events(as_file(data, "service.log"))
-    draw_sections(Status("devices", "running", "demo", 0.0, events=events))

@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.device.client import Client
-    from quorank.device.exchange import SyncReport
+    from quorank.device.membership import SyncReport
     from quorank.device.private_store import Erased
     from quorank.device.rehearsal import JoinRehearsal
     from quorank.federation.declined import Declined
@@ -125,7 +125,7 @@ def _check_present(data: Path) -> None:
 
 def _invited(data: Path) -> bool:
     """Whether the folder holds an invitation."""
-    from quorank.device.client import INVITATION
+    from quorank.device.membership import INVITATION
     from quorank.device.private_store import PrivateStore
     from quorank.private_file import FILE
 
@@ -156,7 +156,8 @@ def _take_part(
     json: bool,
 ) -> None:
     from quorank.device import local_socket
-    from quorank.device.client import FINAL, Client
+    from quorank.device.client import Client
+    from quorank.device.membership import FINAL
     from quorank.device.staying import stay, synced
 
     if once and bundle is None and rehearsal is None:

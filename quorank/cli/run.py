@@ -45,7 +45,8 @@ def run(
     nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     workers: Annotated[int, Option(min=1, help="Intake processes of --engine https.")] = 2,
     database: Annotated[
-        str, Option(metavar="URL", help="Store of --engine https: a PostgreSQL database; SQLite in the run unless given.")
+        str,
+        Option(metavar="URL", help="Store of --engine https: a PostgreSQL database; SQLite in the run unless given."),
     ] = "",
     asynchronous: Annotated[
         float | None, Option(help="With --engine flower: share of a cohort whose replies, however old, end a round.")

@@ -38,7 +38,9 @@ def start(
         ),
     ] = None,
     workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="1")] = None,
-    database: Annotated[str | None, Option(help="Address of a PostgreSQL database.", show_default="SQLite in DIR")] = None,
+    database: Annotated[
+        str | None, Option(help="Address of a PostgreSQL database.", show_default="SQLite in DIR")
+    ] = None,
     behind_proxy: Annotated[
         bool | None, Option("--behind-proxy", help="A proxy of yours ends TLS; listen with plain HTTP.")
     ] = None,
@@ -169,7 +171,7 @@ def files(folder: Folder, out: FilesOut = None) -> None:
 
 def _make(folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
-    from quorank.service.silo_experiment import group_of, read_group
+    from quorank.experiments.silo_experiment import group_of, read_group
     from quorank.service.silo_home import SiloHome, settings_of
 
     sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"

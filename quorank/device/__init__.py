@@ -17,28 +17,21 @@ or, where the constants of a heuristic of theirs are tuned, `Tuner`:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorank.device.client import Client
-    from quorank.device.exchange import SyncReport
+    from quorank.device.membership import SyncReport
     from quorank.device.tuner import Tuner
 
 __all__ = ["Client", "SyncReport", "Tuner"]
 
+_HOMES = {"Client": "client", "SyncReport": "membership", "Tuner": "tuner"}
+
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for, and nothing before."""
-    if name == "Client":
-        from quorank.device.client import Client
-
-        return Client
-    if name == "SyncReport":
-        from quorank.device.exchange import SyncReport
-
-        return SyncReport
-    if name == "Tuner":
-        from quorank.device.tuner import Tuner
-
-        return Tuner
-    raise AttributeError(name)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -197,13 +197,13 @@ class Device:
                 return work()
         except Refusal as refusal:
             return refusal.declined
-        except OSError:
+        except OSError as error:
             self._online = None  # what was learned meanwhile is not stored
-            logging.getLogger(__name__).exception("the private file cannot be written")
+            logging.getLogger(__name__).error("device.storage: the private file cannot be written (%s)", error.strerror)
             return Declined("storage")
-        except Exception:  # its text could hold a path, a query or a document
+        except Exception as error:
             self._online = None
-            logging.getLogger(__name__).exception("a task could not be answered")
+            logging.getLogger(__name__).error("device.fault: a task could not be answered (%s)", place_of(error))
             return Declined("fault")
 
     def _answer(self, content: bytes) -> bytes:
@@ -333,6 +333,15 @@ class Device:
     def privacy(self) -> dict[str, Any]:
         """What is kept with each release: against whom it is protected. The run's statement follows from the terms."""
         return {"kind": self.terms.privacy.kind, "standing": standing(self.terms.client_mechanism)}
+
+
+def place_of(error: BaseException) -> str:
+    """The kind of an error and the line of code that it came from; its text could hold a path, a query or a document."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = "" if at is None else f" at {at.tb_frame.f_globals.get('__name__')}:{at.tb_lineno}"
+    return f"{type(error).__name__}{where}"
 
 
 def digest_of(task: wire.Task) -> bytes:

@@ -1,4 +1,4 @@
-"""One exchange of a device with its service: enrolment, the task and its answer, messages of secure sums, leaving.
+"""One exchange of an enrolled device with its service: the task and its answer, messages of secure sums.
 
 A device asks; nothing is held open. Each answer is stored before it leaves, and sent again until the service has confirmed
 it. Whatever a service says, a device sends nothing but the answers that its terms name: a task must be signed by the key of
@@ -10,55 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from quorank.device import leaving
 from quorank.device.answering import DeviceAnswers
-from quorank.device.private_store import Erased, PrivateStore
+from quorank.device.membership import HOUR, PASSING, SyncReport
+from quorank.device.private_store import PrivateStore
 from quorank.documents import Items, Text, parse_json
-from quorank.errors import require
 from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
-from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import receipt_of
 from quorank.federation.line import ServiceLine, ServiceRefusal
-from quorank.federation.member_key import MemberKey, task_content
+from quorank.federation.member_key import task_content
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.terms import Terms
 
-HOUR, LEAVING_SECONDS = 3600.0, 60.0
 MOST_MESSAGES = 12
 """Of a secure sum, in one exchange: it has five."""
-NOTHING = b"nothing"
-"""The reply of a device that holds nothing for a rebuilding."""
-MEMBER, TASK, CONFIRMED = "member", "task", "confirmed"
-"""Facts: the number that the service gave, the last task, and which answer the service has confirmed."""
+TASK, CONFIRMED = "task", "confirmed"
+"""Facts: the last task, and which answer the service has confirmed."""
 
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
 _HEAD = 1 << 16  # bytes of a task or message beside its numbers
-
-
-@dataclass(frozen=True)
-class SyncReport:
-    """What one `sync` did, and when it is worth calling again.
-
-    `outcome`: sent (a release was confirmed), nothing (there is no task, or no answer to it yet: `code` says why), over
-    (all rounds are done), early (it was called before its time), busy (another thread is at it), consent (it is off: nobody
-    was asked anything), leaving (the service has the request), left (all is erased), refused (the service did not take what
-    was sent), failed (the service was not reached, or not understood).
-    """
-
-    outcome: str
-    next: float  # seconds
-    code: str = ""
-    sentence: str = ""
-    sent: int = 0  # bytes of the release
-    erased: Erased | None = None
-
-    def table(self) -> dict[str, object]:
-        """For JSON."""
-        return {name: getattr(self, name) for name in ("outcome", "next", "code", "sentence", "sent")}
 
 
 class ServiceTask(NamedTuple):
@@ -80,21 +51,11 @@ def longest_task(terms: Terms) -> int:
     return int(_HEAD + 8 * (terms.parameters + private))
 
 
-def enrolled_terms(line: ServiceLine, agreed: Terms, invitation: Invitation, key: MemberKey) -> Terms:
-    """Enrol; the terms as the service confirms them, which must be the agreed ones but for the client's number."""
-    found = line.enrol(invitation, key)
-    terms = Terms.read(found.terms)
-    sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
-    require(replace(terms, client=agreed.client) == agreed, "terms.changed", sentence)
-    require(terms.client == found.member, "terms.changed", sentence)
-    return terms
-
-
 class Exchange:
-    """What an enrolled device says and hears; `consent` is looked at before anything is sent."""
+    """What an enrolled device says and hears; consent is looked at again before anything is sent."""
 
-    def __init__(self, line: ServiceLine, answers: DeviceAnswers, clock: Callable[[], float]) -> None:
-        self.line, self.answers, self.clock = line, answers, clock
+    def __init__(self, line: ServiceLine, answers: DeviceAnswers) -> None:
+        self.line, self.answers = line, answers
         self.device = answers.device
         self.store: PrivateStore = self.device.store
 
@@ -156,7 +117,8 @@ class Exchange:
         except ServiceRefusal as error:
             if not error.code.startswith("reply."):
                 raise
-            self._confirmed(name)  # the same bytes again would be refused again
+            if error.code not in PASSING:
+                self._confirmed(name)  # the same bytes again would be refused again
             return SyncReport("refused", error.wait or task.next, error.code, error.sentence)
         self._confirmed(name)
         if answer == NOTHING:
@@ -193,26 +155,6 @@ class Exchange:
         if answered:
             return SyncReport("sent", next_, sent=answered)
         return SyncReport("nothing", next_, "mail.none", "there is no message yet")
-
-    def leave(self, request: bytes) -> SyncReport:
-        """Hand in a request to leave, and ask how far it is; where it is confirmed, all is erased."""
-        if self.store.fact(leaving.HEARD) is None:
-            try:
-                self.line.leave(request)
-            except ServiceRefusal as error:
-                if error.code != "request.left":
-                    raise
-            with self.store.transaction():
-                self.store.set_fact(leaving.HEARD, b"1")
-        found = self.line.left()
-        if found.state != "done":
-            sentence = "the service has the request, and confirms it when the others' ranker is built again"
-            return SyncReport("leaving", LEAVING_SECONDS, "leaving.heard", sentence)
-        good = found.receipt == receipt_of(request)
-        sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-        require(good, "leaving.not-confirmed", sentence)
-        terms = self.device.terms
-        return SyncReport("left", 0.0, erased=leaving.complete(self.store, terms, request, self.clock))
 
 
 def _declined(declined: Declined, next_: float) -> SyncReport:

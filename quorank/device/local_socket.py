@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.device.client import Client
+from quorank.device.device import place_of
 from quorank.device.status import log_of
 from quorank.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
 from quorank.errors import BadInput, require
@@ -163,8 +164,8 @@ class LocalSocket:
             return {"id": name, "ok": True, **found}
         except BadInput as error:
             return {"id": name, "ok": False, "code": error.code, "sentence": error.sentence}
-        except Exception:  # its text could hold a query or a path
-            logging.getLogger(__name__).exception("a call could not be answered")
+        except Exception as error:
+            logging.getLogger(__name__).error("device.fault: a call could not be answered (%s)", place_of(error))
             return {"id": name, "ok": False, "code": "device.fault", "sentence": "the device could not answer"}
 
     def _rank(self, asked: Mapping[str, Any]) -> dict[str, Any]:

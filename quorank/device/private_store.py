@@ -106,6 +106,10 @@ class PrivateStore:
             "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
         )
 
+    def forget_fact(self, name: str) -> None:
+        """Keep nothing under this name any more."""
+        self.file.database.execute("DELETE FROM facts WHERE name = ?", (name,))
+
     # consent
 
     @property

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from quorank.device.client import FINAL, Client
-from quorank.device.exchange import SyncReport
+from quorank.device.client import Client
 from quorank.device.leaving import LOG
 from quorank.device.local_socket import LocalSocket
+from quorank.device.membership import FINAL, SyncReport
 from quorank.errors import BadInput
 
 LONGEST_LOG, LOGS = 1 << 20, 3

@@ -13,6 +13,9 @@ from quorank.federation import wire
 from quorank.privacy import Mechanism, Plain
 from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 
+NOTHING = b"nothing"
+"""What a client replies to a rebuilding where it holds nothing that it could learn from again."""
+
 _NAME = re.compile(r"(.*) rebuilt [1-9][0-9]{0,8} every ([1-9][0-9]{0,8})", re.DOTALL)
 
 

@@ -19,8 +19,12 @@ from quorank.silos.protocol.records import MOST_MESSAGE
 
 LOOK_SECONDS = 0.25
 """So often a waiting party looks whether it is to end."""
+SHORTEST = 0.02
+"""However soon a service wants to be asked again, so many seconds pass."""
 TASK_SECONDS = 2.0
 """So often a party that is asked nothing looks whether the session is over."""
+LONGER, LONGEST = 1.15, 40.0
+"""Each look at an empty mailbox is so many times as long after the last one, up to so many times the first pause."""
 QUIET_SECONDS = 180.0
 """A party that has the ranker and reaches nobody for so long takes the session to be over."""
 
@@ -54,7 +58,7 @@ def take_part(
     service cannot be reached. A refusal that will not pass, such as that of a revoked party, is raised.
     """
     pace, heard, looked = Pace(most=60.0), clock(), clock()
-    wait, enrolled = 0.0, False
+    wait, idle, enrolled = 0.0, 1.0, False
     while not _ends(wait, stop, clock, sleep):
         fault = ""
         try:
@@ -63,14 +67,20 @@ def take_part(
             elif not enrolled:
                 enrol(line)
                 enrolled, wait = True, 0.0
-            elif (wait := exchange(party, line, pace)) < 0.0:
-                return True
-            elif party.ranker is not None or clock() - looked > TASK_SECONDS:
-                looked = clock()
-                if line.task().kind == "over":
-                    sentence = "the service ended the session before this party had the ranker; ask the operator why"
-                    require(party.ranker is not None, "silo-run.ended", sentence)
+            else:
+                wait = exchange(party, line, pace)
+                if wait < 0.0:
                     return True
+                idle = min(LONGEST, LONGER * idle) if wait else 1.0
+                wait *= idle
+                if party.ranker is not None or clock() - looked > TASK_SECONDS:
+                    looked = clock()
+                    if line.task().kind == "over":
+                        sentence = (
+                            "the service ended the session before this party had the ranker; ask its operator why"
+                        )
+                        require(party.ranker is not None, "silo-run.ended", sentence)
+                        return True
             heard = clock()
         except ServiceRefusal as error:
             if not (error.passes or error.code in ("mail.unknown", "mail.repeated")):
@@ -86,7 +96,7 @@ def exchange(party: SiloParty, line: PartyLine, pace: Pace) -> float:
     """Fetch one letter and answer it; seconds until the next look, negative where all has been said."""
     mail = line.mail(MOST_MESSAGE)
     if mail.content is None:
-        return pace.well(mail.next)
+        return pace.well(max(mail.next, SHORTEST))
     answer = party.answer(mail.content)
     if answer == Declined("waiting"):
         return LOOK_SECONDS  # it was asked to stop in the middle of its work, and answers after its next start

@@ -1,7 +1,7 @@
 """A party's side of silo training: its instances, one turn of learning, and its metrics on held-out lists.
 
 A ranker of the validation is named fold·weights + weight, the last one by its weight. What leaves: how many instances
-there are, parameters after a turn, and sums over held-out lists; `silo_training` says what these reveal.
+there are, parameters after a turn, and sums over held-out lists; `silos.coordinator.course` says what these reveal.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.files import atomically, on_disk
-from quorank.foreign import member_path
+from quorank.foreign import member_path, reason
 from quorank.service.calls import Database
 from quorank.service.store import SqlStore, open_store
 from quorank.service.tables import TABLES, columns_of
@@ -171,11 +171,21 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{source}") from None
     with file, TemporaryDirectory(prefix=".quorank-restore-", dir=beside) as name:
         _unseal(file, source, Path(name) / "service.sqlite")
-        kept = open_store(Path(name))
+        kept = None
         try:
+            kept = open_store(Path(name))
             yield kept
+        except BadInput as error:
+            if error.where.startswith(name):  # the copy, of which nobody has heard
+                raise BadInput(error.code, "what the backup holds is damaged; use another one", f"{source}") from None
+            raise
+        except OSError:
+            raise
+        except Exception as error:  # another database than ours under a right checksum
+            raise BadInput("file.damaged", f"is no backup of a service ({reason(error)})", f"{source}") from None
         finally:
-            kept.close()
+            if kept is not None:
+                kept.close()
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.requests import NONCE_SECONDS
 
 NONCE_SLOT = 300.0
@@ -224,7 +225,7 @@ class CallGroup:
             return Outcome("reply.round-full", "the round has all the replies that it takes")
         self._known[member] = call.content
         self._replies.append((open_.run, open_.round, member, call.content))
-        self.filled += 1
+        self.filled += call.content != NOTHING  # one that holds nothing takes nobody's place
         return Outcome()
 
     def _answer(self, call: Call) -> Outcome:

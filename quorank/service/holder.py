@@ -12,12 +12,10 @@ while the round is open may still answer it.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -25,11 +23,12 @@ from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.member_key import MemberKey, task_content
-from quorank.federation.node_driver import NodeDriver
+from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.service.intake import LIMITS, NOTHING
+from quorank.service.intake import LIMITS
 from quorank.service.kept_state import KeptInStore
 from quorank.service.mail_transport import MailTransport, MemberNodes
 from quorank.service.store import Kind, Publication, RepliesCame, SqlStore, StoredReply
@@ -78,7 +77,9 @@ class Holder:
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0  # seconds after which members ask again, at least
     beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
-    simulated: bool = False  # members are clients of an experiment: they can begin a secure round again
+    simulated: bool = (
+        False  # members are clients of an experiment: all are waited for, and can begin a secure round again
+    )
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     received_bytes: int = field(default=0, init=False)  # of replies
@@ -215,9 +216,11 @@ class Holder:
             return 0
         handed = [(stored, reply) for stored in batch if (reply := self._opened(coordinator, stored)) is not None]
         verdicts = coordinator.receive_many(reply for _, reply in handed)
-        self._silent.update(
-            stored.member for (stored, _), one in zip(handed, verdicts, strict=True) if not one.accepted
-        )
+        refused = [(stored.member, one) for (stored, _), one in zip(handed, verdicts, strict=True) if not one.accepted]
+        if refused and self.simulated:
+            reason = f"a client's reply was refused: {refused[0][1].reason}"
+            raise Stopped(coordinator.state.round, coordinator.rounds, reason)
+        self._silent.update(member for member, _ in refused)
         self._taken = batch[-1].id
         self.received_bytes += sum(len(stored.content) for stored in batch)
         self._looked = float("-inf") if self._silent or self._empty[1] else self._looked
@@ -253,7 +256,7 @@ class Holder:
     def _excuse(self, coordinator: Coordinator) -> None:
         """Nobody waits for who has not enrolled, was revoked, has left, or has sent what cannot count."""
         now = self.clock()
-        if now - self._looked < MEMBERS_SECONDS:
+        if self.simulated or now - self._looked < MEMBERS_SECONDS:
             return
         self._looked = now
         missing = coordinator.cohort - self.admitted()
@@ -310,21 +313,3 @@ class Holder:
 def _same(found: Publication, wanted: Publication) -> bool:
     """Whether two publications ask the same of the same, whenever they were made."""
     return replace(found, number=0, opened=0.0, next=0.0) == replace(wanted, number=0, opened=0.0, next=0.0)
-
-
-def main(arguments: list[str]) -> None:
-    """Hold the coordinator of a folder: `python -m quorank.service.holder DIR [--exit-when-done]`."""
-    from quorank.service.home import Home
-    from quorank.service.observe import EventLog
-    from quorank.service.service import run
-
-    folder, *_ = [word for word in arguments if not word.startswith("--")]
-    try:
-        run(Home.open(Path(folder)), EventLog(sys.stderr), stay="--exit-when-done" not in arguments)
-    except BadInput as error:
-        print(f"quorank: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

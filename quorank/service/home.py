@@ -45,7 +45,7 @@ SECRET_BYTES = 32
 RENEW_DAYS = 30
 """A certificate of the service's own authority with fewer days left is replaced."""
 HOLDERS = {
-    "coordinator": "quorank.service.holder",
+    "coordinator": "quorank.service.service",
     "silo": "quorank.service.silo_service",
     "tuning": "quorank.service.tuning_round",
 }

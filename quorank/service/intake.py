@@ -28,6 +28,7 @@ from quorank.federation import requests, wire
 from quorank.federation.invitation import CODE
 from quorank.federation.leaving import check_request
 from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
@@ -50,12 +51,10 @@ BODY_SECONDS = 30.0
 KEYS = 200_000
 """Members whose keys a worker remembers."""
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 1 << 26
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 """The longest answer to a message: of a device, and of a party."""
 LIMITS = "intake.json"
 """The holder's document of what replies to the task of the moment are judged by."""
-NOTHING = b"nothing"
-"""A device's reply to a rebuilding for which it holds nothing."""
 TALLY_SECONDS = 2.0
 
 

@@ -174,7 +174,7 @@ class LeavingDesk:
         if self.leavers:
             self.coordinator.dismiss(without(self._federation, self.gone), self.gone)
         if self._current is not None:
-            self._current.dismiss(without(self._current.federation, self.gone), self.gone)
+            self._current.dismiss(without(self._current.federation, self.gone, rebuilds=True), self.gone)
 
     # what is done about it
 
@@ -219,6 +219,7 @@ class LeavingDesk:
         except BadInput as error:  # within its budget of privacy nothing can be learned in so few rounds
             if not error.code.startswith("privacy."):
                 raise
+            self._note("rebuilding_refused")
             return Found(self.start.copy())
         refused = self._beyond(number, rebuilding.mechanism.loss(rounds))
         if refused is not None:

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from threading import local
 from typing import TypeVar
 
 from quorank import frames
-from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
+from quorank.federation.invitation import Invitation
+from quorank.federation.line import ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
-from quorank.federation.requests import ASKED, KIND, MAIL
-from quorank.federation.service_line import ServiceAnswer, ServiceLine
 from quorank.service.home import Home
 
 TOGETHER = 256
@@ -41,8 +40,8 @@ LATE_SECONDS, QUIET_SECONDS = 1.0, 0.3
 """So long what a worker takes for late is sent again, and a secure round without letters is not looked at anew."""
 _LATE = ("reply.other-round", "reply.no-open-round", "reply.unasked", "mail.unknown", "mail.repeated")
 """What was answered is not asked any more, or a worker does not know yet that it is."""
-_PASSING = ("service.unreachable", "service.busy", "service.storage", "request.replayed", "request.unknown-member")
-"""What passes: the last two are said of a request that was repeated, and by a worker that has not looked again yet."""
+_PASSING = ("request.replayed", "request.unknown-member")
+"""What passes too: it is said of a request that was repeated, and by a worker that has not looked again yet."""
 
 Answered = TypeVar("Answered")
 
@@ -67,38 +66,29 @@ class LightClients:
         self.keys: dict[int, MemberKey] = {}
         self._lines, self._pool = local(), ThreadPoolExecutor(CONNECTIONS)
 
-    def enrol(self) -> None:
-        """Become members: whatever number a key is given is the client that it plays."""
-        token = token_of(self.home)
+    def new_line(self) -> ServiceLine:
+        """A connection to the service, for any of the clients."""
+        return ServiceLine(self.home.settings.url, self.home.key.public, self.home.authority.decode())
 
-        def enrolled(number: int) -> tuple[int, MemberKey]:
-            key = key_of(self.home, number)
-            line = self._line()
-            line.key = key
-            return int(line.enrol(b"", token)["member"]), key
-
-        numbers = range(self.federation.clients)
-        self.keys = dict(self._pool.map(lambda number: self._tried(lambda: enrolled(number)), numbers))
-        assert sorted(self.keys) == list(range(self.federation.clients))
-
-    def _line(self) -> ServiceLine:
-        """This thread's connection."""
+    def line(self, member: int | None = None) -> ServiceLine:
+        """This thread's connection, as a member's."""
         if not hasattr(self._lines, "line"):
-            home = self.home
-            key = MemberKey(bytes(32))
-            self._lines.line = ServiceLine(home.settings.url, home.key.public, key, home.authority.decode())
+            self._lines.line = self.new_line()
         line: ServiceLine = self._lines.line
+        line.member, line.key = member, None if member is None else self.keys[member]
         return line
 
-    def call(self, member: int, method: str, target: str, body: bytes = b"", **options: object) -> ServiceAnswer:
-        """One signed request of a member; a service that cannot be reached is tried again."""
+    def enrol(self) -> None:
+        """Become members: whatever number a key is given is the client that it plays."""
+        home, numbers = self.home, range(self.federation.clients)
+        invitation = Invitation("clients", home.settings.url, home.key.public, {}, token=token_of(home))
 
-        def once() -> ServiceAnswer:
-            line = self._line()
-            line.member, line.key = member, self.keys[member]
-            return line.call(method, target, body, longest=wire.LARGEST, **options)  # type: ignore[arg-type]
+        def enrolled(number: int) -> tuple[int, MemberKey]:
+            key = key_of(home, number)
+            return self._tried(lambda: self.line().enrol(invitation, key)).member, key
 
-        return self._tried(once)
+        self.keys = dict(self._pool.map(enrolled, numbers))
+        assert sorted(self.keys) == list(numbers)
 
     def _tried(self, work: Callable[[], Answered]) -> Answered:
         """Whatever passes is tried again: a worker that died, a service that is busy or cannot write for a moment."""
@@ -106,9 +96,8 @@ class LightClients:
         while True:
             try:
                 return work()
-            except BadInput as error:
-                passes = error.code in _PASSING
-                if not passes or time.monotonic() > end:
+            except ServiceRefusal as error:
+                if not (error.passes or error.code in _PASSING) or time.monotonic() > end:
                     raise
             time.sleep(AGAIN_SECONDS)
 
@@ -116,29 +105,29 @@ class LightClients:
         """Answer whatever is asked until all rounds are done."""
         seen, member = "", next(iter(self.keys))
         while True:
-            headers = {"if-none-match": seen} if seen else {}
-            answer = self.call(member, "GET", "/v1/task", headers=headers)
-            if answer.status != 200:
+            known = seen
+            served = self._tried(lambda: self.line(member).task(known))
+            if served.content is None:
                 time.sleep(LOOK_SECONDS)
                 continue
-            kind, task = answer.headers.get(KIND, ""), wire.decode_task(answer.content)
-            if kind == "over":
+            if served.kind == "over":
                 return
-            whole = self._sum_up(task) if kind == "secure" else self._reply(task)
-            seen = answer.headers.get("etag", "") if whole else ""
+            task = wire.decode_task(served.content)
+            whole = self._sum_up(task) if served.kind == "secure" else self._reply(task)
+            seen = served.etag if whole else ""
 
-    def _cohort(self, task: wire.Task) -> Iterator[int]:
+    def _cohort(self, task: wire.Task) -> list[int]:
         """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""
         participation, clients = self.federation.participation, self.federation.clients
         if participation.takes_whoever_comes:
-            said = self._pool.map(lambda member: self.call(member, "GET", "/v1/task"), range(clients))
-            return (member for member, answer in enumerate(said) if answer.headers.get(ASKED) != "0")
+            said = self._pool.map(lambda member: self._tried(lambda: self.line(member).task()), range(clients))
+            return [member for member, served in enumerate(said) if served.asked]
         drawn = participation.members(clients, task.round, self.clients.simulator.simulation.seed)
-        return iter(range(clients) if drawn is None else drawn.tolist())
+        return list(range(clients)) if drawn is None else [int(client) for client in drawn]
 
     def _reply(self, task: wire.Task) -> bool:
         """All of the cohort reply; whether all were taken."""
-        cohort, taken = list(self._cohort(task)), True
+        cohort, taken = self._cohort(task), True
         for at in range(0, len(cohort), TOGETHER):
             chunk = tuple(cohort[at : at + TOGETHER])
             bundle = self.clients.respond(wire.encode_task(replace(task, clients=chunk)))
@@ -150,9 +139,9 @@ class LightClients:
         end = time.monotonic() + LATE_SECONDS
         while True:
             try:
-                self.call(member, "POST", "/v1/reply", reply)
+                self._tried(lambda: self.line(member).reply(reply))
                 return True
-            except BadInput as error:
+            except ServiceRefusal as error:
                 if error.code not in _LATE:
                     raise
             if time.monotonic() > end:
@@ -161,7 +150,7 @@ class LightClients:
 
     def _sum_up(self, task: wire.Task) -> bool:
         """Answer the letters of a secure round until another task is there."""
-        cohort, quiet = list(self._cohort(task)), time.monotonic()
+        cohort, quiet = self._cohort(task), time.monotonic()
         while time.monotonic() - quiet < QUIET_SECONDS:
             if any(list(self._pool.map(self._answer, cohort))):
                 quiet = time.monotonic()
@@ -171,13 +160,13 @@ class LightClients:
 
     def _answer(self, member: int) -> bool:
         """Answer a member's oldest letter; whether there was one."""
-        letter = self.call(member, "GET", "/v1/mail")
-        if letter.status != 200:
+        letter = self._tried(lambda: self.line(member).mail())
+        if letter.content is None:
             return False
         answer = self.clients.respond(letter.content)
         try:
-            self.call(member, "POST", f"/v1/mail?id={letter.headers.get(MAIL, '')}", answer)
-        except BadInput as error:
+            self._tried(lambda: self.line(member).answer(letter.id, answer))
+        except ServiceRefusal as error:
             if error.code not in _LATE:
                 raise
         return True

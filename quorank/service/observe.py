@@ -1,4 +1,4 @@
-"""Log of a service in JSON lines that rotate, and its newest events.
+"""Log of a service in JSON lines, and its rotation.
 
 A log line is the name of an event, numbers, and for a refusal the code of its error, which is a literal in our source.
 Events and fields are fixed lists; what is not a plain number is written as null, and what does not look like a code as
@@ -9,24 +9,19 @@ of an error says. Logging never raises: a full disk must not end a round.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import io
 import json
 import math
 import os
 import re
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import TextIO
 
-from quorank.documents import parse_json
-from quorank.errors import BadInput
-from quorank.service.status import KEPT_EVENTS, Event
+from quorank.service.status import Event
 
 EVENTS: Mapping[str, tuple[str, ...]] = {
     "starting": ("round", "rounds", "clients"),
@@ -68,11 +63,14 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "disk_full": ("round",),
     "disk_back": ("round", "seconds"),
     "certificate_replaced": ("days",),
+    "certificate_unreadable": (),
     "certificate_expires": ("days",),
     "holder_taken": ("epoch", "round"),
     "holder_lost": ("epoch", "round"),
     "worker_started": ("worker",),
     "worker_ended": ("worker", "code"),
+    "holder_started": (),
+    "holder_ended": ("code",),
     "engine_lost": ("round",),
     "engine_back": ("round", "seconds"),
     "engine_failed": ("round",),
@@ -89,7 +87,6 @@ KEPT = 3
 """Older logs that are kept: NAME.1 is the youngest."""
 _CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 _LONGEST_CODE = 40
-_TAIL = 1 << 18  # bytes of a log in which its newest events are looked for
 
 
 def plain_code(value: object) -> str:
@@ -119,166 +116,57 @@ def plain(value: object) -> int | float | bool | None:
     return None
 
 
-class LineStream(Protocol):
-    """What a log writes into: a file, a terminal, or a `LogFile`."""
-
-    def write(self, text: str, /) -> int: ...
-
-    def flush(self) -> None: ...
+def plain_event(at: float, event: str, facts: Mapping[str, object]) -> Event | None:
+    """An event with nothing in it but its own fields, as plain numbers and codes; None for one that is not known."""
+    if event not in EVENTS:
+        return None
+    known = {name: facts[name] for name in EVENTS[event] if name in facts}
+    values = {name: plain_code(value) if name == "reason" else plain(value) for name, value in known.items()}
+    return Event(at, event, values)
 
 
 @dataclass(eq=False)
 class EventLog:
-    """Writes events to a stream, one JSON object a line, and keeps the newest."""
+    """Writes events to a stream, one JSON object a line."""
 
-    stream: LineStream | None
+    stream: TextIO | None
     clock: Callable[[], float] = time.time
-    _newest: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS), init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
-    def write(self, event: str, **numbers: object) -> None:
+    def write(self, event: str, **facts: object) -> None:
         """Note an event; fields that it does not have are left out."""
-        if event not in EVENTS:
+        found = plain_event(round(self.clock(), 3), event, facts)
+        if self.stream is None or found is None:
             return
-        found: dict[str, Any] = {}
-        for name in EVENTS[event]:
-            if name in numbers:
-                value = numbers[name]
-                found[name] = plain_code(value) if name == "reason" else plain(value)
-        at = round(self.clock(), 3)
-        with self._lock:
-            self._newest.appendleft(Event(at, event, found))
-            if self.stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    self.stream.write(json.dumps({"time": at, "event": event, **found}) + "\n")
-                    self.stream.flush()
-
-    @property
-    def newest(self) -> tuple[Event, ...]:
-        """The newest events of this process, the newest first."""
-        with self._lock:
-            return tuple(self._newest)
-
-
-def newest_events(path: Path, most: int = KEPT_EVENTS) -> tuple[Event, ...]:
-    """The newest events in a log that any number of processes write, the newest first; lines of others are left out."""
-    found: list[Event] = []
-    for file in (path, path.with_name(f"{path.name}.1")):
-        lines = _last_lines(file)
-        found += [event for line in reversed(lines) if (event := _event_of(line)) is not None]
-        if len(found) >= most:
-            break
-    return tuple(found[:most])
-
-
-def _last_lines(path: Path) -> list[bytes]:
-    try:
-        with path.open("rb") as file:
-            start = max(0, file.seek(0, io.SEEK_END) - _TAIL)
-            file.seek(start)
-            lines = file.read(_TAIL).split(b"\n")
-    except OSError:
-        return []
-    return lines[1 if start else 0 : -1]  # neither begun in the middle nor still being written
-
-
-def _event_of(line: bytes) -> Event | None:
-    """The event of a line, with nothing in it that could not have been written here."""
-    if not line.startswith(b"{") or len(line) > 4096:
-        return None
-    try:
-        table = parse_json(line)
-    except BadInput:
-        return None
-    at, event = plain(table.get("time")), table.get("event")
-    if at is None or not isinstance(event, str) or event not in EVENTS:
-        return None
-    given = {name: table[name] for name in EVENTS[event] if name in table}
-    values = {name: plain_code(value) if name == "reason" else plain(value) for name, value in given.items()}
-    return Event(float(at), event, values)
-
-
-class LogFile:
-    """A log that does not grow without end, written by several processes: at a certain size the next file begins.
-
-    Whoever finds it long enough moves it aside under a lock; the others notice that the file under the name is another
-    one and open that.
-    """
-
-    def __init__(self, path: Path, longest: int = LONGEST, kept: int = KEPT) -> None:
-        self.path, self.longest, self.kept = path, longest, kept
-        self._descriptor: int | None = None
-
-    def write(self, text: str) -> int:
-        """Append a line, in one piece."""
-        return os.write(self._opened(), text.encode())
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Close the file; the next line opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _opened(self) -> int:
-        if self._descriptor is not None:
-            own = os.fstat(self._descriptor)
-            same = _is_at(own, self.path)
-            if same and own.st_size > self.longest:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # let go with the descriptor
-                if _is_at(own, self.path):
-                    put_aside(self.path, self.kept)
-                same = False
-            if not same:
-                self.close()
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, _APPEND, 0o600)
-        return self._descriptor
-
-
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-
-
-def _is_at(own: os.stat_result, path: Path) -> bool:
-    """Whether an open file is the one under this name."""
-    try:
-        found = path.stat()
-    except OSError:
-        return False
-    return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
-
-
-def put_aside(path: Path, kept: int = KEPT) -> None:
-    """Move a log to NAME.1, that one to NAME.2, and so on; the oldest goes."""
-    _make_room(path, kept)
-    path.replace(path.with_name(f"{path.name}.1"))
-
-
-def _make_room(path: Path, kept: int) -> None:
-    """Move NAME.1 to NAME.2, and so on."""
-    for number in range(kept - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        line = json.dumps({"time": found.time, "event": event, **found.fields})
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self.stream.write(line + "\n")
+            self.stream.flush()
 
 
 def turn_over(path: Path, longest: int = LONGEST, kept: int = KEPT) -> bool:
-    """Begin a log anew where this process prints into it and it is long enough; whether it was.
+    """Begin a log anew where this process prints into the file and it is long enough; whether it did.
 
-    Its content is copied to NAME.1 and the file emptied in its place: other processes print into it too, and append. Where
-    what is printed goes somewhere else, to a terminal or to systemd's journal, nothing is done.
+    Several processes print into it, each at its end (O_APPEND): so its content is copied to NAME.1 and the file is made
+    empty, instead of moving it away under them. Where what is printed goes somewhere else, to a terminal or to systemd's
+    journal, nothing is done.
     """
+    aside = path.with_name(f".{path.name}.tmp")
     try:
-        own = os.fstat(2)
-        if not _is_at(own, path) or own.st_size <= longest:
+        own, found = os.fstat(2), path.stat()
+        if (own.st_dev, own.st_ino) != (found.st_dev, found.st_ino) or found.st_size <= longest:
             return False
-        _make_room(path, kept)
-        aside = path.with_name(f"{path.name}.1")
-        os.close(os.open(aside, _APPEND, 0o600))
-        shutil.copyfile(path, aside)
-        os.truncate(path, 0)
+        with path.open("r+b") as log, os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as copy:
+            copy.truncate(0)  # of one that was killed here
+            shutil.copyfileobj(log, copy)
+            log.truncate(0)
+        for number in range(kept - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        aside.replace(path.with_name(f"{path.name}.1"))
     except OSError:  # a full disk is no reason to end
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
         return False
     return True

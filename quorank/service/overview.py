@@ -12,7 +12,7 @@ from quorank import __version__
 from quorank.errors import BadInput
 from quorank.service.health import STATUS, ServiceHealth
 from quorank.service.home import Home
-from quorank.service.observe import EVENTS, add_refusals, plain, plain_code
+from quorank.service.observe import add_refusals, plain_event
 from quorank.service.status import (
     LISTED,
     SEEN_SECONDS,
@@ -108,7 +108,10 @@ class Overview:
         last = found[-1].number if len(found) == LISTED else math.inf
         awaited = [one.client for one in told.members if (one.waiting or one.late) and one.client > last][:AWAITED]
         found += [one for one in map(store.member, awaited) if one is not None]
-        return listed(_member(one, now, known.get(one.number)) for one in found)
+        mine = [_member(one, now, known.get(one.number)) for one in found]
+        numbers = {one.client for one in mine}
+        expected = [one for one in told.members if told.kind == "parties" and one.client not in numbers]
+        return listed((*mine, *expected))
 
 
 def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStatus:
@@ -130,11 +133,5 @@ def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStat
 
 def events_of(store: SqlStore) -> tuple[Event, ...]:
     """The newest events, the newest first, with nothing in them that a log could not have."""
-    found = []
-    for one in store.events():
-        code, at = str(one.pop("code")), float(one.pop("at"))
-        if code in EVENTS:
-            values = {name: one[name] for name in EVENTS[code] if name in one}
-            facts = {name: plain_code(value) if name == "reason" else plain(value) for name, value in values.items()}
-            found.append(Event(at, code, facts))
-    return tuple(found)
+    found = (plain_event(float(one.pop("at")), str(one.pop("code")), one) for one in store.events())
+    return tuple(event for event in found if event is not None)

@@ -38,6 +38,7 @@ class Without:
 
     inner: Participation
     absent: tuple[int, ...]
+    rebuilds: bool = False
 
     @property
     def fixed_size(self) -> bool:
@@ -48,7 +49,8 @@ class Without:
         return self.inner.size(clients)
 
     def fewest(self, clients: int) -> int:
-        return self.inner.fewest(clients)
+        """Where a round takes whoever comes, one is enough: few may still hold anything, and the noise is that of K."""
+        return 1 if self.takes_whoever_comes and self.rebuilds else self.inner.fewest(clients)
 
     @property
     def takes_whoever_comes(self) -> bool:
@@ -79,9 +81,9 @@ class Remaining:
         return client in self.inner and client not in self.absent
 
 
-def without(federation: Federation, absent: tuple[int, ...]) -> Federation:
+def without(federation: Federation, absent: tuple[int, ...], rebuilds: bool = False) -> Federation:
     """The same federation with these clients in no cohort."""
-    participation = cast("Participation", Without(federation.participation, absent))
+    participation = cast("Participation", Without(federation.participation, absent, rebuilds))
     return replace(federation, participation=participation)
 
 
@@ -134,7 +136,7 @@ def rebuilding_of(
     seed = fresh_seed(coordinator.seed, name, gone)
     privacy = federation.privacy.with_noise_of(coordinator.mechanism)
     mechanism = privacy.mechanism(setting, _fresh(coordinator, seed))
-    remains = without(replace(federation, server=server), gone)
+    remains = without(replace(federation, server=server), gone, rebuilds=True)
     return Rebuilding(
         remains,
         mechanism,

@@ -1,6 +1,6 @@
 """A folder's service at work: it plays the rounds of a run with the members of its store, and stays until it is stopped.
 
-The process that holds the coordinator runs it (`python -m quorank.service.holder DIR`). After every round the checkpoint
+The process that holds the coordinator runs it (`python -m quorank.service.service DIR`). After every round the checkpoint
 is in the store together with `ranker.json` and the next task; the ledger and the status follow, and copies of ranker and
 ledger are files of the folder. While the disk is full or the store is away it waits and tries again: nothing that was
 accepted is lost. After the last round members are told that all is over, and can still leave.
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -450,3 +452,17 @@ def _wait(seconds: float, asked: Callable[[], bool]) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and not asked():
         time.sleep(LOOK_SECONDS / 2.0)
+
+
+def main(arguments: list[str]) -> None:
+    """Hold the coordinator of a folder: `python -m quorank.service.service DIR [--exit-when-done]`."""
+    folder, *_ = [word for word in arguments if not word.startswith("--")]
+    try:
+        run(Home.open(Path(folder)), EventLog(sys.stderr), stay="--exit-when-done" not in arguments)
+    except BadInput as error:
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,22 +1,21 @@
 """The session of a group in a service's store: its state, and the mailboxes through which its parties are asked.
 
 Every party is asked one thing at a time: a letter in its mailbox, whose answer is taken as coming from the member that the
-letter was for, and judged by the session (`silo_server`). An empty answer says that a party cannot answer now: it is asked
-again after a pause. State and letters are in one store, and each change of the state is one transaction of the holder. So
-another process, or another host, that becomes the holder goes on to the same bits.
+letter was for, and judged by the session (`silos.coordinator`). An empty answer says that a party cannot answer now: it is
+asked again after a pause. State and letters are in one store, and each change of the state is one transaction of the
+holder. So another process, or another host, that becomes the holder goes on to the same bits.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.service.silo_server import SiloServer
 from quorank.service.store import Letter, SqlStore
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms
 
@@ -54,12 +53,10 @@ class SiloPost:
         self.server = SiloServer(SessionStreams(store, epoch), terms)
         self.sent = self.came = 0  # bytes
         self._pause, self._clock = pause, clock
-        self._open: dict[str, tuple[int, bytes]] = {}  # party → its letter and a digest of what it asks
+        self._open: dict[str, tuple[int, ...]] = {}  # party with a letter → how far both were when it was sent
         self._rests: dict[str, float] = {}  # until when a party is not asked
-        for number, party in enumerate(terms.parties):
-            left = store.letter(number)  # of an earlier holder: the party may be working on it
-            if left is not None:
-                self._open[party] = left.id, _digest(left.content)
+        for _, number in store.unanswered():  # letters of an earlier holder: parties may be working on them
+            self._open[terms.parties[number]] = ()
 
     def turn(self) -> bool:
         """Take the answers that came and ask what is due; whether anything was done."""
@@ -79,28 +76,20 @@ class SiloPost:
                 self.server.receive(party, answer)
         except BadInput:
             answer = b""  # it is counted there
-        if not answer or (asked is not None and self._due(party)[1] == asked[1]):
+        if not answer or self.server.standing(party) == asked:
             self._rests[party] = self._clock() + self._pause
-
-    def _due(self, party: str) -> tuple[bytes | None, bytes]:
-        content = self.server.due(party)
-        return content, b"" if content is None else _digest(content)
 
     def _ask(self) -> int:
         now, letters = self._clock(), []
         for number, party in enumerate(self.terms.parties):
-            if party in self._open or self._rests.get(party, now) > now:
-                continue
-            content, digest = self._due(party)
-            if content is not None:
-                letters.append((party, digest, (number, content)))
+            if party not in self._open and self._rests.get(party, now) <= now:
+                content = self.server.due(party)
+                if content is not None:
+                    letters.append((number, content))
         if letters:
-            ids = self.store.send(self.epoch, [letter for _, _, letter in letters])
-            for id_, (party, digest, (_, content)) in zip(ids, letters, strict=True):
-                self._open[party] = id_, digest
+            self.store.send(self.epoch, letters)
+            for number, content in letters:
+                party = self.terms.parties[number]
+                self._open[party] = self.server.standing(party)
                 self.sent += len(content)
         return len(letters)
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()

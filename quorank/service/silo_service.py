@@ -1,6 +1,6 @@
 """The holder of a group: the process that carries its session between the store and the parties' mailboxes.
 
-`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself is `silo_server`, its letters are
+`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself is `silos.coordinator`, its letters are
 `silo_post`; here are the process that holds them, its log and its status. While the disk is full it waits and tries again.
 """
 
@@ -24,11 +24,11 @@ from quorank.service.home import RANKER
 from quorank.service.observe import EventLog
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
-from quorank.service.silo_phases import PHASES
 from quorank.service.silo_post import SiloPost
 from quorank.service.status import RoundFigures, State, Status, Versions, with_round
 from quorank.service.status_sources import session_status
 from quorank.service.store import HolderLost, Kind, Publication, SqlStore
+from quorank.silos.coordinator.phases import PHASES
 
 LOOK_SECONDS = 0.02
 """Between two looks at the mailboxes while answers come; up to ten times as long while none does."""

@@ -30,7 +30,7 @@ from quorank.service.status import (
 )
 
 if TYPE_CHECKING:
-    from quorank.service.silo_server import SiloServer
+    from quorank.silos.coordinator.server import SiloServer
     from quorank.tuning.coordinator import TuningCoordinator, TuningState
     from quorank.tuning.models import Model
 
@@ -151,6 +151,7 @@ def tuning_status(
         open_seconds=open_seconds,
         last_round_seconds=history[-1].seconds if history else None,
         replies=state.estimate.count,
+        accepted=state.estimate.count + round(sum((point.replies or 0.0) * point.rounds for point in history)),
         weights=weights,
         quality=loss,
         history=tuple(history),

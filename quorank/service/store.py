@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from quorank.documents import Each, parse_json
 from quorank.errors import require
+from quorank.federation.rebuilding import NOTHING
 from quorank.service.calls import NONCE_SLOT, CallGroup, oldest_slot
 from quorank.service.calls import Call as Call
 from quorank.service.calls import Database as Database
@@ -107,7 +108,9 @@ class SqlStore:
         self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
         try:
             database.create()
-            ((found,),) = database.execute("SELECT format FROM service WHERE id = 1")
+            rows = database.execute("SELECT format FROM service WHERE id = 1")
+            require(rows, "file.damaged", "the store has lost its first row; restore a backup")
+            ((found,),) = rows
             sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
             require(found == FORMAT, "store.version", sentence)
         except BaseException:
@@ -368,9 +371,10 @@ class SqlStore:
                 one.asked, self.now(),
             )  # fmt: skip
             filled = (
-                "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ?) WHERE id = 1"
+                "UPDATE service SET filled = (SELECT count(*) FROM replies"
+                " WHERE run = ? AND round = ? AND content <> ?) WHERE id = 1"
             )
-            self.database.execute(filled, one.run, one.round)
+            self.database.execute(filled, one.run, one.round, NOTHING)
             self._changed()
         found = self.publication()
         assert found is not None

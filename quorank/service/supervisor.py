@@ -22,7 +22,7 @@ from pathlib import Path
 
 from quorank.errors import BadInput
 from quorank.service.home import LOG, Home
-from quorank.service.observe import turn_over
+from quorank.service.observe import EventLog, turn_over
 
 WORKER = "quorank.service.worker"
 SUPERVISOR = "supervisor.json"
@@ -99,7 +99,7 @@ class Supervisor:
 
     def __init__(self, home: Home, listener: socket.socket, *, stay: bool = True) -> None:
         self.home, self.listener, self.stay = home, listener, stay
-        self.stopping = False
+        self.stopping, self._log = False, EventLog(sys.stderr)
         descriptor = listener.fileno()
         folder = str(home.path)
         self.workers = [
@@ -137,11 +137,17 @@ class Supervisor:
         if code is not None:
             if child is self.holder and code == 0 and not self.stay:
                 self.stopping = True
-            log("worker_ended", worker=child.name, code=code)
+            self._note(child, "ended", code=code)
             child.bury(now)
         if child.is_due(now) and not self.stopping:
             child.start()
-            log("worker_started", worker=child.name)
+            self._note(child, "started")
+
+    def _note(self, child: ServiceProcess, what: str, **facts: object) -> None:
+        if child is self.holder:
+            self._log.write(f"holder_{what}", **facts)
+        else:
+            self._log.write(f"worker_{what}", worker=self.workers.index(child), **facts)
 
     def _certificate(self) -> tuple[int, ...]:
         """Changes when a file of the certificate does."""
@@ -168,7 +174,7 @@ class Supervisor:
         self._stamp = self._certificate()
         replaced = [self._replace(worker) for worker in self.workers]
         if all(replaced):
-            log("certificate_replaced", days=round(self.home.days_left()))
+            self._log.write("certificate_replaced", days=round(self.home.days_left()))
 
     def _readable(self) -> bool:
         """Whether the files are a certificate and its key, as the workers will want them."""
@@ -179,7 +185,7 @@ class Supervisor:
             if files is not None:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*map(str, files))
         except (OSError, ValueError):
-            log("certificate_unreadable")
+            self._log.write("certificate_unreadable")
             return False
         return True
 
@@ -229,12 +235,6 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def log(event: str, **facts: object) -> None:
-    """A line for stderr."""
-    with contextlib.suppress(OSError):
-        print(json.dumps({"time": round(time.time(), 3), "event": event, **facts}), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -104,3 +104,34 @@ def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
 )
 def test_refusals(quorank: Quorank, flags: tuple[str, ...], words: str) -> None:
     assert words in quorank("tune", "simulate", *flags).refused()
+
+
+def test_visits_are_written_counted_and_tuned_on(quorank: Quorank, own_folder: Path) -> None:
+    told = json.loads(quorank("tune", "visits", "visits.csv", "--people", 20, "--days", 40, "--json").out)
+    assert told["people"] == 20 and told["visits"] > 1000
+    counted = json.loads(quorank("tune", "import", "visits.csv", "--heuristic", "decay", "--json").out)
+    assert counted["visits"] == told["visits"] and counted["people"] == 20 and counted["searches"] > 100
+    assert counted["update"]["weights"] == 4 and counted["browser"] == "csv"
+    figures = json.loads(quorank("tune", "simulate", "--visits", "visits.csv", *QUICK, "--json").out)
+    assert figures["true_rank_accuracy"] is None and 0.0 < figures["rank_accuracy"] <= 1.0
+    shown = quorank("tune", "simulate", "--visits", "visits.csv", "--guard", "immediate", *QUICK)
+    assert shown.code == 0 and "follow no weights" in shown.out and "ImmediateGuard()" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
+
+
+def test_a_heuristic_of_ones_own(quorank: Quorank, own_folder: Path) -> None:
+    (own_folder / "my_product.py").write_text(
+        "from quorank.tuning.heuristics.mail import MAIL, generate_mails\n"
+        "from quorank.tuning.histories.people import Scenario\n"
+        "from dataclasses import replace\n"
+        'mine = replace(MAIL, name="mine")\nscenario = Scenario(mine, generate_mails, 5.0)\n'
+    )
+    flags = ("--heuristic", "my_product:scenario", *QUICK, "--out", "models", "--json")
+    figures = json.loads(quorank("tune", "simulate", *flags).out)
+    assert figures["heuristic"] == "mine" and len(figures["weights"]) == 12
+    file = "models/weights-000003.json"
+    assert json.loads(quorank("tune", "show", file, "--json").out)["shipped"] is None
+    shown = json.loads(quorank("tune", "show", file, "--heuristic", "my_product:mine", "--json").out)
+    assert shown["shipped"]["sender"] == 5.0
+    refused = quorank("tune", "show", file, "--heuristic", "mail")
+    assert refused.code == 2 and "expected those of 'mail'" in refused.err

@@ -329,6 +329,20 @@ def test_open_enrolment_gives_a_number(tiny_collection, tmp_path) -> None:
             assert client.terms.client == 41 == client.status()["client"]
 
 
+def test_who_is_not_asked_in_a_round_keeps_its_searches(service, tmp_path) -> None:
+    """It takes the ranker, and answers nothing; with the next task it may be its turn."""
+    client = client_of(service, tmp_path)
+    search(client, service)
+    task = service.signed(*service.task())
+    service.said["GET", "/v1/task"] = task._replace(headers={**task.headers, "Quorank-Asked": "0"})
+    assert client.sync().code == "task.unasked"
+    assert client.status()["waiting"] == 3 and client.status()["ranker_round"] == 0
+    service.said["GET", "/v1/task"] = Said(304, b"", {"Quorank-Asked": "0"})
+    assert client.sync(force=True).code == "task.unasked"
+    del service.said["GET", "/v1/task"]
+    assert client.sync(force=True).outcome == "sent"
+
+
 def test_a_rebuilding_is_answered_once_and_without_anything_to_give_with_a_word(tiny_collection, tmp_path) -> None:
     with service_of(tiny_collection).running(tmp_path) as service:
         client = client_of(service, tmp_path)

@@ -234,7 +234,13 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
             rows = np.random.default_rng(0).normal(size=(8, 46)).tolist()
             for _ in range(3):
                 shown = local_socket.call(here / "device", "rank", features=rows)
-                local_socket.call(here / "device", "record", list=shown["list"], clicks=[True] + [False] * 7)
+                clicks = [True] + [False] * 7
+                local_socket.call(
+                    here / "device", "record", list=shown["list"], clicks=clicks, query="a secret question"
+                )
+            service.said["GET", "/v1/task"] = Said(500, b"a secret question")
+            assert local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] in ("failed", "busy")
+            del service.said["GET", "/v1/task"]
             wait_for(lambda: local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] == "sent")
             child.send_signal(number)
             assert child.wait(30) == code
@@ -242,6 +248,10 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
         finally:
             child.kill()
     assert not (here / "device" / "device.sock").exists()
+    log = (here / "device" / LOG).read_text()  # of what was searched, shown and clicked, and where, nothing
+    assert "service.unreadable" in log and "sent" in log
+    for private in ("secret", str(here), "features", "clicks", f"{rows[0][0]:.4f}"):
+        assert private not in log
     assert call("--data", "device", "--status", "--json").json["releases"] == 1
 
 

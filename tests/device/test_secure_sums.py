@@ -200,7 +200,7 @@ def test_claims_of_another_identity_end_the_round_without_a_sum(service, clients
     from quorank.federation.member_key import MemberKey
 
     clients[2].close()
-    from quorank.device.client import IDENTITY
+    from quorank.device.membership import IDENTITY
     from quorank.device.private_store import PrivateStore
 
     with PrivateStore(clients[2].folder) as store, store.transaction():

@@ -18,7 +18,7 @@ from quorank.federation.member_key import MemberKey
 from quorank.party.folder import FolderSource, PartyFolder
 from quorank.party.party import SiloParty
 from quorank.party.secrets import member_key
-from quorank.service.silo_server import SiloServer
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStore
 
 

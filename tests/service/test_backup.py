@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+import sqlite3
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +144,39 @@ def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path, damage:
     with refused(code, str(file)):
         restore(file, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        (["DROP TABLE files"], "file.damaged"),
+        (["DROP TABLE members"], "file.damaged"),
+        (["DROP TABLE service"], "file.damaged"),
+        (["DELETE FROM service"], "file.damaged"),
+        (["UPDATE service SET format = 2"], "store.version"),
+        (["PRAGMA application_id = 7"], "file.other-kind"),
+        (["UPDATE files SET content = 'text' WHERE path = 'service.key'"], "file.damaged"),
+        (
+            ["DROP TABLE turns", "CREATE TABLE turns (run, member, taken, last)", "INSERT INTO turns (run) VALUES (1)"],
+            "file.damaged",
+        ),
+    ],
+)
+def test_another_database_under_a_right_checksum_is_refused(tmp_path: Path, changes: list[str], code: str) -> None:
+    filled(tmp_path / "old").close()
+    file, inside = tmp_path / "service.backup", tmp_path / "inside"
+    backup(tmp_path / "old", "", file)
+    inside.write_bytes(file.read_bytes()[82:])
+    database = sqlite3.connect(inside)
+    for change in changes:
+        database.execute(change)
+    database.commit()
+    database.close()
+    content = inside.read_bytes()
+    file.write_bytes(b"quorank backup 1\n" + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+    with refused(code):
+        restore(file, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_no_file_of_a_backup_goes_outside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,3 +178,23 @@ def test_a_start_in_the_background(here: Path) -> None:
             os.kill(number, 9)
     log = (home.path / "coordinator.log").read_text()
     assert "worker_started" in log and "anna" not in log
+
+
+def test_a_tuning_is_started_invited_to_and_shown(here: Path) -> None:
+    (here / "tune.toml").write_text('heuristic = "decay"\niterations = 7\n')
+    port = free_port()
+    with refused("option.conflict", "--tune"):
+        call("start", "home", "--tune", "tune.toml", "--experiment", "small.toml")
+    call("start", "home", "--tune", "tune.toml", "--port", port, "--workers", 1, "--detach", "--json")
+    try:
+        until(lambda: json.loads(call("status", "home", "--json"))["state"] == "running")
+        call("invite", "home", "desk")
+        assert Invitation.read(here / "desk.json").terms["heuristic"]["name"] == "decay"
+        status = json.loads(call("status", "home", "--json"))
+        assert status["kind"] == "tuning" and status["rounds_planned"] == 7
+        assert [weight["name"] for weight in status["weights"]] == ["high", "medium", "low", "half-life"]
+        assert "versions" in call("status", "home")
+    finally:
+        call("stop", "home")
+    with refused("option.fixed", "--tune"):
+        call("start", "home", "--tune", "tune.toml")

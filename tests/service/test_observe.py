@@ -6,7 +6,10 @@ import ast
 import io
 import json
 import math
-import multiprocessing
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,9 +22,9 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
-from quorank.service.observe import EVENTS, OTHER, EventLog, LogFile, add_refusals, newest_events, plain, plain_code
+from quorank.service.observe import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
 from quorank.service.page import event_words
-from quorank.service.status import KEPT_EVENTS, Event
+from quorank.service.status import Event
 
 SECRET = "/anna/how to leave my job"
 
@@ -79,6 +82,12 @@ def test_numbers_are_written_and_unknown_events_are_not() -> None:
     refused, ready = map(json.loads, stream.getvalue().splitlines())
     assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "reply.norm"}
     assert ready == {"time": 5.0, "event": "ready", "round": 0, "rounds": 9, "seconds": 0.3}
+
+
+def test_events_of_others_are_cleaned_likewise() -> None:
+    assert plain_event(1.0, SECRET, {}) is None
+    found = plain_event(1.0, "reply_refused", {"round": 3, "client": SECRET, "reason": SECRET, "path": SECRET})
+    assert found == Event(1.0, "reply_refused", {"round": 3, "client": None, "reason": OTHER})
 
 
 def test_a_log_that_cannot_be_written_ends_nothing() -> None:
@@ -162,35 +171,6 @@ def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
     )
 
 
-# ---------------------------------------------------------------- newest events
-
-
-def test_the_newest_events_are_kept_and_read_back_from_the_file(tmp_path) -> None:
-    now = iter(range(10_000))
-    log = EventLog(LogFile(tmp_path / "service.log"), clock=lambda: float(next(now)))
-    for number in range(KEPT_EVENTS + 50):
-        log.write("round_closed", round=number, seconds=0.5)
-    log.write("reply_refused", round=7, reason="reply.norm")
-    assert len(log.newest) == KEPT_EVENTS
-    assert log.newest[0] == Event(250.0, "reply_refused", {"round": 7, "reason": "reply.norm"})
-    assert newest_events(tmp_path / "service.log") == log.newest
-    assert newest_events(tmp_path / "service.log", 3) == log.newest[:3]
-    assert newest_events(tmp_path / "missing.log") == ()
-
-
-def test_lines_of_others_are_left_out(tmp_path) -> None:
-    good = b'{"time": 1.5, "event": "ready", "round": 2}\n'
-    lines = [
-        b"Traceback (most recent call last):\n", b"{not json}\n", b"[1]\n", b'{"time": "now", "event": "ready"}\n',
-        b'{"time": 1, "event": "else"}\n', b'{"time": 1, "event": ["ready"]}\n', b"\xff\xfe{\n", b"{" * 5000 + b"\n",
-        b'{"time": 1, "event": "reply_refused", "reason": "' + SECRET.encode() + b'", "path": "x", "client": "x"}\n',
-    ]  # fmt: skip
-    (tmp_path / "log").write_bytes(good + b"".join(lines) + b'{"time": 1, "event": "rea')
-    refusal, ready = newest_events(tmp_path / "log")
-    assert ready == Event(1.5, "ready", {"round": 2})
-    assert refusal == Event(1.0, "reply_refused", {"client": None, "reason": OTHER})
-
-
 def test_every_event_is_said_in_words() -> None:
     for name, fields in EVENTS.items():
         values = {field: "reply.norm" if field == "reason" else 7 for field in fields}
@@ -201,50 +181,41 @@ def test_every_event_is_said_in_words() -> None:
 
 # ---------------------------------------------------------------- rotation
 
-
-def test_a_log_begins_anew_at_its_size(tmp_path) -> None:
-    path = tmp_path / "service.log"
-    log = LogFile(path, longest=1000, kept=2)
-    for number in range(200):
-        log.write(f"{number:04d} {'x' * 44}\n")
-    names = sorted(file.name for file in tmp_path.iterdir())
-    assert names == ["service.log", "service.log.1", "service.log.2"]
-    assert all(file.stat().st_size <= 1100 and file.stat().st_mode & 0o777 == 0o600 for file in tmp_path.iterdir())
-    kept = [int(line.split()[0]) for name in reversed(names) for line in (tmp_path / name).read_text().splitlines()]
-    assert kept == list(range(kept[0], 200))
-    log.close()
-
-
-def test_two_logs_on_one_file_lose_no_line(tmp_path) -> None:
-    """Each notices when the other has moved the file aside."""
-    path = tmp_path / "service.log"
-    logs = [LogFile(path, longest=500, kept=100) for _ in range(2)]
-    for number in range(300):
-        logs[number % 2].write(f"{number} {'x' * 20}\n")
-    numbers = sorted(int(line.split()[0]) for file in tmp_path.iterdir() for line in file.read_text().splitlines())
-    assert numbers == list(range(300)) and len(list(tmp_path.iterdir())) > 5
-
-
-def _fill(path: Path, name: int) -> None:
-    log = LogFile(path, longest=2000, kept=1000)
-    for number in range(500):
-        log.write(f"{name}-{number}\n")
+PRINTING = """
+import os, sys
+from pathlib import Path
+from quorank.service.observe import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
+name, path = sys.argv[1], Path(sys.argv[2])
+turned = 0
+for number in range(300):
+    os.write(2, f"{name} {number}\\n".encode())
+    if name == "parent" and number % 10 == 0:
+        turned += turn_over(path, longest=400, kept=3)
+assert name != "parent" or turned > 3, turned
+assert not turn_over(path.with_name("other"), longest=0)
+"""
 
 
 @pytest.mark.slow
-def test_several_processes_write_one_log(tmp_path) -> None:
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_fill, args=(tmp_path / "log", name)) for name in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    lines = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
-    assert sorted(lines) == sorted(f"{name}-{number}" for name in range(3) for number in range(500))
+def test_a_log_that_several_processes_print_into_begins_anew(tmp_path) -> None:
+    path = tmp_path / "service.log"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    environment = os.environ | {"PYTHONPATH": str(Path(quorank.__file__).parents[1])}
+    started = [
+        subprocess.Popen([sys.executable, "-c", PRINTING, name, str(path)], stderr=descriptor, env=environment)
+        for name in ("child", "parent")
+    ]
+    os.close(descriptor)
+    assert [process.wait(60) for process in started] == [0, 0], path.read_text()
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["service.log", *(f"service.log.{number}" for number in (1, 2, 3))]
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert all(re.fullmatch(r"(child|parent) \d+", line) for line in lines), "no line is torn"
+    assert "parent 299" in lines
 
 
-def test_a_folder_that_is_gone_ends_nothing(tmp_path) -> None:
-    log = EventLog(LogFile(tmp_path / "none" / "service.log"))
-    log.write("ready", round=1)
-    assert log.newest[0].event == "ready"
+def test_what_is_printed_elsewhere_is_not_turned_over(tmp_path) -> None:
+    (tmp_path / "log").write_text("x" * 5000)
+    assert not turn_over(tmp_path / "log", longest=10) and not turn_over(tmp_path / "none", longest=0)
+    assert [file.name for file in tmp_path.iterdir()] == ["log"]

@@ -97,3 +97,15 @@ def test_a_status_of_another_kind_is_refused(place) -> None:
     store.keep(store.hold(), {STATUS: b'{"at": 1e9, "state": "running"}'})
     with refused("status.malformed"):
         Overview(home).read()
+
+
+def test_parties_that_nobody_has_invited_yet_are_shown(place) -> None:
+    home, store = place
+    store.invite("north", "party", secrets.token_bytes(32))
+    members = tuple(
+        MemberStatus(n, name, "not invited", phase="agreement") for n, name in enumerate(("north", "south"))
+    )
+    store.keep(store.hold(), {STATUS: replace(FULL, kind="parties", at=store.now(), members=members).text().encode()})
+    found = Overview(home).read()
+    assert [(member.name, member.state) for member in found.members] == [("north", "invited"), ("south", "not invited")]
+    assert found.members[0].phase == "agreement"

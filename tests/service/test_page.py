@@ -200,6 +200,7 @@ def test_it_says_what_an_operator_asks() -> None:
     empty = draw_page(Status("devices", "new", "demo", 0.0))
     assert "No device has come yet" in empty and "coordinator invite" in empty
     assert "silo invite" in draw_page(Status("parties", "new", "demo", 0.0))
+    assert "costs it ε = 0.1" in draw_page(replace(FULL, epsilon_spent=None, epsilon_planned=None))
     tuned = draw_page(replace(FULL, kind="tuning"))
     assert 'aria-label="w: 1 between 0 and 2"' in tuned and "version 4" in tuned
     session = draw_page(replace(FULL, kind="parties", phase="asking"))

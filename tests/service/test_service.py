@@ -226,11 +226,11 @@ def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
     assert devices.events()[-4:] == ["finished", "member_left", "rebuilding_begun", "rebuilding_finished"]
 
 
-PRIVATE = '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.4\n'
+PRIVATE = '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.1\n'
 
 
 def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp_path) -> None:
-    home = home_of(tmp_path / "home", PRIVATE, total_epsilon=200.0)
+    home = home_of(tmp_path / "home", PRIVATE, total_epsilon=1e5)
     private = Runner(home.experiment, threads=1)
     devices = Devices(home, private)
     asked = []
@@ -243,12 +243,12 @@ def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp
     devices.play()
     book = read_ledger(home.path)
     (entry,) = book["unlearning"]
-    assert entry["without"] == [2] and entry["finished"] and entry["mechanism"]["noise_multiplier"] == 0.4
+    assert entry["without"] == [2] and entry["finished"] and entry["mechanism"]["noise_multiplier"] == 0.1
     setting = Setting(3, 3, ROUNDS + 1)
-    assert book["altogether"]["epsilon"] == pytest.approx(accounting.epsilon(setting, 0.4, 1e-5), rel=1e-3)
+    assert book["altogether"]["epsilon"] == pytest.approx(accounting.epsilon(setting, 0.1, 1e-5), rel=1e-3)
     assert recount(book) == pytest.approx(book["privacy"]["epsilon"])
     status = Status.read(devices.store.document("status.json"))
-    assert status.epsilon_spent == pytest.approx(book["altogether"]["epsilon"]) and status.epsilon_planned == 200.0
+    assert status.epsilon_spent == pytest.approx(book["altogether"]["epsilon"]) and status.epsilon_planned == 1e5
     assert "budget_exceeded" not in devices.events() and status.rebuilding_rounds == 1
 
 
@@ -292,8 +292,8 @@ def test_asynchronous_rounds_are_refused(tmp_path, runner) -> None:
 
 @pytest.mark.slow
 def test_two_processes_and_one_of_them_is_killed_in_a_round(devices, expected) -> None:
-    """`python -m quorank.service.holder DIR`: the second waits, takes over, and goes on to the same bits."""
-    words = [sys.executable, "-m", "quorank.service.holder", str(devices.home.path), "--exit-when-done"]
+    """`python -m quorank.service.service DIR`: the second waits, takes over, and goes on to the same bits."""
+    words = [sys.executable, "-m", "quorank.service.service", str(devices.home.path), "--exit-when-done"]
     processes = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     try:
         end, dead = time.monotonic() + 60.0, None

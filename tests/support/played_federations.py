@@ -7,9 +7,9 @@ what the coordinator, the ledger's mechanism and the private reports made of it.
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +22,18 @@ from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.privacy.composition import Loss, compose
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.service.observe import EventLog
-from quorank.service.status import MemberCounts, MemberStatus, RoundFigures, Status, Versions, problems_of, with_round
+from quorank.service.observe import plain_event
+from quorank.service.status import (
+    KEPT_EVENTS,
+    Event,
+    MemberCounts,
+    MemberStatus,
+    RoundFigures,
+    Status,
+    Versions,
+    problems_of,
+    with_round,
+)
 from quorank.service.status_sources import (
     coordinator_status,
     round_figures,
@@ -37,6 +47,18 @@ from quorank.tuning.simulation import Tuning, simulate_tuning
 
 START = 1.7e9  # 2023-11-14, some afternoon
 AWAY = (7, 23)  # devices that are seen no more from some round on
+
+
+class Kept:
+    """Events as a log writes them, the newest first."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock, self.newest = clock, tuple[Event, ...]()
+
+    def write(self, event: str, **facts: object) -> None:
+        found = plain_event(self.clock(), event, facts)
+        assert found is not None, event
+        self.newest = (found, *self.newest)[:KEPT_EVENTS]
 
 
 def experiment_of(clients: int = 48, rounds: int = 60) -> Experiment:
@@ -70,7 +92,7 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
         experiment.federation, simulator.mechanism, simulator.initial(), rounds, "search-at-work", experiment.seed,
         limits, clock=lambda: now[0], figure=figure,
     )  # fmt: skip
-    log = EventLog(io.StringIO(), clock=lambda: START + now[0])
+    log = Kept(clock=lambda: START + now[0])
     planned = compose(simulator.mechanism.loss(rounds) + Loss(pure=report * rounds), 1e-5)
     log.write("starting", round=0, rounds=rounds, clients=clients)
     for client in range(clients):
@@ -140,7 +162,7 @@ def played_tuning(iterations: int = 24) -> Status:
         points = with_round(points, version_figures(model, 3600.0 * (hours - before)))
     newest, older = history.models[-1], history.models[-2].weights
     state = tuning.resume(newest)
-    log = EventLog(None, clock=lambda: START)
+    log = Kept(clock=lambda: START)
     for model, hours in zip(history.models, history.hours[1:], strict=True):
         log.clock = lambda hours=hours: START + 3600.0 * hours
         log.write("version_published", round=model.version, replies=model.updates, loss=model.loss)
@@ -148,7 +170,7 @@ def played_tuning(iterations: int = 24) -> Status:
         "tuning", "running", "address-bar", START + 3600.0 * history.hours[-1] + 40.0,
         address="tuning.example.org:9092", uptime_seconds=3600.0 * history.hours[-1],
         versions=Versions("0.1.0", 1, {"0.1.0": 1000}), counts=MemberCounts(None, 0, 1000, 431),
-        accepted=sum(model.updates for model in history.models), events=log.newest,
+        events=log.newest,
         arms={"treatment": 503, "control": 497}, refused={"reply.other-round": history.receipt.late},
     )  # fmt: skip
     return tuning_status(base, tuning, state, points, older, open_seconds=40.0)
@@ -158,7 +180,7 @@ def played_session(folder: Path, turns: int = 6) -> Status:
     """A group's session in the middle of its training: the third party is asked and does not answer."""
     from silo_sessions import NAMES, Group, terms_of
 
-    group, log, now = Group(folder, terms_of()), EventLog(None, clock=lambda: START), 0.0
+    group, log, now = Group(folder, terms_of()), Kept(clock=lambda: START), 0.0
     phase, members = "", tuple(MemberStatus(number, name, "present") for number, name in enumerate(NAMES))
     base = Status(
         "parties", "running", "rehearsal", START, address="silo.example.org:9092", versions=Versions("0.1.0"),

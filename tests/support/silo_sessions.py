@@ -15,8 +15,8 @@ from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
 from quorank.service.silo_post import SiloPost
-from quorank.service.silo_server import SiloServer
 from quorank.service.store import Call, SqlStore, open_store
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting

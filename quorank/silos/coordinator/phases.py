@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.service.silo_training import TrainingCourse
+from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.shared_statistics import vector_length
 from quorank.silos.learning.validation import Tally, choose_weight

@@ -1,21 +1,21 @@
 """The coordinator of a group of parties: it carries sealed envelopes, adds up masked tables, and hands parameters round.
 
 CS-F-LTR §III and §IV over a network: (a) agreement on keys, (b) the sum of the parties' tables of statistics, (c) the
-reverse top-K questions and their answers, (d) the training of one ranker, (e) its handing out (`silo_phases`). It is a
+reverse top-K questions and their answers, (d) the training of one ranker, (e) its handing out (`phases`). It is a
 state machine without any engine: `due` says what a party is asked now, `receive` takes its answer. An answer that comes
 twice or late changes nothing; all that was accepted is on disk before `receive` returns, and a new `SiloServer` on the
 same folder goes on to the same bits.
 
 What it sees: names, sizes and times of envelopes, how many envelopes with questions each party sends, the sum of all
 tables of statistics (under a hashing key that it does not have; each party's own only under masks that cancel in the
-sum), and in training what `silo_training` says. It never holds a term, a document, a key or one party's table in clear.
+sum), and in training what `course` says. It never holds a term, a document, a key or one party's table in clear.
 """
 
 from __future__ import annotations
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.service.silo_phases import DONE, PHASES, Phases
+from quorank.silos.coordinator.phases import DONE, PHASES, Phases
 from quorank.silos.protocol.records import SiloMessage
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms
@@ -71,6 +71,10 @@ class SiloServer:
         """Whether this party has something to hear or to say."""
         number = self.terms.number(party)
         return not self.done and bool(self._store.waiting(party) or self._run.owes(number))
+
+    def standing(self, party: str) -> tuple[int, ...]:
+        """How far both streams with a party are: while it does not change, the party is asked the same."""
+        return self._store.places(party)
 
     def due(self, party: str) -> bytes | None:
         """What this party is asked now; None where it has all that it is told and nothing to say."""
