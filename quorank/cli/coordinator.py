@@ -376,9 +376,10 @@ def _absolute(file: str | None) -> str | None:
 
 
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
+    from quorank.experiments.deployment import check_experiment, features_of
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
-    from quorank.service.home import Home, Settings, check_experiment, features_of
+    from quorank.service.home import Home, Settings
 
     if file is None:
         sentence = "there is no coordinator here yet; say what it runs with --experiment FILE.toml"

@@ -96,6 +96,12 @@ class Settings:
         alone = not (self.behind_proxy and self.certificate)
         require(alone, "option.conflict", "a proxy ends TLS: leave --certificate out, or --behind-proxy")
 
+    def check_rounds(self, experiment: Experiment) -> None:
+        """Refuse rounds that the experiment cannot be played with."""
+        from quorank.experiments.deployment import check_rounds
+
+        check_rounds(experiment, self.least, self.report_epsilon)
+
     @property
     def url(self) -> str:
         """Under which members reach the service; plain HTTP only on this machine, behind a proxy."""
@@ -118,10 +124,11 @@ class Home:
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
         """Make the folder; where it is there already it must be empty."""
         from quorank.experiments.client_terms import terms_of
+        from quorank.experiments.deployment import check_experiment
         from quorank.experiments.experiment_file import write_toml
 
         check_experiment(experiment, settings.n_features)
-        check_rounds(experiment, settings)
+        settings.check_rounds(experiment)
         terms = terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
         files = {
             SEED: secrets.token_bytes(SECRET_BYTES),
@@ -297,7 +304,7 @@ class Home:
     def check_change(self, settings: Settings) -> None:
         """Refuse settings that do not fit what the folder runs."""
         if settings.kind == "coordinator":
-            check_rounds(self.experiment, settings)
+            settings.check_rounds(self.experiment)
 
     def renew(self) -> bool:
         """Replace the certificate of the own authority where its end is near; whether it was."""
@@ -365,44 +372,3 @@ class Home:
         except BadInput:
             return {}
         return found
-
-
-def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
-    """Refuse what real devices cannot do, and a budget within which nothing can be learned, before anything is made."""
-    from quorank.experiments.client_terms import terms_of
-    from quorank.privacy.mechanisms.integer_sums import IntegerSums
-
-    require(
-        experiment.federation.attack is None,
-        "option.conflict",
-        "this experiment simulates attackers; leave out [attack] for real devices",
-        "attack",
-    )
-    mechanism = terms_of(experiment, n_features, 0).mechanism
-    require(
-        not isinstance(mechanism, IntegerSums) or mechanism.variance == 0.0 or mechanism.noise_by == "clients",
-        "option.conflict",
-        'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
-        "privacy",
-    )
-
-
-def check_rounds(experiment: Experiment, settings: Settings) -> None:
-    """Refuse rounds that end before noise in shares is complete, and reports
-    that would tell how many were in a round where that must stay unknown.
-    """
-    from quorank.privacy.mechanisms.mechanism import INCOMPLETE
-
-    privacy, participation = experiment.federation.privacy, experiment.federation.participation
-    told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = experiment.federation.counts_on_secret_cohorts and not participation.fixed_size
-    require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
-    sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
-    require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
-
-
-def features_of(experiment: Experiment) -> int:
-    """The features of the experiment's own data, where nobody says how many the devices have."""
-    from quorank.experiments.runner import collection_of
-
-    return collection_of(experiment.data).train.n_features
