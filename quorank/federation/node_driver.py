@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from quorank import frames
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import Interrupted
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.transport import Arrival, Failure, Transport
+from quorank.federation.transport import Transport
 
 POLL = 0.2
 """Seconds between two looks at the transport."""
@@ -59,17 +58,5 @@ class NodeDriver:
     stop: Callable[[], bool] | None = None
     tend: Callable[[], None] | None = None
     seen: Callable[[Coordinator], None] | None = None
-    notice: Callable[[str, bytes], bool] | None = None  # takes what a node says that is no reply (`notices`)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-
-    def without_notices(self, arrival: Arrival) -> bytes | Failure:
-        """What arrived, without what `notice` has taken of it."""
-        if self.notice is None or isinstance(arrival.content, Failure):
-            return arrival.content
-        try:
-            parts = frames.unpack(arrival.content)
-        except BadInput:
-            return arrival.content
-        left = [part for part in parts if not self.notice(arrival.node, part)]
-        return arrival.content if len(left) == len(parts) else frames.pack(left)

@@ -243,7 +243,7 @@ class _Phase:
 
     def _take(self, arrival: Arrival) -> None:
         driver = self.secure.driver
-        content = driver.without_notices(arrival)
+        content = arrival.content
         flight = self._flights.pop(arrival.id, None)
         if flight is None:
             return

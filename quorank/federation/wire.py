@@ -8,6 +8,7 @@ many times the memory of their text: a message costs its receiver a small multip
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Callable
@@ -160,7 +161,8 @@ def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     lengths = header["lengths"]
     _expect(kind, _HEAD.size + length + 8 * sum(lengths) == len(data))
     numbers = np.frombuffer(data, dtype="<f8", offset=_HEAD.size + length).astype(np.float64)
-    return header, np.split(numbers, np.cumsum(lengths)[:-1]) if lengths else []
+    ends = list(itertools.accumulate(lengths))
+    return header, [numbers[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
 
 def _expect(kind: int, condition: bool) -> None:

@@ -197,7 +197,7 @@ class Driver(NodeDriver):
 
     def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
         """The replies of a bundle; in the place of one that cannot be, why not."""
-        content = self.without_notices(arrival)
+        content = arrival.content
         if isinstance(content, Failure):
             return [Verdict(False, None, "reply.missing", content.reason)]
         try:

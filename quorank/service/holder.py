@@ -253,6 +253,10 @@ class Holder:
             self._admitted, self._version = frozenset(self.store.admitted()), version
         return self._admitted
 
+    def may_reply(self, client: object) -> bool:
+        """Whether a member was admitted when its reply was committed; the list is read again for those who are new."""
+        return client in self._admitted or client in self.admitted()
+
     def _excuse(self, coordinator: Coordinator) -> None:
         """Nobody waits for who has not enrolled, was revoked, has left, or has sent what cannot count."""
         now = self.clock()

@@ -74,7 +74,6 @@ class Settings:
     least: float = 0.5  # share of the cohort without which a round does not end
     deadline: float = 3600.0  # seconds after which `least` are enough
     pause: float = 60.0  # seconds until it is worth asking again where there is nothing to do
-    asynchronous: float = 0.0  # share of a cohort whose replies, however old, end a round; 0: rounds are synchronous
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
     report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none
     enrolments: int = 60  # a minute and address; 0: any number
@@ -90,7 +89,6 @@ class Settings:
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
         require_range("total_epsilon", self.total_epsilon, least=0.0)
         require_range("enrolments", self.enrolments, least=0)
-        require(0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1")
         times = (self.deadline, self.pause, self.quiet)
         require(min(times) > 0.0, "value.out-of-range", "deadline, pause and quiet must be above 0")
         both = bool(self.certificate) == bool(self.key)
@@ -390,11 +388,9 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
 
 
 def check_rounds(experiment: Experiment, settings: Settings) -> None:
-    """Refuse asynchronous rounds where they cannot be, rounds that end before noise in shares is complete, and reports
+    """Refuse rounds that end before noise in shares is complete, and reports
     that would tell how many were in a round where that must stay unknown.
     """
-    from quorank.experiments.client_terms import terms_of
-    from quorank.federation.asynchronous import check_asynchronous
     from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
@@ -403,8 +399,6 @@ def check_rounds(experiment: Experiment, settings: Settings) -> None:
     require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
     sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
-    if settings.asynchronous > 0.0:
-        check_asynchronous(experiment.federation, terms_of(experiment, settings.n_features, 0).mechanism)
 
 
 def features_of(experiment: Experiment) -> int:

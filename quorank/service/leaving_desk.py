@@ -7,9 +7,10 @@ of the run. Where nobody can (noise that was planned for one release, nothing ke
 all that was learned.
 
 Each round of a rebuilding is one more release of the others' interactions. It is counted when it is made, also if the
-rebuilding is given up because one more leaves (`rebuilding_ledger`). A rebuilding that would bring what the whole run and
-all rebuildings give away beyond the run's planned ε, or beyond the reserve that was stated with `total_epsilon`, is refused
-before it begins, and the log says so; then too the ranker starts anew, which releases nothing.
+rebuilding is given up because one more leaves (`rebuilding_ledger`). All together stay within the run's planned ε: a
+rebuilding takes the place of so many rounds of the run, which ends earlier by them, unless a larger budget was stated as a
+reserve (`total_epsilon`). One that fits into neither is refused before it begins, and the log says so; then too the ranker
+starts anew, which releases nothing.
 
 Then the rebuilt ranker is in the checkpoint, the optimiser's memory, the replies and the rebuilding's own documents are
 gone, and the confirmation is in the store, where the member finds it. What is kept of a leaver is its number, so that it
@@ -67,6 +68,7 @@ class Leaver:
     rounds: int = 0  # of the rebuilding
     epsilon: float | None = None  # what the rebuilding has spent, beside what the run has
     refused: float | None = None  # the ε of all together that a rebuilding would have reached, beyond the budget
+    shorter: int = 0  # rounds of the run whose place its rebuilding has taken
 
 
 class Found(NamedTuple):
@@ -76,6 +78,7 @@ class Found(NamedTuple):
     rounds: int = 0  # that it took; 0 where it started anew
     epsilon: float | None = None  # of those rounds
     refused: float | None = None  # the ε that a rebuilding would have reached, where it was refused
+    shorter: int = 0  # rounds of the run whose place it has taken
 
 
 @dataclass(eq=False)
@@ -95,13 +98,14 @@ class LeavingDesk:
     leavers: list[Leaver] = field(default_factory=list, init=False)
     ledger: RebuildingLedger = field(init=False)
     _federation: Federation = field(init=False)  # with all clients
+    _rounds: int = field(init=False)  # that the run was planned for
     _current: Rebuilding | None = field(default=None, init=False)  # while the ranker is built again
     _heard: float = field(default=-math.inf, init=False)
     _refused: set[tuple[int, bytes]] = field(default_factory=set, init=False)  # requests that cannot be
 
     def __post_init__(self) -> None:
         require_range("interval", self.interval, least=1)
-        self._federation = self.coordinator.federation
+        self._federation, self._rounds = self.coordinator.federation, self.coordinator.rounds
         require(
             self._federation.aggregation.history == 0.0,
             "leaving.history",
@@ -116,6 +120,7 @@ class LeavingDesk:
             self.leavers = [Leaver(**entry) for entry in found]
         self.holder.busy = self.busy
         self._dismiss()
+        self._shorten()
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -189,14 +194,23 @@ class LeavingDesk:
             found = self._rebuilt(number)
             if found is None:
                 continue
-            theta, rounds, epsilon, refused = found
+            theta, rounds, epsilon, refused, shorter = found
             self.coordinator.install(theta, self.gone)
             self.ledger.finish(number)
             method: Method = "fresh" if rounds else "anew"
             over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon, "refused": refused}
+            over["shorter"] = shorter
             self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
+            self._shorten()
+            if shorter:
+                self._note("run_shortened", rounds=self.coordinator.rounds)
             self._clear(number)
             self.hear()
+
+    def _shorten(self) -> None:
+        """The run ends earlier by the rounds whose place rebuildings have taken."""
+        taken = {one.number: one.shorter for one in self.leavers if one.done}
+        self.coordinator.rounds = self._rounds - sum(taken.values())
 
     def _rebuilt(self, number: int) -> Found | None:
         """The ranker without all who have left; None where one more has left meanwhile."""
@@ -221,7 +235,7 @@ class LeavingDesk:
                 raise
             self._note("rebuilding_refused")
             return Found(self.start.copy())
-        refused = self._beyond(number, rebuilding.mechanism.loss(rounds))
+        refused, shorter = self._beyond(number, rounds, rebuilding.mechanism.loss(rounds))
         if refused is not None:
             return Found(self.start.copy(), refused=refused)
         setting = rebuilding_setting(self._federation, rounds, len(self.start), len(gone))
@@ -241,20 +255,31 @@ class LeavingDesk:
             self._current = None
         statement = rebuilding.mechanism.statement(rounds) or {}
         self._note("rebuilding_finished", rounds=rounds, epsilon=statement.get("epsilon"), delta=statement.get("delta"))
-        return Found(rebuilding.ranker.copy(), rounds, statement.get("epsilon"))
+        return Found(rebuilding.ranker.copy(), rounds, statement.get("epsilon"), shorter=shorter)
 
-    def _beyond(self, number: int, loss: Loss | None) -> float | None:
-        """ε of the whole run and all rebuildings with this one, where that is beyond the budget; else nothing."""
-        planned = self.coordinator.mechanism.loss(self.coordinator.rounds)
+    def _beyond(self, number: int, rounds: int, loss: Loss | None) -> tuple[float | None, int]:
+        """Whether a rebuilding of so many rounds fits into the budget, and by how many rounds the run ends earlier for it.
+
+        (None, rounds) where it does; else (ε of the whole run and all rebuildings with this one, 0).
+        """
+        mechanism, left = self.coordinator.mechanism, self.coordinator.rounds - self.coordinator.state.round
+        planned = mechanism.loss(self._rounds)
         if planned is None or loss is None:
-            return None
-        delta = float((self.coordinator.mechanism.statement(1) or {})["delta"])
+            return None, 0
+        delta = float((mechanism.statement(1) or {})["delta"])
         budget = self.total_epsilon or compose(planned + self.reports, delta).epsilon
-        reached = compose(total_loss([planned, self.reports, *self.ledger.losses(but=number), loss]), delta).epsilon
-        if reached <= budget * (1.0 + 1e-9):
-            return None
+        others = [self.reports, *self.ledger.losses(but=number), loss]
+        reached = math.inf
+        for shorter in (0, rounds, rounds + 1, math.ceil(1.2 * rounds) + 1, 2 * rounds):
+            run = mechanism.loss(self.coordinator.rounds - shorter) if shorter <= left else None
+            if run is None:
+                continue
+            found = compose(total_loss([run, *others]), delta).epsilon
+            reached = found if math.isinf(reached) else reached
+            if found <= budget * (1.0 + 1e-9):
+                return None, shorter
         self._note("rebuilding_refused", epsilon=reached, budget=budget, delta=delta)
-        return reached
+        return reached, 0
 
     def _note(self, event: str, **numbers: object) -> None:
         self.tell(event, round=self.coordinator.state.round, **numbers)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import local
 from typing import TypeVar
@@ -25,7 +26,7 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
 from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServiceLine, ServiceRefusal
+from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
 from quorank.service.home import Home
 
@@ -105,8 +106,7 @@ class LightClients:
         """Answer whatever is asked until all rounds are done."""
         seen, member = "", next(iter(self.keys))
         while True:
-            known = seen
-            served = self._tried(lambda: self.line(member).task(known))
+            served = self._tried(partial(self._look, member, seen))
             if served.content is None:
                 time.sleep(LOOK_SECONDS)
                 continue
@@ -115,6 +115,9 @@ class LightClients:
             task = wire.decode_task(served.content)
             whole = self._sum_up(task) if served.kind == "secure" else self._reply(task)
             seen = served.etag if whole else ""
+
+    def _look(self, member: int, seen: str) -> ServedTask:
+        return self.line(member).task(seen)
 
     def _cohort(self, task: wire.Task) -> list[int]:
         """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""

@@ -55,6 +55,7 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "rebuilding_finished": ("round", "rounds", "epsilon", "delta"),
     "rebuilding_given_up": ("round", "rounds"),
     "rebuilding_refused": ("round", "epsilon", "budget", "delta"),
+    "run_shortened": ("round", "rounds"),
     "budget_exceeded": ("round", "epsilon", "budget", "delta"),
     "version_published": ("round", "replies", "loss", "seconds"),
     "version_rolled_back": ("round", "to"),

@@ -347,7 +347,7 @@ def quality_words(quality: Quality | None, note: str | None) -> tuple[str, str]:
     if quality is None or quality.best is None:
         least = f"shown once {quality.least_devices} have reported in a round" if quality is not None else ""
         return "too few to say" if quality is not None else "not measured", least or note or "nobody reports it"
-    (value, error), of = quality.best, [quality.measure]
+    (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
     if quality.devices:
         of.append(f"{count(quality.devices)} reports in round {quality.round}")
     if error is None:
@@ -490,6 +490,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "rebuilding_finished": "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
     "rebuilding_given_up": "a rebuilding was given up",
     "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
+    "run_shortened": "the run has {rounds} rounds now: a rebuilding took the place of others",
     "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
     "version_published": "version {round}: {replies} updates, loss {loss}",
     "version_rolled_back": "version {round} was rolled back to {to}",

@@ -25,7 +25,6 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments.progress import LEDGER as RELEASED
-from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report, State
 from quorank.files import write_whole
@@ -71,7 +70,7 @@ class Enrolled:
     holder: Holder
 
     def __contains__(self, client: object) -> bool:
-        return client in self.holder.admitted()
+        return self.holder.may_reply(client)
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
@@ -83,11 +82,9 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     federation, setting = experiment.federation, setting_of(home)
     mechanism = federation.privacy.mechanism(setting, home.secret)
     state = replace(federation.start(start_of(home)), private=mechanism.start())
-    share = settings.asynchronous
-    late = Asynchronous.of(share, federation) if share > 0.0 else None
     fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
     rules = RoundLimits(
-        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late,
+        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions,
         fewest=fewest,
     )  # fmt: skip
     basis = (federation, mechanism, state, experiment.rounds, settings.run, home.seed, rules, holder.keeping())
@@ -151,9 +148,13 @@ class Service:
     @cached_property
     def _planned(self) -> Composed | None:
         """What the whole run and its reports are planned to give away; None where nothing is accounted."""
-        coordinator, each = self.coordinator, self.home.settings.report_epsilon
-        loss, stated = coordinator.mechanism.loss(coordinator.rounds), coordinator.mechanism.statement(1) or {}
-        return None if loss is None else compose(loss + Loss(pure=each * coordinator.rounds), stated["delta"])
+        mechanism, each, rounds = (
+            self.coordinator.mechanism,
+            self.home.settings.report_epsilon,
+            self.home.experiment.rounds,
+        )
+        loss, stated = mechanism.loss(rounds), mechanism.statement(1) or {}
+        return None if loss is None else compose(loss + Loss(pure=each * rounds), stated["delta"])
 
     def tell(self, event: str, **numbers: object) -> None:
         """Note an event, for the log and the page; it must not keep anything from its work."""
@@ -374,7 +375,7 @@ class Service:
             epsilon_planned=None if planned is None else settings.total_epsilon or planned.epsilon,
             epsilon_delta=stated.get("delta"),
             epsilon_unit=stated.get("unit"),
-            epsilon_horizon=None if planned is None else f"whole run of {coordinator.rounds} rounds",
+            epsilon_horizon=None if planned is None else f"whole run of {self.home.experiment.rounds} rounds",
             epsilon_method=None if self._spent is None else self._spent.method,
             report_epsilon=settings.report_epsilon or None,
             rebuilding_rounds=sum(entry.rounds for entry in entries),

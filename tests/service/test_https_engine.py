@@ -205,7 +205,7 @@ def children_of(process: int) -> dict[int, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_real_processes_of_which_a_worker_and_the_holder_are_killed(database, tmp_path) -> None:
-    clients, rounds = 120, 5
+    clients, rounds = 80, 4
     url = "" if database == "sqlite" else empty_database()
     file, folder = tmp_path / "played.toml", tmp_path / "https"
     file.write_text(FILE.format(clients=clients, rounds=rounds))

@@ -177,7 +177,8 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert sent(world.store, LEAVER).code == "request.left"
     assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
     kept = json.loads(world.store.document(LEAVERS))
-    assert set(kept[0]) == {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused"}
+    fields = {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused", "shorter"}
+    assert set(kept[0]) == fields
     assert world.store.document(REBUILDING) is None
     assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
     world.asked.clear()
@@ -340,10 +341,29 @@ def test_a_rebuilding_has_the_noise_of_the_run_not_the_run_s_epsilon_again(tiny_
     assert world.desk.ledger.entries[0].releases[0][2] == pytest.approx(0.05 * z)
 
 
-def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tiny_collection, tmp_path) -> None:
-    """The run is planned to spend all of its ε; without a larger budget the ranker starts anew, which releases nothing."""
+def test_a_rebuilding_takes_the_place_of_rounds_and_stays_within_the_planned_epsilon(tiny_collection, tmp_path) -> None:
+    """The run is planned to spend all of its ε: after a rebuilding of two rounds it has two less, to the same ε."""
     world = private_world(tiny_collection, tmp_path)
+    planned = world.coordinator.mechanism.statement()["epsilon"]
     world.play(2)
+    world.let_go()
+    (leaver,) = world.desk.leavers
+    assert (leaver.method, leaver.rounds, leaver.refused) == ("fresh", 2, None)
+    assert 2 <= leaver.shorter <= 3 and world.coordinator.rounds == ROUNDS - leaver.shorter
+    assert world.events()[-1] == "run_shortened"
+    world.begin()
+    assert world.coordinator.rounds == ROUNDS - leaver.shorter, "also after a restart"
+    world.play(ROUNDS - leaver.shorter - 2)
+    assert world.coordinator.done and world.store.publication().kind == "over"
+    run = world.coordinator.mechanism.loss(world.coordinator.rounds)
+    together = compose(total_loss([run, *world.desk.ledger.losses()]), 1e-5).epsilon
+    assert 0.9 * planned < together <= planned * (1 + 1e-9)
+
+
+def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tiny_collection, tmp_path) -> None:
+    """No round is left that could be given up; without a larger budget the ranker starts anew, which releases nothing."""
+    world = private_world(tiny_collection, tmp_path, interval=4)
+    world.play(ROUNDS)
     world.asked.clear()
     world.let_go()
     (leaver,), start = world.desk.leavers, world.simulator.initial().theta
@@ -358,10 +378,10 @@ def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tin
     world.begin()
     assert world.desk.leavers[0].refused == leaver.refused
     (tmp_path / "enough").mkdir()
-    enough = private_world(tiny_collection, tmp_path / "enough", total_epsilon=leaver.refused)
-    enough.play(2)
+    enough = private_world(tiny_collection, tmp_path / "enough", interval=4, total_epsilon=leaver.refused)
+    enough.play(ROUNDS)
     enough.let_go()
-    assert enough.desk.leavers[0].method == "fresh"
+    assert (enough.desk.leavers[0].method, enough.coordinator.rounds) == ("fresh", ROUNDS)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -398,8 +418,8 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
 
 def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
     limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
-    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6))
-    world.play(4)
+    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2)
+    world.play(ROUNDS)
     world.ask()
     late = []
     world.then = lambda: (

@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from devices import killed, shoot
 from fleets import Fleet, enrolled, sent
+from postgresql_server import empty_database, start_server, stop_server
 
-from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
@@ -29,7 +31,7 @@ from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.service.home import Home, Settings
 from quorank.service.observe import EventLog
-from quorank.service.service import Service, coordinator_of
+from quorank.service.service import Service, coordinator_of, run
 from quorank.service.status import Status
 from quorank.service.store import HolderLost
 
@@ -68,7 +70,7 @@ class Devices(Fleet):
     """Members of a folder's service; each answers a round once, whatever is asked again, as devices do."""
 
     def __init__(self, home: Home, runner: Runner, answered: set | None = None) -> None:
-        super().__init__(home.path, runner.simulator)
+        super().__init__(home.path, runner.simulator, home.settings.database)
         self.home, self.answered = home, set() if answered is None else answered
         self.keys = enrolled(self.store, CLIENTS) if not self.store.admitted() else {}
         self.log = io.StringIO()
@@ -284,10 +286,30 @@ def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:
     assert codes == ["round.too-few"]
 
 
-def test_asynchronous_rounds_are_refused(tmp_path, runner) -> None:
-    home = home_of(tmp_path / "home", asynchronous=0.5)
-    with pytest.raises(BadInput, match="leave asynchronous out"):
-        Devices(home, runner).play()
+@pytest.mark.slow
+def test_a_postgresql_that_is_restarted_in_a_round_is_waited_for(tmp_path, runner, expected) -> None:
+    """The lock of the holder ends with the server: whoever held it tries again, and nothing accepted is lost."""
+    home = home_of(tmp_path / "home", database=empty_database())
+    devices, asked = Devices(home, runner), []
+    thread = Thread(target=lambda: asked.append(run(home, EventLog(devices.log), stay=False)))
+    thread.start()
+    try:
+        restarted, end = False, time.monotonic() + 60.0
+        while thread.is_alive() and time.monotonic() < end:
+            with suppress(OSError):
+                if not restarted and len(devices.outcomes) > CLIENTS:
+                    stop_server()
+                    time.sleep(1.0)
+                    start_server()
+                    restarted = True
+                devices.step(0.0)
+            time.sleep(0.05)
+    finally:
+        start_server() if not restarted else None
+        thread.join(30)
+    assert restarted and asked == [True]
+    assert devices.store.document("ranker.json") == expected
+    assert (home.path / "ranker.json").read_bytes() == expected
 
 
 @pytest.mark.slow

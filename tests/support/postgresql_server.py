@@ -26,7 +26,14 @@ def _server() -> Any:
     pgserver = pytest.importorskip("pgserver")
     folder = Path(tempfile.mkdtemp(prefix="quorank-pg-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # runs after pgserver's own, which stops it
-    return pgserver.get_server(folder)
+    server = pgserver.get_server(folder)
+    atexit.register(_stop_at_exit)  # pgserver knows only of the process that it has started itself
+    return server
+
+
+def _stop_at_exit() -> None:
+    with suppress(Exception):  # it may be stopped already
+        stop_server()
 
 
 def empty_database() -> str:
