@@ -72,6 +72,8 @@ from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.ranking import Cells
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
+from quorank.tuning.field import FieldTuning, task_of
+from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import Model, write_model
 from quorank.tuning.studies.study import Study
 
@@ -879,6 +881,18 @@ def tunings(folder: Path) -> Seeds:
     yield "tuning-update", "valid", bytes(6)
     yield "tuning-update", "valid-one-bit", bytes(3)
     yield "tuning-update", "valid-gradient", bytes(88)
+    yield (
+        "visits",
+        "valid",
+        b"person,time,url,type,title,bookmarked\nann,1,https://a,typed,t,1\nann,2026-03-01,https://a,typed,,\n",
+    )
+    yield "visits", "time-huge", b"time,url\n1e400,x\n"
+    yield "visits", "quote-open", b'time,url\n1,"x\n'
+    plan = FieldTuning(FRECENCY, study=Study("spring", {"a": 0.5, "b": 0.5}, epsilon=2.0), answers=5)
+    yield "tuning-terms", "valid", json.dumps(plan.terms("run").table()).encode()
+    yield "tuning-terms", "no-study", json.dumps(plan.terms("run").table() | {"study": None, "rounds": 0}).encode()
+    yield "tuning-task", "valid", task_of(plan.coordinator.start()).encode("run")
+    yield "tuning-folder", "valid", json.dumps(plan.table()).encode()
 
 
 def others() -> Seeds:

@@ -1,4 +1,4 @@
-"""Targets of `quorank.tuning`: browsers' histories, studies, collected searches, weights and releases."""
+"""Targets of `quorank.tuning`: histories and visits, studies, collected searches, weights, releases, terms and tasks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import numpy as np
 
 from fuzz.target import as_file, target
 from quorank.errors import BadInput
+from quorank.service.tuning_round import TuningHome
+from quorank.tuning.field import TuningTerms, read_task
+from quorank.tuning.heuristics.constraints import violations
+from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import extract_searches
 from quorank.tuning.histories.people import read_people
 from quorank.tuning.histories.profiles import read_bookmarks, read_history
+from quorank.tuning.histories.visits import read_visits
 from quorank.tuning.models import checksum, read_model
 from quorank.tuning.releases import GradientRelease, SignRelease
 from quorank.tuning.studies.study import Study, read_collected, read_pilot, read_study
@@ -80,3 +85,40 @@ def tuning_update(data: bytes) -> None:
         assert found.shape == (1, 22)
     if len(refused) == 3:
         raise refused[0]
+
+
+@target(
+    "visits",
+    words=(b"person,time,url,type,title,bookmarked\n", b"ann,1,https://x,typed,,0\n", b'"', b",", b"2026-03-01T"),
+)
+def visits(data: bytes) -> None:
+    """Visits as CSV, and the searches in them."""
+    for history in read_visits(as_file(data, "visits.csv")):
+        extract_searches(history)
+
+
+@target("tuning-terms", "json")
+def tuning_terms(data: bytes) -> None:
+    """Terms of a tuning as an invitation brings them: read back as they are written."""
+    try:
+        table = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    terms = TuningTerms.read(table)
+    assert TuningTerms.read(json.loads(json.dumps(terms.table()))) == terms
+
+
+@target("tuning-task")
+def tuning_task(data: bytes) -> None:
+    """A version as a service sends it: nothing that the heuristic does not allow is taken."""
+    task = read_task(data, "run", FRECENCY)
+    for weights_ in (task.published, task.trial, task.reference):
+        assert not violations(FRECENCY, weights_)
+
+
+@target("tuning-folder", "json")
+def tuning_folder(data: bytes) -> None:
+    """What a service's folder keeps of a tuning."""
+    folder = as_file(data, "tuning.json").parent
+    (folder / "coordinator.json").write_bytes(b"{}")
+    _ = TuningHome(folder).tuning

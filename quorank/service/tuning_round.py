@@ -78,7 +78,7 @@ class TuningHome(Home):
         file = self.path / TUNING
         try:
             return FieldTuning.of(read_json(file, advice="; restore it from a copy"))
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             raise BadInput("file.damaged", "damaged; restore it from a copy", f"{file}") from None
 
 

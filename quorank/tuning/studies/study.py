@@ -62,12 +62,13 @@ class Study:
         for metric in (*self.metrics, self.metric):
             unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
             require(metric in METRICS, "study.unknown-metric", unknown)
-        for arm, share in self.arms.items():
+        few = f"a study needs at least two arms, got {list(self.arms)}"
+        require(len(self.arms) >= 2, "study.too-few-arms", few)
+        for arm, share in self.arms.items():  # before they are added up: infinite ones have no sum
             require_range(f"arms.{arm}", share, above=0, below=1)
         total = math.fsum(self.arms.values())
         for holds, code, sentence in (
             (self.name, "no-name", "a study needs a name"),
-            (len(self.arms) >= 2, "too-few-arms", f"a study needs at least two arms, got {list(self.arms)}"),
             (all(self.arms), "no-name", "an arm needs a name"),
             (abs(total - 1) < 1e-9, "wrong-shares", f"the shares of the arms must add up to 1, got {total:g}"),
             (self.metrics, "no-metric", f"a study needs a metric ({', '.join(METRICS)})"),
