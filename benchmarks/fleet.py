@@ -1,9 +1,9 @@
 """Load of a fleet on a real service of this machine: what a device and a round cost, and whether a reply is lost.
 
-`quorank bench --fleet` prints the figures. The service runs as an operator starts it, in processes of its own, with TLS. The
-devices are light: each has a key of its own, opens a new connection for every request, asks for the task and sends a release of the right form; some send theirs
-twice. What they were told was accepted is held against what the service counted. The load generator is a process of its
-own as well, so that neither's memory and processor time is the other's.
+`quorank bench --fleet` prints the figures. The service runs as an operator starts it, in processes of its own, with TLS.
+The devices are light: each has a key of its own, opens a new connection for every request, asks for the task and sends a
+release of the right form; some send theirs twice. What they were told was accepted is held against what the service
+counted. The load generator is a process of its own as well, so that neither's memory and processor time is the other's.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 - arrive: rank accuracy after 48 iterations of 400 updates, from random weights, over that of the true weights.
 - harm: the worst drop of any version below the first, from shipped weights that are already right; and what is gained
   where people follow other weights than the shipped.
+- visits: the worst drop where people browse, with versions published at once and with versions judged before.
 - closing: updates until the loss that 48 half hours reach, with day and night, by stability.
 - longer: the 22 weights of firefox from random ones with more updates than 19,200.
 - traffic: rank accuracy with a share of late and duplicate updates.
@@ -19,23 +20,32 @@ Prints Markdown.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quorank.tuning.closing import Stable, Time
 from quorank.tuning.coordinator import Rprop
+from quorank.tuning.guards import ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.people import HELD_OUT, SCENARIOS, find_scenario
+from quorank.tuning.histories.people import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
+from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
 from quorank.tuning.loss import gradients, mean_loss_and_accuracy
 from quorank.tuning.releases import GradientRelease, Release, SignRelease
 from quorank.tuning.simulation import DayNight, Tuning, TuningHistory, last_loss_bound, simulate_tuning, updates_until
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def at_once(*fields: Any, **more: Any) -> Tuning:
+    """A tuning whose versions are published at once, as in the paper; `harm` and `visits` judge them too."""
+    return Tuning(*fields, **{"guard": ImmediateGuard(), **more})
 
 
 def row(*cells: object) -> None:
@@ -55,20 +65,44 @@ def spread(values: list[float], form: str = "{:.4f}") -> str:
 def arrive(seeds: range) -> None:
     header("heuristic", "σ", "first / true rank accuracy", "last over true: min / median / max", "violations")
     for name, sigma in (("frecency", SIGMA), ("frecency", 30.0), ("mail", SIGMA), ("firefox", SIGMA)):
-        courses = [simulate_tuning(Tuning(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
+        courses = [simulate_tuning(at_once(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
         first, true = (np.mean([c.accuracy[0] for c in courses]), np.mean([c.true_accuracy for c in courses]))
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         row(name, f"{sigma:.3g}", f"{first:.3f} / {true:.3f}", spread(ratio), sum(c.violations for c in courses))
 
 
 def harm(seeds: range) -> None:
-    header("heuristic", "people follow", "first / last / true rank accuracy", "worst drop: min / median / max")
+    header("heuristic", "people follow", "guard", "first / last / true rank accuracy", "worst drop: min / median / max")
     for name in ("frecency", "mail", "firefox"):
         for people in ("shipped", "others"):
-            courses = [simulate_tuning(Tuning(name, people=people, seed=seed)) for seed in seeds]
-            means = np.mean([(c.accuracy[0], c.accuracy[-1], c.true_accuracy) for c in courses], axis=0)
+            for guard in (JudgedGuard(), ImmediateGuard()):
+                courses = [simulate_tuning(Tuning(name, people=people, seed=seed, guard=guard)) for seed in seeds]
+                means = np.mean([(c.accuracy[0], c.accuracy[-1], c.true_accuracy) for c in courses], axis=0)
+                drops = [100.0 * c.worst_drop() for c in courses]
+                accuracy = " / ".join(f"{mean:.3f}" for mean in means)
+                row(name, people, guard.kind, accuracy, spread(drops, "{:.2f} %"))
+
+
+def visits(seeds: range) -> None:
+    """150 people who browse, as `quorank tune visits` makes them: what they choose follows no weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_visits(Path(folder) / "visits.csv", generate_visits(1, 150))
+        histories = read_visits(Path(folder) / "visits.csv")
+    header(
+        "heuristic", "guard", "first / last rank accuracy", "worst drop: min / median / max", "runs beyond 1 %",
+        "steps halved",
+    )  # fmt: skip
+    for name in ("frecency", "decay", "firefox"):
+        scenario = recorded_scenario(find_scenario(name), histories)
+        for guard in (ImmediateGuard(), JudgedGuard()):
+            courses = [simulate_tuning(Tuning(name, seed=s, guard=guard), scenario=scenario) for s in seeds]
+            first, last = (np.mean([c.accuracy[at] for c in courses]) for at in (0, -1))
             drops = [100.0 * c.worst_drop() for c in courses]
-            row(name, people, " / ".join(f"{mean:.3f}" for mean in means), spread(drops, "{:.2f} %"))
+            beyond, halved = sum(drop > 1.0 for drop in drops), sum(c.shortened for c in courses)
+            row(
+                name, guard.kind, f"{first:.3f} / {last:.3f}", spread(drops, "{:.2f} %"), f"{beyond} of {len(drops)}",
+                halved,
+            )  # fmt: skip
 
 
 def closing(seeds: range) -> None:
@@ -89,7 +123,7 @@ def closing(seeds: range) -> None:
                 shares, needed = [], []
                 for seed in seeds:
                     traffic = DayNight(peak=(15.0 - 24.0 * (seed % 8) / 8) % 24.0)
-                    common = Tuning(name, start, people, seed=seed, traffic=traffic, held_out=5000)  # type: ignore[arg-type]
+                    common = at_once(name, start, people, seed=seed, traffic=traffic, held_out=5000)  # type: ignore[arg-type]
                     half_hours = replace(common, closing=Time(), **settings)  # type: ignore[arg-type]
                     fixed = simulate_tuning(half_hours)
                     loss = last_loss_bound(half_hours, fixed)
@@ -112,9 +146,9 @@ def closing(seeds: range) -> None:
 def longer(seeds: range) -> None:
     header("firefox from random weights", "updates", "last over true: min / median / max", "runs ≥ 0.99")
     runs = {
-        "48 iterations of 400": Tuning(),
-        "the same, Rprop(initial=0.2)": Tuning(optimiser=Rprop(initial=0.2)),
-        "480 iterations of 400": Tuning(iterations=480),
+        "48 iterations of 400": at_once(),
+        "the same, Rprop(initial=0.2)": at_once(optimiser=Rprop(initial=0.2)),
+        "480 iterations of 400": at_once(iterations=480),
     }
     for about, tuning in runs.items():
         courses = [
@@ -127,7 +161,7 @@ def longer(seeds: range) -> None:
 def traffic(seeds: range) -> None:
     header("late", "duplicates", "dropped of one run", "last over true: min / median / max")
     for late, twice in ((0.0, 0.0), (0.1, 0.05), (0.3, 0.3)):
-        courses = [simulate_tuning(Tuning(start="random", late=late, duplicates=twice, seed=s)) for s in seeds]
+        courses = [simulate_tuning(at_once(start="random", late=late, duplicates=twice, seed=s)) for s in seeds]
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         receipt = courses[0].receipt
         row(f"{late:.0%}", f"{twice:.0%}", f"{receipt.late:,} + {receipt.duplicate:,}", spread(ratio))
@@ -138,7 +172,7 @@ def release(seeds: range) -> None:
     header("release", "bytes of 22 weights", *(f"loss {t}" for t in at), "last over true accuracy")
     kinds: tuple[Release, ...] = (GradientRelease(), SignRelease(), SignRelease(bits=1), SignRelease(zeros="vote"))
     for kind in kinds:
-        courses = [simulate_tuning(Tuning(start="random", release=kind, seed=seed)) for seed in seeds]
+        courses = [simulate_tuning(at_once(start="random", release=kind, seed=seed)) for seed in seeds]
         curve = np.median([c.loss for c in courses], axis=0)
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         row(kind, kind.size(22), *(f"{curve[t]:.3g}" for t in at), spread(ratio))
@@ -149,7 +183,7 @@ def margin(seeds: range) -> None:
     for delta in (0.0, 30.0, 300.0):
         for people in ("shipped", "others"):
             courses = [
-                simulate_tuning(Tuning(people=people, loss="published", margin=delta, seed=seed)) for seed in seeds
+                simulate_tuning(at_once(people=people, loss="published", margin=delta, seed=seed)) for seed in seeds
             ]
             figures: list[Callable[[TuningHistory, int], float]] = [
                 lambda c, t: c.loss[t],
@@ -209,7 +243,7 @@ def speed(seeds: range) -> None:
         row(name, len(heuristic.weights), rates[0] if heuristic.probe else "none", rates[1])
 
 
-PARTS = {f.__name__: f for f in (arrive, harm, closing, longer, traffic, release, margin, published, speed)}
+PARTS = {f.__name__: f for f in (arrive, harm, visits, closing, longer, traffic, release, margin, published, speed)}
 
 
 def main() -> None:

@@ -201,9 +201,9 @@ def _take_part(
 
 def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quiet: bool) -> None:
     """Play a client of an experiment, with the coordinator in this process."""
-    from quorank.device import link as links
     from quorank.device.device import Device
     from quorank.device.private_store import PrivateStore
+    from quorank.device.rehearsal import take_part
 
     sent = 0
 
@@ -224,7 +224,7 @@ def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quie
             if consent is not None:
                 store.set_consent(consent == "on", time.time())
         device = Device(store, terms, seed=rehearsal.experiment.seed)
-        links.take_part(device, rehearsal.link(data), rehearsal.user, seen)
+        take_part(device, rehearsal.link(data), rehearsal.user, seen)
 
 
 def _leave(data: Path, json: bool) -> None:

@@ -150,24 +150,20 @@ class Device:
         self, theta: Doubles, round_: int, first: int, count: int
     ) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
         """Start from θ and the client's own part and learn from waiting interactions; also says from which."""
-        terms, own = self.terms, self.store.personal
-        start = theta if own is None else theta + own
-        online = LateRanker(
-            start,
-            terms.n_features,
-            terms.ranker,
-            terms.learner,
-            self._seed,
-            terms.client,
-            round_,
-            terms.k,
-            terms.client_mechanism.bound,
-        )
+        online = self.learner(theta, round_)
         used = self.store.interactions(first, count)
         for _, interaction in used:
             online.learn(interaction.shown, interaction.clicks)
         online.interactions = len(used)
         return online, used
+
+    def learner(self, theta: Doubles, round_: int) -> LateRanker:
+        """What learns from θ and the client's own part on."""
+        terms, own = self.terms, self.store.personal
+        start, bound = theta if own is None else theta + own, terms.client_mechanism.bound
+        return LateRanker(
+            start, terms.n_features, terms.ranker, terms.learner, self._seed, terms.client, round_, terms.k, bound
+        )
 
     # what the coordinator asks
 

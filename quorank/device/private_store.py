@@ -143,11 +143,20 @@ class PrivateStore:
         """(id, interaction) of those not used yet, in the order in which they happened, from the `first` on."""
         return self._interactions("WHERE release IS NULL ORDER BY id LIMIT ? OFFSET ?", count, first, places=first)
 
+    def used(self, run: str) -> int:
+        """Interactions of a run that releases have used and that are kept."""
+        return int(self.file.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL AND run = ?", run)[0][0])
+
+    def used_interactions(self, run: str, first: int, count: int) -> list[Interaction]:
+        """Those, in the order in which they happened, from the `first` on."""
+        which = "WHERE release IS NOT NULL AND run = ? ORDER BY id LIMIT ? OFFSET ?"
+        return [one for _, one in self._interactions(which, run, count, first)]
+
     def latest_interactions(self, count: int) -> list[Interaction]:
         """The newest interactions, used or not, the newest first."""
         return [one for _, one in self._interactions("ORDER BY id DESC LIMIT ?", count)]
 
-    def _interactions(self, which: str, *values: int, places: int = 0) -> list[tuple[int, Interaction]]:
+    def _interactions(self, which: str, *values: object, places: int = 0) -> list[tuple[int, Interaction]]:
         rows = self.file.rows(
             "SELECT id, at, run, round, documents, features, shown, clicks, circumstances, checksum, query"
             f" FROM interactions {which}",

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles
+from quorank.arrays import Doubles
 from quorank.device.device import Device, digest_of
-from quorank.device.private_rows import checksum, shown_from
 from quorank.device.private_store import StoredRelease
-from quorank.errors import require
 from quorank.federation import notices, wire
 from quorank.federation.client_privacy import check_task
 from quorank.federation.declined import Declined, Refusal
 from quorank.federation.rebuilding import can_replay, interval_of
-from quorank.learning import Shown
-from quorank.learning.late_learning import LateRanker
 
 
 class Rebuilder:
@@ -64,16 +60,8 @@ class Rebuilder:
             reply = wire.encode_reply(
                 wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
             )
-            entry = StoredRelease(
-                task.run,
-                round_,
-                device.clock(),
-                terms.interactions,
-                len(reply),
-                device.privacy | {"rebuilding": True},
-                reply,
-                digest,
-            )
+            told = device.privacy | {"rebuilding": True}
+            entry = StoredRelease(task.run, round_, device.clock(), terms.interactions, len(reply), told, reply, digest)
             store.add_release(entry, [])
         return reply
 
@@ -84,49 +72,16 @@ class Rebuilder:
 
     def _update(self, task: wire.Task) -> Doubles:
         """What the batches of this round teach from the task's ranker on, per batch, as far as it is for all."""
-        terms, own = self.device.terms, self.device.store.personal
+        device, terms = self.device, self.device.terms
         interval, held = interval_of(task.run, terms.run) or 1, self._batches()
-        count = min(interval, held)
-        start = task.theta if own is None else task.theta + own
-        online = LateRanker(
-            start,
-            terms.n_features,
-            terms.ranker,
-            terms.learner,
-            0,  # no list is drawn
-            terms.client,
-            task.round,
-            terms.k,
-            terms.client_mechanism.bound,
-        )
+        count, online = min(interval, held), device.learner(task.theta, task.round)
+        start = online.parameters
         for batch in range(task.round * interval, task.round * interval + count):
-            for shown, clicks in self._interactions(batch % held * terms.interactions, terms.interactions):
-                online.learn(shown, clicks)
+            first = batch % held * terms.interactions
+            for one in device.store.used_interactions(terms.run, first, terms.interactions):
+                online.learn(one.shown, one.clicks)
         update = (online.parameters - start) / count
         return update if terms.split is None else update * terms.split.send
 
     def _batches(self) -> int:
-        store, terms = self.device.store, self.device.terms
-        query = "SELECT count(*) FROM interactions WHERE release IS NOT NULL AND run = ?"
-        return int(store.file.rows(query, terms.run)[0][0]) // terms.interactions
-
-    def _interactions(self, first: int, count: int) -> list[tuple[Shown, Booleans]]:
-        """Lists and clicks that releases have used, in the order in which they happened."""
-        rows = self.device.store.file.rows(
-            "SELECT documents, features, shown, clicks, circumstances, checksum FROM interactions"
-            " WHERE release IS NOT NULL AND run = ? ORDER BY id LIMIT ? OFFSET ?",
-            self.device.terms.run,
-            count,
-            first,
-        )
-        found = []
-        for place, (documents, *blobs, check) in enumerate(rows):
-            require(
-                checksum(*blobs) == check,
-                "interaction.damaged",
-                "an interaction is damaged; restore the file from a copy",
-            )
-            features, order, clicks, circumstances = blobs
-            shown = shown_from(features, documents, order, circumstances, place)
-            found.append((shown, np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)))
-        return found
+        return self.device.store.used(self.device.terms.run) // self.device.terms.interactions

@@ -30,9 +30,11 @@ from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, declaratio
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
 
-TASK, SUMS, TYPED, ANSWERED = "tuning task", "tuning sums", "tuning typed", "tuning answered"
-"""Facts of the private file: the version that is out, the sums of the searches under it, the study's own means, and the
-last version whose answer the service has taken or refused."""
+TASK, SUMS, TYPED, ANSWERED, FIGURES = (
+    "tuning task", "tuning sums", "tuning typed", "tuning answered", "tuning figures",
+)  # fmt: skip
+"""Facts of the private file: the version that is out, the sums of the searches under it, the study's own means, the last
+version whose answer the service has taken or refused, and the version under which figures were answered, once for all."""
 
 
 class Tuner(Membership[TuningTerms]):
@@ -41,7 +43,7 @@ class Tuner(Membership[TuningTerms]):
     def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **more: Any) -> None:
         super().__init__(store, invitation, **more)
         self.heuristic, self._etag = heuristic, ""
-        same = self.terms.heuristic == _plain(declaration(heuristic))
+        same = self.terms.heuristic == declaration(heuristic)
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
         require(same, "terms.other-heuristic", sentence, f"{self.folder}")
         self.task = self._kept_task()
@@ -151,6 +153,8 @@ class Tuner(Membership[TuningTerms]):
             last = wire.decode_task(content)
             content = TuningTask(last.round, last.theta, last.theta, last.theta, figures=True).encode(last.run)
         task = read_task(content, self.terms.run, self.heuristic)
+        agreed = task.version < self.terms.rounds + task.figures
+        require(agreed, "task.beyond-terms", "the task is of more versions than were agreed; it is refused")
         if self.store.fact(TASK) != content:
             with self.store.transaction():
                 self.store.set_fact(TASK, content)
@@ -173,6 +177,8 @@ class Tuner(Membership[TuningTerms]):
         )
         with self.store.transaction():
             self.store.add_release(release, ())
+            if task.figures:
+                self.store.set_fact(FIGURES, str(task.version).encode())
         return content
 
     def _update(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
@@ -186,6 +192,8 @@ class Tuner(Membership[TuningTerms]):
     def _answer(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
         """The study's figures, by randomised response; the means that they are of go with it."""
         private, typed = self.terms.figures, self._typed()
+        if self.store.fact(FIGURES) is not None:
+            return None  # ε is spent: whatever a service asks for, there is one answer
         if private is None or any(typed.get(name, (0, 0.0))[0] == 0 for name in private.study.metrics):
             return None
         means = {name: typed[name][1] / typed[name][0] for name in private.study.metrics}
@@ -197,8 +205,3 @@ class Tuner(Membership[TuningTerms]):
 def _sums_text(sums: DeviceSums) -> bytes:
     table = {"version": sums.version, "searches": sums.searches}
     return json.dumps(table | {"slopes": sums.slopes.tolist(), "rest": sums.rest.tolist()}).encode()
-
-
-def _plain(table: dict[str, Any]) -> Any:
-    """As JSON gives it back."""
-    return json.loads(json.dumps(table))

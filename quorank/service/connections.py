@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
+from quorank.service.traffic import network_of
+
 PER_ADDRESS = 512
 LOOK_SECONDS = 0.5
 OWN = 64
@@ -53,7 +55,7 @@ class ConnectionGuard:
             if found is not None:
                 key = (number, *found)
                 since[key] = self._since.get(key, now)
-                held[found[0]].append(key)
+                held[network_of(found[0])].append(key)
         self._since = since
         ended = 0
         for keys in held.values():

@@ -34,7 +34,7 @@ from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
 from quorank.service.home import Home
 from quorank.service.store import Call, Member, Outcome, Publication, SqlStore, What
-from quorank.service.traffic import IntakeTraffic
+from quorank.service.traffic import IntakeTraffic, network_of
 from quorank.service.writer import Writer
 
 Scope = Mapping[str, Any]
@@ -224,9 +224,9 @@ class Intake:
     def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Who asks; what a proxy says is believed only where there is one, and of that only what it wrote itself."""
         if self._proxied and "x-forwarded-for" in headers:
-            return headers["x-forwarded-for"].rpartition(",")[2].strip()[:64]
+            return network_of(headers["x-forwarded-for"].rpartition(",")[2].strip())
         client = scope.get("client")
-        return str(client[0]) if client else ""
+        return network_of(str(client[0])) if client else ""
 
     def now(self) -> float:
         """The store's clock."""

@@ -30,14 +30,21 @@ def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
         "device.name",
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
-    federation = home.experiment.federation if home.settings.kind == "coordinator" else None
-    if federation is not None and not getattr(federation.participation, "takes_whoever_comes", False):
-        sentence = (
-            f"all {federation.clients} clients of the experiment are invited; set federation.clients higher in a new "
-            'folder, or let rounds take whoever comes: participation = { kind = "arrivals" }'
-        )
-        require(store.next_number() < federation.clients, "invitation.none-left", sentence, name)
+    _check_room(home, store, 1, name)
     return enlist(home, store, name, out, "device", home.terms_table)
+
+
+def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
+    """Refuse more members than the run has clients, where it draws its cohorts from a known number of them."""
+    federation = home.experiment.federation if home.settings.kind == "coordinator" else None
+    if federation is None or federation.participation.takes_whoever_comes:
+        return
+    left = federation.clients - store.next_number()
+    sentence = (
+        f"{max(0, left)} of the experiment's {federation.clients} clients are left; set federation.clients higher in a "
+        'new folder, or let rounds take whoever comes: participation = { kind = "arrivals" }'
+    )
+    require(places <= left, "invitation.none-left", sentence, where)
 
 
 def enlist(
@@ -66,6 +73,7 @@ def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Pa
     """Let whoever has the invitation enrol, so many and so long."""
     require(1 <= quota <= 10**9, "value.out-of-range", "from 1 to 1,000,000,000 places", "--quota")
     require(0.0 < days <= 3650.0, "value.out-of-range", "above 0 and up to 3650", "--days")
+    _check_room(home, store, quota, "--quota")
     _check_free(out)
     token = secrets.token_urlsafe(24)
     written = _written(home, home.settings.run[:100], home.terms_table, "device", {}, token=token)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from quorank.errors import BadInput
 from quorank.service.connections import ConnectionGuard, stop_accepting
 from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
@@ -148,7 +149,11 @@ def main() -> None:
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    run(serve(Home.open(folder), descriptor, told))
+    try:
+        run(serve(Home.open(folder), descriptor, told))
+    except (BadInput, OSError) as error:  # tried again by who watches over it
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

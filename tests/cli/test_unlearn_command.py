@@ -523,3 +523,16 @@ def test_the_ledger_of_a_private_run_covers_its_rebuilding(quorank: Quorank, tmp
     refused = quorank("privacy", "ledger", run)
     assert refused.code == 2
     assert "the entries of unlearning were changed" in refused.err
+
+
+def test_a_note_in_somebody_s_run_names_no_folder_to_write_to(quorank: Quorank) -> None:
+    """Finishing a request that was cut short writes where the command says, and nowhere that a file says."""
+    folder = made()
+    before = everything(folder)
+    plan = {"clients": [3], "leavers": [3], "out": "elsewhere", "files": {"ranker.json": "{}"}}
+    (folder / "unlearned").mkdir(exist_ok=True)
+    (folder / "unlearned" / "unlearning.json").write_text(json.dumps({"after": 0.5, "pending": plan}))
+    assert "--client 3 --out elsewhere" in quorank("unlearn", folder, "--client", 3).refused()
+    assert not Path("elsewhere").exists()
+    (folder / "unlearned" / "unlearning.json").unlink()
+    assert everything(folder) == before

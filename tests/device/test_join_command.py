@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from quorank.cli.join import UNREACHED, join
 from quorank.device import Client, local_socket
-from quorank.device import link as links
+from quorank.device import rehearsal as rehearsals
 from quorank.device.leaving import LEFT, LOG
 from quorank.device.private_store import PrivateStore
 from quorank.device.rehearsal import FOLDER, JoinRehearsal
@@ -84,7 +84,7 @@ def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypat
     first = call(*rehearse)
     assert "consent is off" in first.err
     assert call("--data", "device", "--status", "--json").json["releases"] == 0
-    real, calls = links.take_part, []
+    real, calls = rehearsals.take_part, []
 
     def cut_short(device, link, search, seen):
         """The process ends after some tasks."""
@@ -100,7 +100,7 @@ def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypat
             link.send(device.answer(task))
         return 2
 
-    monkeypatch.setattr(links, "take_part", cut_short)
+    monkeypatch.setattr(rehearsals, "take_part", cut_short)
     call(*rehearse, "--consent", "on")
     assert call("--data", "device", "--status", "--json").json["last_round"] == 2
     done = call(*rehearse)

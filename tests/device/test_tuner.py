@@ -166,6 +166,11 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         assert not reply.release.any() and all(value == int(value) for value in reply.statistics)
         assert tuner.releases()[0].privacy["epsilon"] == 4.0
         assert tuner.sync(force=True).outcome == "nothing"
+        tuner.record_typed(characters=9, rank=9)
+        for version in (2, 3, 1):  # a service that asks again and again: there is one answer
+            service.say(SHIPPED * 0.9, version, figures=True)
+            tuner.sync(force=True)
+        assert set(replies(service)) == {replies(service)[0]} and len(tuner.releases()) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,6 +182,7 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         ({"published": SHIPPED[:5]}, "task.malformed"),
         ({"published": SHIPPED, "run": "other"}, "task.other-run"),
         ({"published": SHIPPED, "kind": "round", "version": 1}, "task.other-kind"),
+        ({"published": SHIPPED, "version": 48}, "task.beyond-terms"),
     ],
 )
 def test_what_a_heuristic_does_not_allow_is_refused_whoever_signed_it(

@@ -20,7 +20,7 @@ from quorank.federation.member_key import MemberKey
 from quorank.service import intake as intake_module
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
-from quorank.service.traffic import IntakeTraffic
+from quorank.service.traffic import IntakeTraffic, network_of
 
 CALLS = [
     ("GET", "/v1/task"),
@@ -527,6 +527,12 @@ def test_who_asks_is_what_a_proxy_says_only_behind_one(tmp_path: Path) -> None:
             assert desk.call("POST", "/v1/enrol", body, said, address="192.0.2.2").code == expected
         finally:
             desk.close()
+
+
+def test_whoever_has_an_address_of_ipv6_has_a_network() -> None:
+    assert network_of("2001:db8:0:1::1") == network_of("2001:db8:0:1:ffff::2") != network_of("2001:db8:0:2::1")
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+    assert network_of("fe80::1%eth0") == network_of("fe80::2") and network_of("nonsense" * 20) == ("nonsense" * 8)
 
 
 def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,12 +148,35 @@ def test_invitations_hold_no_key_and_are_good_once(home: Home, tmp_path: Path) -
         invite(home, store, "dora", tmp_path / "dora.json")
     assert [member.name for member in store.members()] == ["anna", "ben", "carl"]
     assert store.admitted() == [], "nobody is in a cohort before they have enrolled"
-    open_enrolment(home, store, 10, 1.0, tmp_path / "all.json")
-    told = Invitation.read(tmp_path / "all.json")
-    assert told.token and not told.code and told.name == "run"
+    with refused("invitation.none-left", "--quota"):
+        open_enrolment(home, store, 1, 1.0, tmp_path / "none.json")
     with refused("value.out-of-range", "--quota"):
         open_enrolment(home, store, 0, 1.0, tmp_path / "none.json")
     store.close()
+    larger = folder_of(tmp_path / "larger", clients=10)
+    store = larger.store()
+    open_enrolment(larger, store, 10, 1.0, tmp_path / "all.json")
+    told = Invitation.read(tmp_path / "all.json")
+    assert told.token and not told.code and told.name == "run"
+    store.close()
+
+
+@pytest.mark.slow
+def test_a_log_of_several_processes_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "service.log"
+    program = (
+        "import os, sys; from pathlib import Path; from quorank.service.observe import turn_over\n"
+        "other = os.dup(2); path = Path(sys.argv[1])\n"
+        "for number in range(4):\n"
+        "    os.write(other, b'%d' % number * 100); assert turn_over(path, 90, 2); os.write(other, b'after')\n"
+        "    assert not turn_over(path, 1000, 2)"
+    )
+    with path.open("ab") as log:
+        subprocess.run([sys.executable, "-c", program, str(path)], stderr=log, check=True, timeout=60)
+    assert path.read_text() == "after"
+    assert (tmp_path / "service.log.1").read_text() == "after" + "3" * 100
+    assert (tmp_path / "service.log.2").read_text() == "after" + "2" * 100
+    assert mode(tmp_path / "service.log.1") == 0o600 and not (tmp_path / "service.log.3").exists()
 
 
 def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None:

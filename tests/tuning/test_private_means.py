@@ -29,7 +29,7 @@ def collected(means: dict[str, tuple[float, float]], clients: int) -> dict[str, 
 def test_estimates_are_unbiased_and_their_error_is_true() -> None:
     private = PrivateMeans(STUDY, 4.0)
     searches = collected({"treatment": (3.0, 0.5), "control": (4.0, 1.0)}, 400)
-    truth = {arm: min(20.0, float(typed.characters.mean())) for arm, typed in searches.items()}
+    truth = {arm: min(12.0, float(typed.characters.mean())) for arm, typed in searches.items()}
     found = [private.analyse(play_answers(private, searches, seed)) for seed in range(60)]
     for arm in STUDY.arms:
         means = np.array([one.arms[arm].mean["characters"] for one in found])
@@ -67,8 +67,8 @@ def test_means_beyond_the_largest_count_as_the_largest() -> None:
     private = PrivateMeans(STUDY, 4.0)
     for seed in range(20):
         far, near = (
-            private.answer({"characters": 500.0, "rank": 10.0}, seed),
-            private.answer({"characters": 20.0, "rank": 10.0}, seed),
+            private.answer({"characters": 500.0, "rank": 6.0}, seed),
+            private.answer({"characters": 12.0, "rank": 6.0}, seed),
         )
         assert far == near and private.allows(far)
     steps = private.response.steps

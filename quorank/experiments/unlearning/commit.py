@@ -82,15 +82,19 @@ def note_request(
     write_whole(run / NOTE, storage.json_bytes({**result, PENDING: plan}))
 
 
-def is_pending(run: Path, clients: Sequence[int]) -> bool:
-    """Return whether this very request was cut short; another one that was is to be finished first."""
+def is_pending(run: Path, clients: Sequence[int], out: Path | None = None) -> bool:
+    """Return whether this very request was cut short; another one that was is to be finished first.
+
+    The folder to write to is always the one that the command names: a note in somebody else's run names no other.
+    """
     note = _read_note(run)
     if PENDING not in note:
         return False
-    waiting = note[PENDING]["clients"]
-    flags = " ".join(f"--client {client}" for client in waiting)
+    waiting, to = note[PENDING]["clients"], note[PENDING]["out"]
+    flags = " ".join([*(f"--client {client}" for client in waiting), *([] if to is None else ["--out", to])])
     sentence = f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`"
-    require(waiting == sorted(clients), "unlearning.pending", sentence, str(run))
+    same = waiting == sorted(clients) and to == (None if out is None else str(out))
+    require(same, "unlearning.pending", sentence, str(run))
     return True
 
 

@@ -400,7 +400,7 @@ def unlearn(
     storage.tidy(run)
     if out is not None:
         remove_leftovers(out)
-    if is_pending(run, clients):
+    if is_pending(run, clients, out):
         return finish_request(run)
     request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
     result = request.figures()

@@ -35,7 +35,7 @@ from quorank.tuning.studies.address_bar import TypedSearches
 METRICS = ("characters", "rank")
 """Characters typed before a suggestion is selected, and its rank, counted from 0: §6.2."""
 
-LARGEST = {"characters": 20.0, "rank": 10.0}
+LARGEST = {"characters": 12.0, "rank": 6.0}
 
 ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")

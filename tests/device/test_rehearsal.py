@@ -9,7 +9,7 @@ from refusals import refused
 
 from quorank import frames
 from quorank.device import Client
-from quorank.device.link import Direct, take_part
+from quorank.device.rehearsal import Direct, take_part
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
