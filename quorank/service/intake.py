@@ -180,7 +180,7 @@ class Intake:
     # ------------------------------------------------------------ the protocol of the server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """HttpAnswer one request."""
+        """Answer one request."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]

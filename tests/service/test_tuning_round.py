@@ -177,7 +177,9 @@ def test_the_operators_file(tmp_path: Path) -> None:
     assert again.table() == found.table() and again.coordinator.optimiser == found.optimiser
     for text, code in (
         ("iterations = 0", "value.out-of-range"), ("iteration = 1", "tuning.malformed"), ("x = [", "tuning.not-toml"),
-        ("answers = 5", "study.no-epsilon"), ('guard = "none"', "part.unknown-kind"),
+        ("answers = 5", "study.no-epsilon"),
+        ('guard = "none"', "part.unknown-kind"),
+        ('loss = "hinge"', "value.not-a-choice"),
         ('loss = "hinge"', "value.not-a-choice"),
         ('heuristic = "frequency"', "heuristic.unknown"), ('study = "x"', "value.wrong-type"),
     ):  # fmt: skip
