@@ -180,7 +180,6 @@ def test_the_operators_file(tmp_path: Path) -> None:
         ("answers = 5", "study.no-epsilon"),
         ('guard = "none"', "part.unknown-kind"),
         ('loss = "hinge"', "value.not-a-choice"),
-        ('loss = "hinge"', "value.not-a-choice"),
         ('heuristic = "frequency"', "heuristic.unknown"), ('study = "x"', "value.wrong-type"),
     ):  # fmt: skip
         file.write_text(text)
