@@ -106,6 +106,7 @@ class TuningService:
         self.state = self._restored()
         self.before: dict[str, float] | None = None  # the weights of the version before
         self.replies: dict[int, wire.Reply] = {}  # of the open version, by member
+        self._gathered: TuningState | None = None  # the state with them received, until another comes
         self.refused: dict[str, int] = {}
         self._taken, self._heard, self._room, self._came = 0, 0, 0, 0  # reply, replies, places, bytes
         self._written = float("-inf")
@@ -203,6 +204,7 @@ class TuningService:
                 self.refused[error.code] = self.refused.get(error.code, 0) + 1
                 self.note("reply_refused", round=self.state.version, client=stored.member, reason=error.code)
         if batch:
+            self._gathered = None
             self._taken, self._heard = batch[-1].id, self._heard + len(batch)
             self._came += sum(len(stored.content) for stored in batch)
         return bool(batch)
@@ -239,10 +241,11 @@ class TuningService:
         if not self.replies or len(self.replies) < self.tuning.room:
             return False
         coordinator = self.tuning.coordinator
-        gathered, _ = close_version(self.tuning, self.state, self.replies)
-        if not coordinator.closes(gathered, passed):
+        if self._gathered is None:
+            self._gathered, _ = close_version(self.tuning, self.state, self.replies)
+        if not coordinator.closes(self._gathered, passed):
             return False
-        after, model = coordinator.advance(gathered, 0.0)
+        after, model = coordinator.advance(self._gathered, 0.0)
         documents: dict[str, bytes | None] = {CHECKPOINT: model_text(model).encode(), **self._limits(after)}
         finished = Finished(self.run_name, self.state.version, self._taken)
         more = after.version < self.tuning.iterations or self.tuning.answers > 0
@@ -267,6 +270,7 @@ class TuningService:
         self.note("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
         self.before = self.tuning.heuristic.named(before.published)
         self.state, self.replies, self.refused, self._taken, self._heard = after, {}, {}, 0, 0
+        self._gathered = None
         self._hand_out(model)
 
     def _hand_out(self, model: Model | None = None) -> None:
@@ -326,6 +330,7 @@ class TuningService:
         """Let those go who have asked to leave: an update is in sums and versions, and kept nowhere else."""
         for member, request, _ in self.store.leavers(waiting=True):
             self.replies.pop(member, None)
+            self._gathered = None
             self._gone.add(member)
             self.store.let_go(self.epoch, member, receipt_of(request))
             self.note("member_left", client=member, round=self.state.version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,20 @@ def test_a_tuning_can_be_repeated() -> None:
     one, other = simulate_tuning(tuning), simulate_tuning(tuning)
     assert np.array_equal(one.weights, other.weights) and one.hours == other.hours
     assert one.models == other.models
+
+
+@pytest.mark.parametrize(
+    ("tuning", "digest"),
+    [
+        (Tuning(iterations=20), "c06c12f14d51c088"),
+        (Tuning("mail", people="others", release=SignRelease(), iterations=20), "a12c3e7bd20c4ffe"),
+        (Tuning("firefox", people="others", iterations=12), "bf749432a2418964"),
+    ],
+    ids=["frecency", "mail-signs", "firefox"],
+)
+def test_published_versions_have_the_bits_that_they_always_had(tuning: Tuning, digest: str) -> None:
+    course = simulate_tuning(replace(tuning, held_out=50, guard=ImmediateGuard()))
+    assert hashlib.sha256(np.array(course.weights).tobytes()).hexdigest()[:16] == digest
 
 
 def test_signs_alone_also_find_the_way() -> None:
