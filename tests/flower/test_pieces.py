@@ -130,7 +130,7 @@ def wait_until(condition, seconds=20.0) -> bool:
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from quorank.network.processes import Processes
+from quorank.flower.processes import Processes
 processes = Processes(Path(sys.argv[1]), temporary=True)
 grandchild = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
 processes.start("one", [sys.executable, "-c", grandchild], dict(os.environ))
