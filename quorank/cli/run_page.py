@@ -26,8 +26,17 @@ from starlette.routing import Route
 from quorank import __version__
 from quorank.errors import BadInput, require
 from quorank.experiments.runner import Runner
-from quorank.service.page import page_routes
-from quorank.service.status import MemberCounts, Quality, RoundFigures, State, Status, Versions, seconds_left, thinned
+from quorank.reports.live.live_page import page_routes
+from quorank.reports.live.status import (
+    MemberCounts,
+    Quality,
+    RoundFigures,
+    State,
+    Status,
+    Versions,
+    seconds_left,
+    thinned,
+)
 
 SAMPLE_SECONDS = 0.5
 COUNTING_SHARE = 0.02

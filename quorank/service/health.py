@@ -9,8 +9,8 @@ from typing import Any
 
 from quorank.documents import parse_json
 from quorank.errors import BadInput
+from quorank.reports.live.status import Problem, problems_of
 from quorank.service.home import Home
-from quorank.service.status import Problem, problems_of
 from quorank.service.store import SqlStore
 from quorank.service.writer import Writer
 

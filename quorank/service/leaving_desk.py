@@ -35,11 +35,11 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.leaving import check_request, receipt_of
 from quorank.federation.rebuilding import can_replay, name_of
+from quorank.federation.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
 from quorank.federation.rounds import Federation
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.service.holder import Holder
 from quorank.service.rebuilding_ledger import RebuildingLedger
-from quorank.service.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
 from quorank.service.store import Finished
 
 LEAVERS, REBUILDING = "leavers", "rebuilding"

@@ -10,10 +10,8 @@ from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.service.health import STATUS, ServiceHealth
-from quorank.service.home import Home
-from quorank.service.observe import add_refusals, plain_event
-from quorank.service.status import (
+from quorank.reports.live.event_log import add_refusals, plain_event
+from quorank.reports.live.status import (
     LISTED,
     SEEN_SECONDS,
     Event,
@@ -25,6 +23,8 @@ from quorank.service.status import (
     Versions,
     listed,
 )
+from quorank.service.health import STATUS, ServiceHealth
+from quorank.service.home import Home
 from quorank.service.store import Member, SqlStore
 
 AWAITED = 50

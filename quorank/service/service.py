@@ -32,12 +32,12 @@ from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
 from quorank.privacy.ledger import combined_privacy, counts_on_secret_cohorts, ledger
 from quorank.process import interruptible
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import Problem, RoundFigures, Status, Versions, with_round
+from quorank.reports.live.status_sources import coordinator_status, round_figures
 from quorank.service.holder import Holder
 from quorank.service.home import LEDGER, RANKER, STATUS, Home
 from quorank.service.leaving_desk import LeavingDesk
-from quorank.service.observe import EventLog
-from quorank.service.status import Problem, RoundFigures, Status, Versions, with_round
-from quorank.service.status_sources import coordinator_status, round_figures
 from quorank.service.store import HolderLost, SqlStore
 
 STATUS_SECONDS, HOLD_SECONDS = 2.0, 1.0

@@ -19,14 +19,14 @@ from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.member_key import task_content
 from quorank.files import write_whole
 from quorank.process import interruptible
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import RoundFigures, State, Status, Versions, with_round
+from quorank.reports.live.status_sources import session_status
 from quorank.service.health import STATUS
 from quorank.service.home import RANKER
-from quorank.service.observe import EventLog
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
 from quorank.service.silo_post import SiloPost
-from quorank.service.status import RoundFigures, State, Status, Versions, with_round
-from quorank.service.status_sources import session_status
 from quorank.service.store import HolderLost, Kind, Publication, SqlStore
 from quorank.silos.coordinator.phases import PHASES
 

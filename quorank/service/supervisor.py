@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorank.errors import BadInput
+from quorank.reports.live.event_log import EventLog, turn_over
 from quorank.service.home import LOG, Home
-from quorank.service.observe import EventLog, turn_over
 
 WORKER = "quorank.service.worker"
 SUPERVISOR = "supervisor.json"

@@ -32,12 +32,12 @@ from quorank.federation.member_key import task_content
 from quorank.federation.replies import ReplyLimits
 from quorank.files import write_whole
 from quorank.process import interruptible
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import RoundFigures, State, Status, Versions, with_round
+from quorank.reports.live.status_sources import tuning_status, version_figures
 from quorank.service.holder import FAST, LONGEST_NEXT, SLOW, next_seconds
 from quorank.service.home import SETTINGS, STATUS, TERMS, Home, Settings
 from quorank.service.intake import LIMITS
-from quorank.service.observe import EventLog
-from quorank.service.status import RoundFigures, State, Status, Versions, with_round
-from quorank.service.status_sources import tuning_status, version_figures
 from quorank.service.store import Finished, HolderLost, Kind, Publication, RepliesCame, SqlStore
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import HEAVIEST, FieldTuning, close_version, task_of

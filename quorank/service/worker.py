@@ -57,8 +57,8 @@ class OperatorPages:
     def _made(self) -> Any:
         from starlette.applications import Starlette
 
+        from quorank.reports.live.live_page import page_routes
         from quorank.service.overview import Overview
-        from quorank.service.page import page_routes
 
         read = Overview(self.home, self.health).read
         return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))

@@ -18,10 +18,10 @@ from quorank.federation import Federation
 from quorank.federation.claims import IDENTITY, claims_bytes, claims_from
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.driver import Driver, Own
 from quorank.federation.keeping import KeptInFolder
 from quorank.federation.secure_round import SHARES, envelope, opened
 from quorank.federation.transport import BUSY, Failure, Memory
-from quorank.flower.driver import Driver, Own
 from quorank.privacy import SecureSum
 
 CLIENTS, MEMBERS = 4, 8

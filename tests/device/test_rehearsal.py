@@ -14,12 +14,12 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.driver import Driver, Own
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request, receipt_of, request_of
 from quorank.federation.member_key import MemberKey
 from quorank.federation.terms import Terms
 from quorank.federation.transport import BUSY, Failure, Memory
-from quorank.flower.driver import Driver, Own
 from quorank.privacy import ClippedGaussian
 
 

@@ -20,12 +20,12 @@ from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.checkpoint import Saved
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.keeping import CHECKPOINT, JOURNAL, KeptInFolder
+from quorank.federation.rebuilding_run import without
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
-from quorank.service.rebuilding_run import without
 from quorank.users import Cascade
 
 CLIENTS, ROUNDS = 12, 4

@@ -16,9 +16,9 @@ from quorank.experiments import asynchronous_run
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.driver import Driver, SharedNodes
 from quorank.federation.transport import Memory
 from quorank.flower import engine as loopback
-from quorank.flower.driver import Driver, SharedNodes
 
 LATE = ("--engine", "flower", "--asynchronous", "0.25")
 NAMES = ("node-0", "node-1", "node-2", "node-3")

@@ -22,9 +22,18 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
-from quorank.service.observe import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
-from quorank.service.page import event_words
-from quorank.service.status import Event
+from quorank.reports.live.event_log import (
+    EVENTS,
+    OTHER,
+    EventLog,
+    add_refusals,
+    plain,
+    plain_code,
+    plain_event,
+    turn_over,
+)
+from quorank.reports.live.live_page import event_words
+from quorank.reports.live.status import Event
 
 SECRET = "/anna/how to leave my job"
 

@@ -11,11 +11,11 @@ from full_status import FULL
 from refusals import refused
 from signed_calls import folder_of
 
+from quorank.reports.live.live_page import draw_page
+from quorank.reports.live.status import LISTED, Event, MemberStatus
 from quorank.service.health import STATUS
 from quorank.service.home import Home
 from quorank.service.overview import Overview
-from quorank.service.page import draw_page
-from quorank.service.status import LISTED, Event, MemberStatus
 from quorank.service.store import SqlStore
 
 Place = tuple[Home, SqlStore]

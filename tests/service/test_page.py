@@ -17,9 +17,18 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
-from quorank.service import page
-from quorank.service.page import SECTIONS, draw_page, draw_sections, duration, page_routes
-from quorank.service.status import Event, MemberCounts, MemberStatus, Problem, Quality, RoundFigures, Status, Versions
+from quorank.reports.live import live_page as page
+from quorank.reports.live.live_page import SECTIONS, draw_page, draw_sections, duration, page_routes
+from quorank.reports.live.status import (
+    Event,
+    MemberCounts,
+    MemberStatus,
+    Problem,
+    Quality,
+    RoundFigures,
+    Status,
+    Versions,
+)
 
 TOKEN = "a-token-of-the-operator"
 HTML = {"accept": "text/html"}

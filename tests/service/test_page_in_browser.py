@@ -21,9 +21,9 @@ from played_federations import played_devices, played_session, played_tuning
 from real_services import real_service
 
 from quorank.cli.run_page import served
-from quorank.service import page
-from quorank.service.page import page_routes
-from quorank.service.status import Quality, Status, Versions
+from quorank.reports.live import live_page as page
+from quorank.reports.live.live_page import page_routes
+from quorank.reports.live.status import Quality, Status, Versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 

@@ -29,10 +29,10 @@ from quorank.federation import wire
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import Status
 from quorank.service.home import Home, Settings
-from quorank.service.observe import EventLog
 from quorank.service.service import Service, coordinator_of, run
-from quorank.service.status import Status
 from quorank.service.store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3

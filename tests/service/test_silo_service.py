@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from silo_groups import NAMES, call, made, workplace
 
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import Status
 from quorank.service import silo_service
-from quorank.service.observe import EventLog
 from quorank.service.overview import Overview
 from quorank.service.silo_service import SiloService
-from quorank.service.status import Status
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from quorank.federation.participation import Arrivals
 from quorank.federation.private_figures import LEAST_DEVICES, reported
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.service.page import draw_page
-from quorank.service.status import MemberCounts, MemberStatus, RoundFigures, Status
-from quorank.service.status_sources import coordinator_status, quality_of, round_figures
+from quorank.reports.live.live_page import draw_page
+from quorank.reports.live.status import MemberCounts, MemberStatus, RoundFigures, Status
+from quorank.reports.live.status_sources import coordinator_status, quality_of, round_figures
 
 BASE = Status(
     "devices", "running", "demo", 1e9, sent_bytes=5, received_bytes=6, counts=MemberCounts(6, 0, 6, 6, late=1),

@@ -10,7 +10,7 @@ from fleets import enrolled, sent
 
 from quorank.federation import wire
 from quorank.federation.member_key import MemberKey
-from quorank.service.observe import EventLog
+from quorank.reports.live.event_log import EventLog
 from quorank.service.store import Outcome, SqlStore
 from quorank.service.tuning_round import TuningHome, TuningService, settings_of
 from quorank.tuning.closing import Count

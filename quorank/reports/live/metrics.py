@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from quorank.service.observe import add_refusals
-from quorank.service.status import Status
+from quorank.reports.live.event_log import add_refusals
+from quorank.reports.live.status import Status
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

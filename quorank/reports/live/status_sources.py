@@ -16,8 +16,8 @@ from quorank.federation.private_figures import LEAST_DEVICES, reported
 from quorank.federation.rounds import Report
 from quorank.privacy.ledger import WITHHELD
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.service.observe import add_refusals
-from quorank.service.status import (
+from quorank.reports.live.event_log import add_refusals
+from quorank.reports.live.status import (
     LISTED,
     MemberStatus,
     Quality,

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
-from quorank.service.status import Event
+from quorank.reports.live.status import Event
 
 EVENTS: Mapping[str, tuple[str, ...]] = {
     "starting": ("round", "rounds", "clients"),

@@ -27,10 +27,10 @@ from starlette.routing import Route
 
 from quorank.errors import BadInput
 from quorank.reports.curve_svg import panel_svg
+from quorank.reports.live.metrics import CONTENT_TYPE, exposition
+from quorank.reports.live.status import Event, Quality, RoundFigures, Status
 from quorank.reports.page import STYLE
 from quorank.reports.panels import Curve, Panel
-from quorank.service.metrics import CONTENT_TYPE, exposition
-from quorank.service.status import Event, Quality, RoundFigures, Status
 
 if TYPE_CHECKING:
     from starlette.requests import Request
