@@ -71,7 +71,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
 def family(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> Family[Learner]:
     """The family of learners, with these entry points installed."""
     found = [EntryPoint(name, value, "quorank.parts") for name, value in entries]
-    monkeypatch.setattr("quorank.parts.entry_points", lambda group: found)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
     return Family("learner", *LEARNERS.members.values(), base=Learner)
 
 

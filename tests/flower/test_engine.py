@@ -173,7 +173,7 @@ def test_the_command_line_refuses_with_a_sentence_and_leaves_nothing(monkeypatch
         assert not out.exists()
         return sentence
 
-    assert "expected process or flower, got 'flwr'" in refused(FILE, "--engine", "flwr")
+    assert "expected process or flower or https, got 'flwr'" in refused(FILE, "--engine", "flwr")
     hostile = FILE + '[attack]\nkind = "sign-flip"\nclients = 2\n'
     assert "attackers collude" in refused(hostile, "--engine", "flower")
     grid = FILE + "[grid]\nseed = [1, 2]\n"
