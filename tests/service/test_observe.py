@@ -193,7 +193,7 @@ def test_every_event_is_said_in_words() -> None:
 PRINTING = """
 import os, sys
 from pathlib import Path
-from quorank.service.observe import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
+from quorank.reports.live.event_log import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
 name, path = sys.argv[1], Path(sys.argv[2])
 turned = 0
 for number in range(300):
