@@ -200,7 +200,9 @@ class LocalSocket:
         return {}
 
     def _sync(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"sync": self.client.sync(force=asked.get("force", False)).table()}
+        report = self.client.sync(force=asked.get("force", False))
+        logging.getLogger(__name__).info("%s %s", report.outcome, report.code)
+        return {"sync": report.table()}
 
     def _status(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"status": self.client.status()}
