@@ -56,6 +56,7 @@ class LocalSocket:
     """Serves one client; `woken` is called when a call may have changed when the service is to be asked."""
 
     def __init__(self, client: Client, woken: Callable[[], None] = lambda: None) -> None:
+        self._left = False  # by a call, whose answer goes out first
         self.client, self.path, self._woken = client, client.folder / SOCKET, woken
         self._lists: OrderedDict[str, Shown] = OrderedDict()
         self._mutex, self._open = threading.Lock(), set[socket.socket]()
@@ -140,6 +141,8 @@ class LocalSocket:
                             connection.sendall(_line(long))
                         return
                     connection.sendall(_line(self.answer(line)))
+                    if self._left:
+                        self._woken()  # whoever waits may end now: the answer is out
         except OSError:
             pass  # it has hung up, or said nothing for too long
         finally:
@@ -212,7 +215,7 @@ class LocalSocket:
 
     def _leave(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         report = self.client.leave()
-        self._woken()
+        self._left = True
         return {"sync": report.table()}
 
 
@@ -228,7 +231,9 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
             return None
         connection.sendall(_line({"v": VERSION, "call": name, **values}))
         with connection.makefile("rb") as lines:
-            found: dict[str, Any] = parse_json(lines.readline(), code="socket.malformed")
+            line = lines.readline()
+    require(line, "socket.closed", "the process that plays the device ended before it answered; try again")
+    found: dict[str, Any] = parse_json(line, code="socket.malformed")
     if found.get("ok") is not True:
         raise refusal(str(found.get("code")), str(found.get("sentence")))
     return found

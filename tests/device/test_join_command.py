@@ -239,15 +239,15 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
                     here / "device", "record", list=shown["list"], clicks=clicks, query="a secret question"
                 )
             service.said["GET", "/v1/task"] = Said(500, b"a secret question")
-            assert local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] in ("failed", "busy")
-            del service.said["GET", "/v1/task"]
 
-            def sent() -> bool:
-                """By this call, or by the service's own."""
+            def synced(word: str) -> bool:
+                """Whether this is in the log, of a sync that was asked for here or of one of its own."""
                 local_socket.call(here / "device", "sync", force=True)
-                return bool(call("--data", "device", "--status", "--json").json["releases"] == 1)
+                return word in (here / "device" / LOG).read_text()
 
-            wait_for(sent)
+            wait_for(lambda: synced("service.unreadable"))
+            del service.said["GET", "/v1/task"]
+            wait_for(lambda: synced(" sent "))
             child.send_signal(number)
             assert child.wait(30) == code
             assert child.stderr is not None and "Traceback" not in child.stderr.read()
