@@ -144,10 +144,9 @@ def hold(home: SiloHome, stop: Callable[[], bool], log: EventLog, *, stay: bool 
     """Become the holder of a folder's session, and carry it on; whether it is done."""
     store = home.store()
     try:
-        while (epoch := store.hold()) is None:  # another process, or another host, holds it
-            if stop():
-                return False
-            time.sleep(0.5)
+        epoch = store.hold_in_turn(stop)
+        if epoch is None:
+            return False
         service = SiloService(home, store, epoch, log)
         turns, planned = service.server.turns
         service.note("holder_taken", epoch=epoch, round=turns)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from quorank.service.calls import Publication as Publication
 from quorank.service.calls import What as What
 from quorank.service.tables import FORMAT
 
+TURN_SECONDS = 0.5
+"""So often a process that wants to be the holder tries again."""
 EVENTS = 1000
 """So many of the newest events are kept."""
 MOST_BYTES = 1 << 24
@@ -336,6 +339,12 @@ class SqlStore:
         with self.database.transaction():
             self.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
             return int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0])
+
+    def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
+        """Become the holder once no other process or host is; None where it is asked to stop before that."""
+        while (epoch := self.hold()) is None and not stop():
+            time.sleep(TURN_SECONDS)
+        return epoch
 
     def release(self) -> None:
         """Let another process be the holder."""

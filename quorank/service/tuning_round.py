@@ -386,10 +386,9 @@ def hold(home: TuningHome, stop: Callable[[], bool], log: EventLog, *, stay: boo
     """Become the holder of a folder's tuning, and carry it on; whether it is done."""
     store = home.store()
     try:
-        while (epoch := store.hold()) is None:  # another process, or another host, holds it
-            if stop():
-                return False
-            time.sleep(0.5)
+        epoch = store.hold_in_turn(stop)
+        if epoch is None:
+            return False
         service = TuningService(home, store, epoch, log)
         service.note("holder_taken", epoch=epoch, round=service.state.version)
         done = service.play(stop)
