@@ -1,12 +1,14 @@
 """An experiment through the real service on this machine, in place of the in-process engine: to the same bytes.
 
-The run's own process holds the coordinator. Intake workers and the experiment's clients (`light_clients`) are processes of
-their own, which talk over HTTPS; what dies of them is started again. The service's folder lies in the run's and goes when
-the run is done; a run that was killed goes on with it (`--resume`).
+The run's own process holds the coordinator. Intake workers and the experiment's clients (`experiments.light_clients`) are
+processes of their own, which talk over HTTPS; what dies of them is started again. The service's folder lies in the run's
+and goes when the run is done; a run that was killed goes on with it (`--resume`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import shutil
 import socket
 import time
@@ -20,17 +22,18 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.invitation import Invitation
 from quorank.federation.node_driver import Stopped
 from quorank.federation.rounds import Report
 from quorank.service.holder import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
-from quorank.service.light_clients import token_of
 from quorank.service.store import HolderLost, SqlStore
 from quorank.service.supervisor import WORKER, ServiceProcess, finish
 
 FOLDER = "service"
 """Of the service, in the run's folder."""
-CLIENTS = "quorank.service.light_clients"
+CLIENTS, INVITATION = "quorank.experiments.light_clients", "clients.json"
+"""The module that plays the clients, and the file with which it is invited."""
 OWNER = "experiment"
 """The document that says whose a store is."""
 DEATHS = 10
@@ -56,14 +59,16 @@ class PlayedHome(Home):
             home.write_settings(settings)
             return cls(home.path)
         shutil.rmtree(path, ignore_errors=True)  # of a start that was cut short
-        files = {SEED: _secret(), EXPERIMENT: (folder / storage.CONFIG).read_bytes(), TERMS: b'{"run": "run"}'}
+        own = (folder / storage.CONFIG).read_bytes()
+        files = {SEED: secrets.token_bytes(SECRET_BYTES), EXPERIMENT: own, TERMS: b'{"run": "run"}'}
         return cls._made(path, settings, files, "run's")
 
-
-def _secret() -> bytes:
-    import secrets
-
-    return secrets.token_bytes(SECRET_BYTES)
+    @property
+    def invitation(self) -> Invitation:
+        """What the clients of the run enrol with, all of them with one token."""
+        token = hashlib.blake2b(b"quorank light enrolment", key=self.secret, digest_size=24).hexdigest()
+        url, authority = self.settings.url, self.authority.decode()
+        return Invitation("clients", url, self.key.public, {}, token=token, certificate=authority)
 
 
 def https(experiment: Experiment, workers: int = 2, database: str = "") -> Engine:
@@ -104,7 +109,10 @@ class PlayedService:
         try:
             self._own()
             epoch = self._held()
-            self.store.open_enrolment(token_of(home), runner.experiment.federation.clients, self.store.now() + 1e9)
+            invitation = home.invitation
+            places, ends = runner.experiment.federation.clients, self.store.now() + 1e9
+            self.store.open_enrolment(invitation.token, places, ends)
+            invitation.write(home.path / INVITATION)
         except BaseException:
             self.store.close()
             raise
@@ -114,7 +122,7 @@ class PlayedService:
         self.children = [
             ServiceProcess(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)
         ]
-        self.clients = ServiceProcess("clients", [CLIENTS, str(home.path)])
+        self.clients = ServiceProcess("clients", [CLIENTS, str(home.path / INVITATION), str(home.path.parent)])
         self._deaths: dict[str, int] = {}
         self.done = 0 if runner.state is None else runner.state.round
 

@@ -22,12 +22,12 @@ from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.light_clients import LightClients, key_of
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation.line import ServiceLine
 from quorank.federation.member_key import MemberKey
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
-from quorank.service.light_clients import LightClients, key_of
 from quorank.service.store import open_store
 
 FILE = """\
@@ -98,7 +98,8 @@ class InProcess(LightClients):
     """Clients whose requests go to the service's application in this process."""
 
     def __init__(self, home: PlayedHome, clients: SimulatedClients, interruptions: Interruptions) -> None:
-        super().__init__(home, clients)
+        super().__init__(home.invitation, clients)
+        self.home = home
         self.desk, self.lock, self.count, self.stopping = Desk(home), threading.Lock(), 0, False
         self.interruptions = interruptions
 
@@ -186,7 +187,7 @@ def test_what_is_refused(tmp_path) -> None:
     runner = Runner(experiment_of(clients=3, rounds=2), threads=1)
     with refused("database.in-use", "--database"), socket.socket() as listener:
         PlayedService(home, listener, runner, lambda: False)
-    assert MemberKey(key_of(home, 1).secret).public != key_of(home, 2).public
+    assert MemberKey(key_of("token", 1).secret).public != key_of("token", 2).public
 
 
 def children_of(process: int) -> dict[int, str]:

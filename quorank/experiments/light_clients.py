@@ -1,10 +1,10 @@
 """The clients of an experiment as members of a service on this machine: each with a key of its own, all in one process.
 
 They enrol, look for the round's task and reply over HTTPS as devices do; what they reply is what the simulator's clients
-send (`experiments.simulated_clients`). They remember nothing but their keys, which follow from a secret of the run's
-service: a process that is killed is started again and goes on, to the same bits. What is lost on its way is sent again;
-the service takes the same bytes twice as once.
-`python -m quorank.service.light_clients DIR`, where DIR is the service's folder inside the run's.
+send (`simulated_clients`). They remember nothing but their keys, which follow from the token of their invitation: a
+process that is killed is started again and goes on, to the same bits. What is lost on its way is sent again; the service
+takes the same bytes twice as once.
+`python -m quorank.experiments.light_clients INVITATION RUN`, where RUN is the run's folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from quorank.federation import wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
-from quorank.service.home import Home
 
 TOGETHER = 256
 """Clients that learn in one call."""
@@ -47,29 +46,24 @@ _PASSING = ("request.replayed", "request.unknown-member")
 Answered = TypeVar("Answered")
 
 
-def token_of(home: Home) -> str:
-    """What the clients of a run enrol with."""
-    return hashlib.blake2b(b"quorank light enrolment", key=home.secret, digest_size=24).hexdigest()
-
-
-def key_of(home: Home, number: int) -> MemberKey:
+def key_of(token: str, number: int) -> MemberKey:
     """The key of one of them."""
     word = b"quorank light client" + number.to_bytes(8, "little")
-    return MemberKey(hashlib.blake2b(word, key=home.secret, digest_size=32).digest())
+    return MemberKey(hashlib.blake2b(word, key=token.encode(), digest_size=32).digest())
 
 
 class LightClients:
     """All clients of the experiment of a run."""
 
-    def __init__(self, home: Home, clients: SimulatedClients) -> None:
-        self.home, self.clients = home, clients
+    def __init__(self, invitation: Invitation, clients: SimulatedClients) -> None:
+        self.invitation, self.clients = invitation, clients
         self.federation = clients.simulator.federation
         self.keys: dict[int, MemberKey] = {}
         self._lines, self._pool = local(), ThreadPoolExecutor(CONNECTIONS)
 
     def new_line(self) -> ServiceLine:
         """A connection to the service, for any of the clients."""
-        return ServiceLine(self.home.settings.url, self.home.key.public, self.home.authority.decode())
+        return ServiceLine(self.invitation.url, self.invitation.service, self.invitation.certificate)
 
     def line(self, member: int | None = None) -> ServiceLine:
         """This thread's connection, as a member's."""
@@ -81,11 +75,10 @@ class LightClients:
 
     def enrol(self) -> None:
         """Become members: whatever number a key is given is the client that it plays."""
-        home, numbers = self.home, range(self.federation.clients)
-        invitation = Invitation("clients", home.settings.url, home.key.public, {}, token=token_of(home))
+        invitation, numbers = self.invitation, range(self.federation.clients)
 
         def enrolled(number: int) -> tuple[int, MemberKey]:
-            key = key_of(home, number)
+            key = key_of(invitation.token, number)
             return self._tried(lambda: self.line().enrol(invitation, key)).member, key
 
         self.keys = dict(self._pool.map(enrolled, numbers))
@@ -176,11 +169,10 @@ class LightClients:
 
 
 def main(arguments: list[str]) -> None:
-    """Play the clients of the run whose service has this folder."""
+    """Play the clients of a run, invited to its service."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    home = Home.open(Path(arguments[0]))
-    folder = home.path.parent
-    clients = LightClients(home, SimulatedClients.of(folder / storage.CONFIG, folder))
+    invitation, folder = map(Path, arguments)
+    clients = LightClients(Invitation.read(invitation), SimulatedClients.of(folder / storage.CONFIG, folder))
     clients.enrol()
     clients.play()
 
