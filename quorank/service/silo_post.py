@@ -67,10 +67,19 @@ class SiloPost:
             self.store.forget(self.epoch, [letter.id for letter in answers])
         return bool(self._ask()) or bool(answers)
 
+    def leave(self, member: int) -> None:
+        """A party has left: what it was asked is not wanted any more."""
+        party = self.terms.parties[member]
+        self.server.leave(party)
+        self.store.forget(self.epoch, [letter for letter, whom in self.store.unanswered() if whom == member])
+        self._open.pop(party, None)
+
     def _take(self, letter: Letter) -> None:
         party, answer = self.terms.parties[letter.member], letter.answer or b""
         self.came += len(answer)
         asked = self._open.pop(party, None)
+        if party in self.server.gone:
+            return
         try:
             if answer:
                 self.server.receive(party, answer)

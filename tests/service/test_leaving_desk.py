@@ -19,15 +19,16 @@ from quorank.federation import Federation, Sampled, Simulator, notices, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.departures import LEAVERS
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
 from quorank.federation.rebuilding import name_of
+from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
 from quorank.service.intake import NOTHING
-from quorank.service.leaving_desk import LEAVERS, REBUILDING, LeavingDesk
-from quorank.service.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.service.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.store import Publication
 
 ROUNDS = 8
@@ -63,7 +64,7 @@ class World(Fleet):
             holder.keeping(), holder.clock,
         )  # fmt: skip
         self.desk = LeavingDesk(
-            self.coordinator, holder, simulator.initial().theta, self.interval, total_epsilon=self.total_epsilon,
+            self.coordinator, simulator.initial().theta, self.interval, self.total_epsilon, holder=holder,
             tell=lambda event, **numbers: self.told.append((event, numbers)),
         )  # fmt: skip
         holder.tend = self.desk.look
@@ -434,13 +435,13 @@ def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp
 
 @pytest.mark.parametrize("text", ["[1", "[1]", '[{"number": 1}]', "{}", "[" * 5000])
 def test_damaged_documents_are_refused(text, world) -> None:
-    epoch = world.desk.holder.epoch
-    world.store.keep(epoch, {DOCUMENT: text.encode()})
     with refused("file.damaged"):
-        RebuildingLedger(world.store, epoch, world.simulator.federation.privacy)
-    world.store.keep(epoch, {DOCUMENT: None, LEAVERS: text.encode()})
-    with refused("file.damaged"):
-        world.begin()
+        RebuildingLedger(world.simulator.federation.privacy, text.encode())
+    for name in (DOCUMENT, LEAVERS):
+        world.store.keep(world.desk.holder.epoch, {DOCUMENT: None, LEAVERS: None, name: text.encode()})
+        with refused("file.damaged"):
+            world.begin()
+        world.store.database.execute("UPDATE service SET epoch = epoch - 1 WHERE id = 1")
 
 
 def test_a_server_that_averages_and_cohorts_that_are_drawn(tiny_collection, tmp_path) -> None:
@@ -495,4 +496,4 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
 
 def test_what_a_desk_refuses(world) -> None:
     with refused("value.out-of-range", "interval"):
-        LeavingDesk(world.coordinator, world.desk.holder, np.zeros(1), 0)
+        LeavingDesk(world.coordinator, np.zeros(1), 0, holder=world.desk.holder)

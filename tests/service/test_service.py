@@ -31,8 +31,9 @@ from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
+from quorank.service.holding import hold
 from quorank.service.home import Home, Settings
-from quorank.service.service import Service, coordinator_of, run
+from quorank.service.service import Service, coordinator_of
 from quorank.service.store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
@@ -291,7 +292,7 @@ def test_a_postgresql_that_is_restarted_in_a_round_is_waited_for(tmp_path, runne
     """The lock of the holder ends with the server: whoever held it tries again, and nothing accepted is lost."""
     home = home_of(tmp_path / "home", database=empty_database())
     devices, asked = Devices(home, runner), []
-    thread = Thread(target=lambda: asked.append(run(home, EventLog(devices.log), stay=False)))
+    thread = Thread(target=lambda: asked.append(hold(home, Service, EventLog(devices.log), lambda: False, stay=False)))
     thread.start()
     try:
         restarted, end = False, time.monotonic() + 60.0

@@ -38,12 +38,12 @@ def test_versions_are_those_of_the_simulation_to_the_bit(tmp_path: Path, more: d
     service, random = fleet.service(), np.random.default_rng(1)
     for version, expected in enumerate(simulated.models, 1):
         for member in random.permutation(DEVICES).tolist():  # in any order
-            assert not service.learned
+            assert not service.version.learned
             service.look()
             assert not fleet.send(member).code
         assert service.look()
         assert read_model(fleet.home.path / VERSIONS / f"weights-{version:06d}.json", fleet.field.heuristic) == expected
-    assert service.learned and service.play(lambda: False)
+    assert service.version.learned and service.play()
     assert read_model(fleet.home.path / WEIGHTS) == simulated.models[-1]
     over = fleet.store.publication()
     assert over is not None and over.kind == "over"
@@ -61,14 +61,14 @@ def test_a_holder_that_dies_anywhere_changes_nothing(tmp_path: Path) -> None:
         old.look()
         fleet.store.release()
         new = fleet.service()  # with nothing but the store
-        assert new.state.version == version
+        assert new.version.state.version == version
         for member in range(DEVICES - 7, DEVICES):
             fleet.send(member)
         with pytest.raises(HolderLost):
             old.look()
         assert new.look()
         old = new
-    assert new.learned and read_model(fleet.home.path / WEIGHTS) == simulated.models[-1]
+    assert new.version.learned and read_model(fleet.home.path / WEIGHTS) == simulated.models[-1]
 
 
 def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
     assert not fleet.send(3).code
     assert fleet.send(4).code == "reply.round-full"
     service.look()
-    assert service.refused == {"reply.not-usable": 2, "reply.other-client": 1} and not service.learned
+    assert service.version.refused == {"reply.not-usable": 2, "reply.other-client": 1} and not service.version.learned
     assert [fleet.send(member).code for member in (4, 5, 6)] == ["", "", ""]
     service.look()
-    assert service.learned and not service.refused
+    assert service.version.learned and not service.version.refused
 
 
 def test_terms_that_devices_agree_to_are_read_back() -> None:
@@ -118,13 +118,13 @@ def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compare
     service.look()
     fleet.send(controls[0])
     service.look()
-    assert service.refused == {"reply.not-treated": 1} and service.status("running").arms == {
+    assert service.version.refused == {"reply.not-treated": 1} and service.status("running").arms == {
         "treatment": len(treated), "control": len(controls)
     }  # fmt: skip
     for member in treated[:4]:
         assert not fleet.send(member).code
         service.look()  # the place of the control is given to another once all are taken
-    assert service.learned and not service.done
+    assert service.version.learned and not service.done
     published = fleet.store.publication()
     assert published is not None and read_task(published.content, "run", FRECENCY).figures
     private = PrivateMeans(study, 4.0)
@@ -139,7 +139,7 @@ def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compare
     assert found["epsilon"] == 4.0 and found["arms"]["control"]["clients"] == len(controls)
     characters = found["comparisons"][0]
     assert characters["metric"] == "characters" and abs(characters["difference"] + 6.0) < 5 * characters["error"]
-    assert service.play(lambda: False)
+    assert service.play()
 
 
 def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
     for member in (1, 2, 3):
         fleet.send(member)
     service.look()
-    assert not service.learned  # its update was taken out
+    assert not service.version.learned  # its update was taken out
     assert not fleet.send(4).code
     service.look()
-    assert service.learned and fleet.store.admitted() == [1, 2, 3, 4]
+    assert service.version.learned and fleet.store.admitted() == [1, 2, 3, 4]
 
 
 def test_the_operators_file(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from quorank.reports.live.event_log import add_refusals
 from quorank.reports.live.status import (
     LISTED,
     MemberStatus,
+    Problem,
     Quality,
     RoundFigures,
     Status,
@@ -30,6 +31,7 @@ from quorank.reports.live.status import (
 )
 
 if TYPE_CHECKING:
+    from quorank.experiments.deployed_privacy import DeployedPrivacy
     from quorank.silos.coordinator.server import SiloServer
     from quorank.tuning.coordinator import TuningCoordinator, TuningState
     from quorank.tuning.models import Model
@@ -116,6 +118,31 @@ def coordinator_status(
         members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
         quality=quality_of(coordinator.reports, coordinator.figure, measure(k), planned),
         history=tuple(history),
+    )
+
+
+def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
+    """Add to a status what was given away and planned; `refused` is the ε that a rebuilding would have reached."""
+    spent, planned, budget, note = privacy.spent, privacy.planned, privacy.budget, None
+    if refused is not None and budget is not None:
+        note = f"refused: it would have brought ε to {refused:.3g}, and {budget:.3g} are planned"
+    problems = []
+    if refused is not None:
+        sentence = "the ranker began anew: building it again was beyond the budget"
+        problems.append(Problem("rebuilding.refused", sentence))
+    if privacy.exceeded:
+        problems.append(Problem("budget.exceeded", "more was released than the run's ε was planned for"))
+    return replace(
+        base,
+        epsilon_spent=None if spent is None else spent.epsilon,
+        epsilon_planned=None if planned is None else budget,
+        epsilon_delta=privacy.delta,
+        epsilon_unit=privacy.unit,
+        epsilon_horizon=None if planned is None else f"whole run of {privacy.experiment.rounds} rounds",
+        epsilon_method=None if spent is None else spent.method,
+        report_epsilon=privacy.report_epsilon or None,
+        rebuilding_note=note,
+        problems=(*base.problems, *problems),
     )
 
 

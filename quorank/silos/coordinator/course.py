@@ -13,7 +13,7 @@ protection. The sums tell how well a party's own lists are ranked, and of a part
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,14 +33,17 @@ class TrainingCourse:
     thetas: Doubles  # (models, parameters)
     turn: int = 0
     learned: dict[int, Doubles] = field(default_factory=dict)  # party → (its models of this turn, parameters)
+    gone: Collection[int] = ()  # parties that have left: their turns pass with the parameters as they were
 
     @classmethod
-    def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> TrainingCourse:
+    def begin(
+        cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int, gone: Collection[int] = ()
+    ) -> TrainingCourse:
         """Before the first turn; every model needs a party that has an instance."""
         models = len(rows[0])
         sentence = "no party has an instance to learn from"
         require(all(any(own[model] for own in rows) for model in range(models)), "training.no-instances", sentence)
-        return cls(training, rows, np.tile(training.initial(n_features), (models, 1)))
+        return cls(training, rows, np.tile(training.initial(n_features), (models, 1)), gone=gone)
 
     @property
     def done(self) -> bool:
@@ -61,20 +64,30 @@ class TrainingCourse:
         sentence = "a party learned in a turn that was not its own"
         require(party in plays and party not in self.learned, "silo-message.turn", sentence)
         self.learned[party] = learned
-        if len(self.learned) < len(plays):
-            return False
+        return self.end_turn()
+
+    def end_turn(self) -> bool:
+        """End this turn, and those after it that only leavers would learn in, where nobody is waited for; whether it did."""
+        ended = False
+        while not self.done and all(party in self.learned or party in self.gone for party in self.plays()):
+            self._end_turn()
+            ended = True
+        return ended
+
+    def _end_turn(self) -> None:
         after = {
             (model, client): self.learned[p][at]
-            for p, played in plays.items()
+            for p, played in self.plays().items()
+            if p in self.learned
             for at, (model, client) in enumerate(played)
         }
         for model, theta in enumerate(self.thetas.copy()):
             present = self._present(model)
             players = self.training.players(self.turn, len(present))
-            found = [(self.rows[present[c]][model], after[model, c]) for c in players]
-            self.thetas[model] = self.training.combined(theta, found)
+            found = [(self.rows[present[c]][model], after[model, c]) for c in players if (model, c) in after]
+            if found:
+                self.thetas[model] = self.training.combined(theta, found)
         self.turn, self.learned = self.turn + 1, {}
-        return True
 
     def _present(self, model: int) -> list[int]:
         return [party for party, own in enumerate(self.rows) if own[model]]
@@ -89,7 +102,7 @@ class TrainingCourse:
         }
 
     @classmethod
-    def read(cls, training: Descent, table: Mapping[str, Any]) -> TrainingCourse:
+    def read(cls, training: Descent, table: Mapping[str, Any], gone: Collection[int] = ()) -> TrainingCourse:
         """From such a table."""
         learned = {int(party): np.array(rows) for party, rows in table["learned"].items()}
-        return cls(training, table["rows"], np.array(table["thetas"]), table["turn"], learned)
+        return cls(training, table["rows"], np.array(table["thetas"]), table["turn"], learned, gone)

@@ -2,6 +2,9 @@
 
 Agreement, statistics, asking, validation, training, end. Which record may come follows from what was said before: a
 party's envelopes are counted against what it has to say to each other one, and anything beyond that is refused.
+
+A party may leave. Until all have asked and answered, the others need it: masks that only it can take off, answers that only
+it can give, so the session stops there. From the validation on it goes on without the leaver, whose turns pass.
 """
 
 from __future__ import annotations
@@ -57,9 +60,10 @@ class Phases:
         self._weight: int = table.get("weight", 0)
         self._heard: list[dict[str, int]] = table.get("heard", [{} for _ in parties])
         self._said: list[dict[str, int]] = table.get("said", [{} for _ in parties])
+        self.gone: set[int] = set(table.get("gone", []))
         ranker, course = table.get("ranker"), table.get("course")
         self.ranker = None if ranker is None else np.array(ranker)
-        self.course = None if course is None else TrainingCourse.read(terms.training, course)
+        self.course = None if course is None else TrainingCourse.read(terms.training, course, self.gone)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
             self.relay.traffic[sender, receiver, Kind(kind)] = RelayTraffic(envelopes, size)
@@ -74,6 +78,7 @@ class Phases:
             "weight": self._weight,
             "heard": self._heard,
             "said": self._said,
+            "gone": sorted(self.gone),
             "ranker": None if self.ranker is None else self.ranker.tolist(),
             "course": None if self.course is None else self.course.table(),
             "traffic": [
@@ -96,6 +101,26 @@ class Phases:
             return planned, planned
         before = planned - each if self.phase == TRAINING else 0
         return before + (0 if self.course is None else self.course.turn), planned
+
+    # ------------------------------------------------------------ who leaves
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the others need what a party that has left can give no more, or there is no other."""
+        return bool(self.gone) and (self.phase < VALIDATION or len(self.gone) == len(self.terms.parties))
+
+    def leave(self, number: int, put: Put) -> None:
+        """A party has left: what was waited for from it alone is over."""
+        self.gone.add(number)
+        if self.blocked:
+            return
+        if self.phase in (VALIDATION, TRAINING) and self.course is not None and not self.course.done:
+            if self.course.end_turn():
+                self._go_on(put)
+        elif self.phase == VALIDATION:
+            self._choose_weight(put)
+        elif self.phase == END:
+            self._end()
 
     # ------------------------------------------------------------ who has something to say
 
@@ -146,7 +171,8 @@ class Phases:
 
     def _everyone(self, record: bytes, put: Put) -> None:
         for number in range(len(self.terms.parties)):
-            put(number, record)
+            if number not in self.gone:
+                put(number, record)
 
     def _envelope(self, number: int, record: bytes, put: Put) -> None:
         raw = record[1:]
@@ -203,7 +229,8 @@ class Phases:
             self._begin_training(0, put)
             return
         rows = [[own["models"][model] for model in self._models()] for own in self._rows]
-        self.phase, self.course = VALIDATION, TrainingCourse.begin(self.terms.training, rows, self._features)
+        self.phase = VALIDATION
+        self.course = TrainingCourse.begin(self.terms.training, rows, self._features, self.gone)
         self._ask_to_learn(put)
 
     def _used(self) -> list[int]:
@@ -220,13 +247,16 @@ class Phases:
     def _begin_training(self, weight: int, put: Put) -> None:
         self._weight, self.phase = weight, TRAINING
         rows = [[own["final"][weight]] for own in self._rows]
-        self.course = TrainingCourse.begin(self.terms.training, rows, self._features)
-        self._ask_to_learn(put)
+        self.course = TrainingCourse.begin(self.terms.training, rows, self._features, self.gone)
+        self.course.end_turn()  # where it is a leaver's
+        self._go_on(put)
 
     def _ask_to_learn(self, put: Put) -> None:
         assert self.course is not None
         names = self._models()
         for party, plays in self.course.plays().items():
+            if party in self.gone:
+                continue
             models = [model for model, _ in plays]
             head = {
                 "stage": self.phase - VALIDATION,
@@ -247,8 +277,13 @@ class Phases:
         )
         assert course is not None
         models = len(course.plays().get(number, []))
-        if not course.take(number, doubles(raw, models, self._features + 1)):
-            return
+        if course.take(number, doubles(raw, models, self._features + 1)):
+            self._go_on(put)
+
+    def _go_on(self, put: Put) -> None:
+        """A turn is over, or a training begins: the next turn, or what follows the last one."""
+        course = self.course
+        assert course is not None
         if not course.done:
             self._ask_to_learn(put)
         elif self.phase == VALIDATION:
@@ -266,12 +301,21 @@ class Phases:
         weights = self.terms.setting.augment.weights
         sums = [doubles(raw, len(weights)).tolist() for raw in (gains, squares)]
         self._tallies[number] = [lists, *sums]
-        if None in self._tallies:
+        self._choose_weight(put)
+
+    def _choose_weight(self, put: Put) -> None:
+        """Begin the last training with the weight that the tallies tell for, once all have told theirs."""
+        if any(one is None and number not in self.gone for number, one in enumerate(self._tallies)):
             return
-        tallies = [Tally(n, np.array(first), np.array(second)) for n, first, second in self._tallies]
+        weights, told = self.terms.setting.augment.weights, [one for one in self._tallies if one is not None]
+        tallies = [Tally(n, np.array(first), np.array(second)) for n, first, second in told]
         self._begin_training(weights.index(choose_weight(weights, tallies)), put)
 
     def _kept(self, number: int, record: bytes, put: Put) -> None:
         require(self.phase == END and not self._said[number].get("KEPT"), "silo-message.phase", _NOT_NOW)
-        if all(said.get("KEPT") for n, said in enumerate(self._said) if n != number):
+        self._end(number)
+
+    def _end(self, number: int | None = None) -> None:
+        """All is done once everybody has the ranker, `number` being the one that says so now."""
+        if all(said.get("KEPT") for n, said in enumerate(self._said) if n != number and n not in self.gone):
             self.phase = DONE

@@ -58,6 +58,29 @@ class SiloServer:
         """Turns of training that are done, and how many there are in all."""
         return self._run.turns
 
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The parties that have left."""
+        return tuple(self.terms.parties[number] for number in sorted(self._run.gone))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a party has left without which the session cannot go on; then nobody is asked anything more."""
+        return self._run.blocked
+
+    def leave(self, party: str) -> None:
+        """A party has left: it is in no later turn, and nothing of it is waited for."""
+        number = self.terms.number(party)
+        if number in self._run.gone:
+            return
+        try:
+            with self._store.transaction():
+                self._run.leave(number, self._put)
+                self._store.set_note("state", self._run.table())
+        except BaseException:
+            self._run = self._load()
+            raise
+
     def traffic(self) -> dict[str, dict[str, int]]:
         """Envelopes and bytes that were handed on, by kind."""
         found: dict[str, dict[str, int]] = {}
@@ -70,7 +93,8 @@ class SiloServer:
     def waits(self, party: str) -> bool:
         """Whether this party has something to hear or to say."""
         number = self.terms.number(party)
-        return not self.done and bool(self._store.waiting(party) or self._run.owes(number))
+        out = self.done or self.blocked or number in self._run.gone
+        return not out and bool(self._store.waiting(party) or self._run.owes(number))
 
     def standing(self, party: str) -> tuple[int, ...]:
         """How far both streams with a party are: while it does not change, the party is asked the same."""

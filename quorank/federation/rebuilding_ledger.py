@@ -1,7 +1,7 @@
 """Ledger of a coordinator's rebuildings: every noisy sum of theirs is counted before it can leave, finished or not.
 
 A rebuilding releases a sum in each of its rounds: the next round's task holds a ranker that was made of it. So a round is
-in the store before its checkpoint is, and stays when the rebuilding is given up because one more client leaves, or when
+kept here before its checkpoint is, and stays when the rebuilding is given up because one more client leaves, or when
 the coordinator is killed. A kill between the two counts one release too many, never one too few.
 """
 
@@ -11,20 +11,19 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorank.documents import Flag, Items, Maybe, Number, Table, Whole, parse_json, shape_of
 from quorank.federation.rounds import CohortSum
 from quorank.parts import to_table
-from quorank.privacy import Privacy, Setting
-from quorank.privacy.composition import Loss
+from quorank.privacy import Mechanism, Privacy, Setting
+from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.privacy.ledger import ledger
-from quorank.service.store import SqlStore
 
 DOCUMENT = "rebuildings"
-"""Its name in the store."""
+"""The name under which it is kept."""
 
 
 @dataclass(frozen=True)
@@ -74,20 +73,67 @@ _REBUILDINGS = Items(
 )
 
 
+class RunPlan(NamedTuple):
+    """Rounds of a run and of a rebuilding of it, and what devices report beside their updates over the whole run."""
+
+    rounds: int  # that the run was planned for
+    ends: int  # after which it ends by now
+    done: int
+    rebuilding: int
+    reports: Loss
+
+
+class RebuildingRoom(NamedTuple):
+    """Whether a rebuilding fits into the run's budget of ε, and at which price."""
+
+    fits: bool
+    shorter: int = 0  # rounds of the run whose place it takes
+    reached: float = 0.0  # ε of run, reports and all rebuildings with this one, at the run's whole length
+    budget: float = 0.0
+    delta: float = 0.0
+
+
 @dataclass(eq=False)
 class RebuildingLedger:
-    """The rebuildings of one coordinator, as a document of its store; `privacy` is the run's with the run's noise."""
+    """The rebuildings of one coordinator; `privacy` is the run's with the run's noise.
 
-    store: SqlStore
-    epoch: int
+    `content` is what was kept before, and `keep` is handed what must survive from now on.
+    """
+
     privacy: Privacy
+    content: bytes | None = None
+    keep: Callable[[bytes], None] = lambda content: None
     entries: list[CountedRebuilding] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        content = self.store.document(DOCUMENT)
-        if content is not None:
-            found = parse_json(content, _REBUILDINGS, DOCUMENT, advice="; restore the store from a backup")
+        if self.content is not None:
+            found = parse_json(self.content, _REBUILDINGS, DOCUMENT, advice="; restore the store from a backup")
             self.entries = [_read(entry) for entry in found]
+
+    def room_for(
+        self, number: int, loss: Loss | None, mechanism: Mechanism, plan: RunPlan, budget: float | None
+    ) -> RebuildingRoom:
+        """Whether a rebuilding that gives `loss` away fits in beside the run of this `mechanism`.
+
+        The run ends earlier by as many rounds as that takes. `budget` is the ε of all together, by default what the whole
+        run and its reports were planned for.
+        """
+        planned = mechanism.loss(plan.rounds)
+        if planned is None or loss is None:
+            return RebuildingRoom(True)
+        delta = float((mechanism.statement(1) or {})["delta"])
+        budget = budget or compose(planned + plan.reports, delta).epsilon
+        others = [plan.reports, *self.losses(but=number), loss]
+        reached, rounds = math.inf, plan.rebuilding
+        for shorter in (0, rounds, rounds + 1, math.ceil(1.2 * rounds) + 1, 2 * rounds):
+            run = mechanism.loss(plan.ends - shorter) if shorter <= plan.ends - plan.done else None
+            if run is None:
+                continue
+            found = compose(total_loss([run, *others]), delta).epsilon
+            reached = found if math.isinf(reached) else reached
+            if found <= budget * (1.0 + 1e-9):
+                return RebuildingRoom(True, shorter)
+        return RebuildingRoom(False, 0, reached, budget, delta)
 
     def begin(self, number: int, without: tuple[int, ...], setting: Setting) -> None:
         """Note a rebuilding before its first round; one that goes on is noted already."""
@@ -119,7 +165,7 @@ class RebuildingLedger:
     def _write(self, entries: list[CountedRebuilding]) -> None:
         if entries != self.entries:
             text = json.dumps([asdict(entry) for entry in entries], allow_nan=False)
-            self.store.keep(self.epoch, {DOCUMENT: text.encode()})
+            self.keep(text.encode())
         self.entries = entries
 
 

@@ -1,0 +1,249 @@
+"""The process that holds what a folder runs: one loop for a coordinator of devices, a group and a tuning.
+
+It opens the folder, waits in turn for the lock in the store, restores what an earlier holder left, and works until all is
+done or it is asked to stop; then it stays, so that members hear the end and can still leave. While the disk is full or
+the store is away it waits and tries again: nothing that was accepted is lost. One that finds another process in its place
+waits for its turn again. What is worked on is a `Held`, one for each kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from quorank import __version__
+from quorank.errors import BadInput, Interrupted
+from quorank.federation.member_key import task_content
+from quorank.files import write_whole
+from quorank.process import interruptible
+from quorank.reports.live.event_log import EventLog
+from quorank.reports.live.status import RoundFigures, State, Status, Versions
+from quorank.service.health import STATUS
+from quorank.service.home import Home
+from quorank.service.store import HolderLost, Kind, Publication, SqlStore
+
+HOLD_SECONDS = 1.0
+"""Between two tries to hold the coordinator."""
+AGAIN_SECONDS = 2.0
+"""So long it waits where the store cannot be written."""
+STAY_SECONDS = 0.2
+"""Between two looks while all is done."""
+
+HomeKind = TypeVar("HomeKind", bound=Home)
+Made = TypeVar("Made")
+
+
+class LookPauses(NamedTuple):
+    """Seconds between two looks at the store: while something comes, at most, and how they grow."""
+
+    fast: float = 0.03
+    slow: float = 0.25
+    growth: float = 1.5
+
+
+@dataclass(eq=False)
+class Held(ABC, Generic[HomeKind]):
+    """What one folder runs, for the holder of this epoch."""
+
+    pauses: ClassVar[LookPauses] = LookPauses()
+    status_seconds: ClassVar[float] = 1.0  # between two documents of the status
+
+    home: HomeKind
+    store: SqlStore
+    epoch: int
+    log: EventLog
+    stop: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    soonest: float = 1.0  # seconds after which members ask again, at least
+    history: tuple[RoundFigures, ...] = field(default=(), init=False)
+    failed: int = field(default=0, init=False)  # times that the store or the disk could not be written
+    began: float = field(init=False)
+    opened: float = field(init=False)  # the open round
+    _away: float | None = field(default=None, init=False)  # since when it cannot
+    _written: float = field(default=float("-inf"), init=False)  # the status
+
+    def __post_init__(self) -> None:
+        self.began = self.opened = self.clock()
+
+    # ------------------------------------------------------------ what each kind says
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether nothing is left to ask."""
+
+    @property
+    @abstractmethod
+    def place(self) -> tuple[int, int]:
+        """Rounds that are done, and how many there are in all."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Publish what members are asked, and write what a holder that was killed did not."""
+
+    @abstractmethod
+    def look(self) -> bool:
+        """Take in what came, and end the round where that is enough; whether anything was done."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Say that all is over."""
+
+    @abstractmethod
+    def attend(self) -> None:
+        """What is done while all is over: let those go who have asked to leave."""
+
+    @abstractmethod
+    def status(self, state: State | None = None) -> Status:
+        """How it stands at this moment; `state` where it is known."""
+
+    # ------------------------------------------------------------ the loop
+
+    def play(self, *, stay: bool = False) -> bool:
+        """Do what is left, and stay where asked; whether all is done. HolderLost where another took over."""
+        self.tell("holder_taken", epoch=self.epoch, round=self.place[0])
+        self.again(self.begin)
+        pause = self.pauses.fast
+        while not self.done and not self.stop():
+            busy = self.again(self.look)
+            pause = self.pauses.fast if busy else min(self.pauses.slow, self.pauses.growth * pause)
+            if not busy:
+                self.sleep(pause)
+        done, planned = self.place
+        self.tell("finished" if self.done else "stopped", round=done, rounds=planned)
+        if self.done:
+            self.again(self.finish)
+        while self.done and stay and not self.stop():
+            self.again(self._attend)
+            self.sleep(STAY_SECONDS)
+        self.again(lambda: self.publish("done" if self.done else "stopped"), once=True)
+        return self.done
+
+    def _attend(self) -> None:
+        self.attend()
+        self.publish_in_time()
+
+    def again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
+        """Do something; where the store or the disk cannot be written, again and again until it is asked to stop."""
+        while True:
+            try:
+                made = work()
+            except Interrupted:
+                return None
+            except OSError as error:  # nothing was changed
+                self.failed += 1
+                if self._away is None:
+                    self._away = self.clock()
+                    self.log.write("checkpoint_failed", round=self.place[0], code=error.errno)
+                if once or self.stop():
+                    return None
+                self.sleep(AGAIN_SECONDS)
+                continue
+            if self._away is not None:
+                self.tell("disk_back", round=self.place[0], seconds=self.clock() - self._away)
+                self._away = None
+            return made
+
+    # ------------------------------------------------------------ what is written
+
+    def tell(self, event: str, **facts: object) -> None:
+        """Note an event, for the log and the page; it must not keep anything from its work."""
+        self.log.write(event, **facts)
+        with contextlib.suppress(OSError, BadInput):
+            self.store.note(event, **{name: value for name, value in facts.items() if value is not None})
+
+    def publish(self, state: State | None = None) -> None:
+        """Write down how it stands, for `status`, the page and the metrics."""
+        self._written = self.clock()
+        self.store.keep(self.epoch, {STATUS: self.status(state).text().encode()})
+
+    def publish_in_time(self) -> None:
+        """The same, where the last one is old."""
+        if self.clock() - self._written >= self.status_seconds:
+            self.publish()
+
+    def base_status(self, kind: Any, state: State | None, **known: Any) -> Status:
+        """What every kind says of itself."""
+        return Status(
+            kind, state or ("done" if self.done else "running"), self.home.settings.run, self.store.now(),
+            process=os.getpid(), uptime_seconds=self.clock() - self.began, versions=Versions(__version__),
+            checkpoints_failed=self.failed, **known,
+        )  # fmt: skip
+
+    def write_file(self, name: str, content: bytes | str) -> None:
+        """A copy in the folder; on a full disk the next round writes it, or the next start."""
+        try:
+            write_whole(self.home.path / name, content)
+        except (OSError, BadInput) as error:
+            code = error.errno if isinstance(error, OSError) else None
+            self.log.write("checkpoint_failed", round=self.place[0], code=code)
+
+    def signed(self, kind: Kind, round_: int, content: bytes, wait: float, room: int = 0) -> Publication:
+        """A task for all members, signed by the service's key."""
+        signature = self.home.key.sign(task_content(kind, content))
+        return Publication(kind, self.home.settings.run, round_, content, signature, wait, room=room)
+
+    def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
+        """Publish a task unless one of its kind is out."""
+        found = self.store.publication()
+        if found is None or found.kind != kind:
+            self.store.publish(self.epoch, self.signed(kind, round_, content, wait))
+
+
+def hold(
+    home: HomeKind, kind: type[Held[HomeKind]], log: EventLog, stop: Callable[[], bool], *, stay: bool = True
+) -> bool:
+    """Hold what a folder runs whenever no other process does, until it is done or asked to stop; whether all is done."""
+    while not stop():
+        if _held(home, kind, log, stop, stay=stay):
+            return True
+        end = time.monotonic() + HOLD_SECONDS
+        while time.monotonic() < end and not stop():
+            time.sleep(STAY_SECONDS / 2.0)
+    return False
+
+
+def _held(home: HomeKind, kind: type[Held[HomeKind]], log: EventLog, stop: Callable[[], bool], *, stay: bool) -> bool:
+    """Hold it until it is asked to stop or another takes it; whether all is done."""
+    try:
+        store = home.store()
+    except OSError:
+        return False  # it may come back
+    except BadInput as error:
+        if error.code != "database.unreachable":
+            raise
+        return False
+    epoch = None
+    try:
+        epoch = store.hold_in_turn(stop)
+        return epoch is not None and kind(home, store, epoch, log, stop).play(stay=stay)
+    except HolderLost:
+        log.write("holder_lost", epoch=epoch)
+    except OSError as error:
+        log.write("checkpoint_failed", code=error.errno)
+    finally:
+        with contextlib.suppress(OSError):
+            store.close()
+    return False
+
+
+def main(opened: Callable[[Path], HomeKind], kind: type[Held[HomeKind]]) -> None:
+    """Hold what the named folder runs: `python -m MODULE DIR [--exit-when-done]`; 0 once all is done."""
+    folder, *_ = [word for word in sys.argv[1:] if not word.startswith("--")]
+    os.umask(0o077)  # whatever is written is for its owner's eyes
+    try:
+        with interruptible() as asked:
+            stay = "--exit-when-done" not in sys.argv
+            done = hold(opened(Path(folder)), kind, EventLog(sys.stderr), asked, stay=stay)
+    except BadInput as error:
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0 if done else 1)
