@@ -1,10 +1,18 @@
-"""Which experiments real devices can play: refused before a service makes anything."""
+"""Experiments that real devices play: which can be, refused before a service makes anything, and their coordinator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
+from dataclasses import replace
+
+from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.keeping import Keeping
+from quorank.privacy import Setting
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 
@@ -29,6 +37,44 @@ def check_rounds(experiment: Experiment, least: float, report_epsilon: float) ->
     require(report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
     sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
+
+
+def start_of(experiment: Experiment, n_features: int) -> Doubles:
+    """The ranker before the first round."""
+    return experiment.ranker.initial(n_features, experiment.seed)
+
+
+def setting_of(experiment: Experiment, n_features: int) -> Setting:
+    """What the privacy of the experiment's run is planned for."""
+    size = experiment.ranker.size(n_features)
+    return experiment.federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
+
+
+def deployed_coordinator(
+    experiment: Experiment,
+    n_features: int,
+    secret: bytes,  # that its noise is drawn from
+    *,
+    run: str,
+    seed: int,
+    rules: RoundLimits,
+    keeping: Keeping,
+    clock: Callable[[], float],
+    figure: FigureResponse | None,
+    enrolled: Container[int],
+) -> Coordinator:
+    """The coordinator of an experiment that devices play, where its checkpoint stands.
+
+    Noise that is drawn in equal shares is complete with the planned cohort only: with fewer replies a round does not end.
+    """
+    federation, setting = experiment.federation, setting_of(experiment, n_features)
+    mechanism = federation.privacy.mechanism(setting, secret)
+    state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
+    fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
+    rules = replace(rules, heaviest=setting.interactions, fewest=fewest)
+    whoever = enrolled if federation.participation.takes_whoever_comes else None
+    basis = (federation, mechanism, state, experiment.rounds, run, seed, rules, keeping, clock)
+    return Coordinator(*basis, figure=figure, enrolled=whoever)
 
 
 def features_of(experiment: Experiment) -> int:

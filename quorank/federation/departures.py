@@ -149,6 +149,11 @@ class Departures(ABC):
         """Whether the ranker is being built again."""
         return self._current is not None
 
+    @property
+    def refused(self) -> float | None:
+        """The ε that the last rebuilding which was refused would have reached; None where none was."""
+        return next((one.refused for one in reversed(self.leavers) if one.refused is not None), None)
+
     def depart(self, client: int, digest: str, at: float) -> None:
         """Note that a client has asked to leave, by the digest of its request."""
         self._write([*self.leavers, Leaver(client, digest, at)])

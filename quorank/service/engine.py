@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from quorank.errors import Interrupted, require, require_range
@@ -29,6 +30,7 @@ from quorank.service.holder import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.store import HolderLost, SqlStore
 from quorank.service.supervisor import WORKER, ServiceProcess, finish
+from quorank.service.tables import TABLES
 
 FOLDER = "service"
 """Of the service, in the run's folder."""
@@ -75,7 +77,8 @@ def https(experiment: Experiment, workers: int = 2, database: str = "") -> Engin
     """The service with so many intake workers; what it cannot do is refused here, before anything starts."""
     require_range("--workers", workers, least=1, most=MOST_WORKERS)
     check(experiment)
-    check_installed()
+    sentence = "--engine https needs the packages of a service: pip install 'quorank[service]'"
+    require(find_spec("granian") is not None, "package.missing", sentence)
 
     @contextmanager
     def bring_up(runner: Runner, folder: Path, stop: Callable[[], bool]) -> Iterator[Play]:
@@ -92,14 +95,6 @@ def https(experiment: Experiment, workers: int = 2, database: str = "") -> Engin
     return bring_up
 
 
-def check_installed() -> None:
-    """Refuse where the packages of a service are missing."""
-    from importlib.util import find_spec
-
-    sentence = "--engine https needs the packages of a service: pip install 'quorank[service]'"
-    require(find_spec("granian") is not None, "package.missing", sentence)
-
-
 class PlayedService:
     """One run's service: the holder here, workers and clients as children."""
 
@@ -107,55 +102,47 @@ class PlayedService:
         self.home, self.rounds, self.stop, self.runner = home, runner.experiment.rounds, stop, runner
         self.store = home.store()
         try:
-            self._own()
             epoch = self._held()
             invitation = home.invitation
-            places, ends = runner.experiment.federation.clients, self.store.now() + 1e9
-            self.store.open_enrolment(invitation.token, places, ends)
+            self.store.open_enrolment(invitation.token, runner.experiment.federation.clients, self.store.now() + 1e9)
             invitation.write(home.path / INVITATION)
         except BaseException:
             self.store.close()
             raise
         self.holder = Holder(self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True)
-        descriptor = listener.fileno()
-        words = [WORKER, str(home.path)]
-        self.children = [
-            ServiceProcess(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)
-        ]
-        self.clients = ServiceProcess("clients", [CLIENTS, str(home.path / INVITATION), str(home.path.parent)])
+        words, socket_ = [WORKER, str(home.path)], listener.fileno()
+        workers = [ServiceProcess(f"worker-{number}", words, socket_) for number in range(home.settings.workers)]
+        clients = ServiceProcess("clients", [CLIENTS, str(home.path / INVITATION), str(home.path.parent)])
+        self.children = [*workers, clients]
         self._deaths: dict[str, int] = {}
         self.done = 0 if runner.state is None else runner.state.round
 
-    def _own(self) -> None:
-        """A database is one run's: what another one has left there is not touched."""
-        mark = self.home.key.public
-        found = self.store.document(OWNER)
+    def _held(self) -> int:
+        """Become the holder; a database is one run's, and what another one has left there is not touched."""
+        mark, found = self.home.key.public, self.store.document(OWNER)
         free = found is None and self.store.publication() is None and not self.store.members(most=1)
         sentence = "there is another run or service in this database; give this run one of its own"
         require(free or found == mark, "database.in-use", sentence, "--database")
-
-    def _held(self) -> int:
         end = time.monotonic() + HOLD_SECONDS
-        while (epoch := self.store.hold()) is None:
-            if self.stop():
-                raise Interrupted(0, self.rounds)
-            sentence = "another process plays this run; wait for it, or stop it"
-            require(time.monotonic() < end, "run.in-use", sentence, str(self.home.path.parent))
-            time.sleep(AGAIN_SECONDS / 5.0)
-        self.store.keep(epoch, {OWNER: self.home.key.public})
+        epoch = self.store.hold_in_turn(lambda: self.stop() or time.monotonic() > end)
+        if epoch is None and self.stop():
+            raise Interrupted(0, self.rounds)
+        sentence = "another process plays this run; wait for it, or stop it"
+        require(epoch is not None, "run.in-use", sentence, str(self.home.path.parent))
+        assert epoch is not None
+        self.store.keep(epoch, {OWNER: mark})
         return epoch
 
     def tend(self) -> None:
         """Start what is not there; what dies again and again ends the run."""
         now = time.monotonic()
-        for child in (*self.children, self.clients):
+        for child in self.children:
             if child.ended() is not None:
                 self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
                 child.bury(now)
                 if self._deaths[child.name] >= DEATHS:
-                    raise Stopped(
-                        self.done, self.rounds, f"{child.name} of the service ended {DEATHS} times in a round"
-                    )
+                    reason = f"{child.name} of the service ended {DEATHS} times in a round"
+                    raise Stopped(self.done, self.rounds, reason)
             if child.is_due(now):
                 child.start()
 
@@ -181,7 +168,7 @@ class PlayedService:
 
     def close(self) -> None:
         """End all processes; of a run that is done nothing stays."""
-        running = [child.process for child in (*self.children, self.clients) if child.process is not None]
+        running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.kill()  # nothing is on its way that would not be asked for again
         finish(running)
@@ -196,8 +183,6 @@ class PlayedService:
 
 def erase(store: SqlStore) -> None:
     """Leave nothing of a run in its store."""
-    from quorank.service.tables import TABLES
-
     with store.database.transaction():
         for table in TABLES:
             if table != "service":

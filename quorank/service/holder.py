@@ -22,6 +22,7 @@ import numpy as np
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.mail_transport import MailTransport, MemberNodes
 from quorank.federation.member_key import MemberKey, task_content
 from quorank.federation.node_driver import NodeDriver, Stopped
 from quorank.federation.rebuilding import NOTHING
@@ -29,8 +30,7 @@ from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.service.intake import LIMITS
-from quorank.service.kept_state import KeptInStore
-from quorank.service.mail_transport import MailTransport, MemberNodes
+from quorank.service.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.store import Kind, Publication, RepliesCame, SqlStore, StoredReply
 
 BATCH = 2000
@@ -54,9 +54,26 @@ def next_seconds(members: int, deadline: float, soonest: float = 1.0) -> float:
     return max(soonest, min(members / REQUESTS, deadline / 4.0, LONGEST_NEXT))
 
 
+def signed_task(
+    key: MemberKey, kind: Kind, run: str, round_: int, content: bytes, wait: float, asked: bytes = b"", **more: int
+) -> Publication:
+    """A task for members, signed by the service's key."""
+    return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, asked=asked, **more)
+
+
 def listed(clients: Sequence[int] | frozenset[int]) -> bytes:
     """Numbers of members as a publication holds them."""
     return np.array(sorted(clients), dtype="<u4").tobytes() or NOBODY
+
+
+def identities(store: SqlStore) -> dict[int, bytes]:
+    """The keys that members have enrolled with."""
+    found: dict[int, bytes] = {}
+    last = -1
+    while page := store.members(last):
+        found |= {member.number: member.key for member in page if member.admitted and member.key is not None}
+        last = page[-1].number
+    return found
 
 
 @dataclass(eq=False)
@@ -77,9 +94,7 @@ class Holder:
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0  # seconds after which members ask again, at least
     beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
-    simulated: bool = (
-        False  # members are clients of an experiment: all are waited for, and can begin a secure round again
-    )
+    simulated: bool = False  # clients of an experiment: all are waited for, and can begin a secure round again
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     received_bytes: int = field(default=0, init=False)  # of replies
@@ -112,17 +127,14 @@ class Holder:
             asked = b"" if len(cohort) == clients else listed(cohort)
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
-        signature = self._signed(kind, content)
-        return Publication(kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked)
-
-    def _signed(self, kind: str, content: bytes) -> bytes:
-        return self.key.sign(task_content(kind, content))
+        turns_of = {"room": room, "most": most, "rest": rest}
+        return signed_task(self.key, kind, coordinator.run, state.round, content, wait, asked=asked, **turns_of)
 
     def _over(self, coordinator: Coordinator, state: State) -> Publication:
         """That all rounds are done, with the last ranker."""
         ranker = coordinator.federation.ranker(state)
         content = wire.encode_task(wire.Task(coordinator.run, state.round, ranker))
-        return Publication("over", coordinator.run, state.round, content, self._signed("over", content), LONGEST_NEXT)
+        return signed_task(self.key, "over", coordinator.run, state.round, content, LONGEST_NEXT)
 
     def _paused(self) -> Publication | None:
         """The round that is there, for nobody: what is over takes no reply, and what follows is not known yet."""
@@ -152,9 +164,9 @@ class Holder:
         self._publish(self._over(coordinator, coordinator.state))
 
     def _publish(self, wanted: Publication, documents: Mapping[str, bytes | None] | None = None) -> Publication:
-        """Publish unless that is what is there."""
+        """Publish unless that is what is there, whenever it was made."""
         found = self.store.publication()
-        if found is not None and _same(found, wanted):
+        if found is not None and replace(found, number=0, opened=0.0, next=wanted.next) == wanted:
             return found
         return self.store.publish(self.epoch, wanted, documents)
 
@@ -253,8 +265,8 @@ class Holder:
             self._admitted, self._version = frozenset(self.store.admitted()), version
         return self._admitted
 
-    def may_reply(self, client: object) -> bool:
-        """Whether a member was admitted when its reply was committed; the list is read again for those who are new."""
+    def __contains__(self, client: object) -> bool:
+        """Whether a member may reply to a round that takes whoever comes; the list is read again for those who are new."""
         return client in self._admitted or client in self.admitted()
 
     def _excuse(self, coordinator: Coordinator) -> None:
@@ -270,21 +282,12 @@ class Holder:
         """Who has said that it holds nothing for this run."""
         return self._empty[1] if self._empty[0] == coordinator.run else set()
 
-    def identities(self) -> dict[int, bytes]:
-        """The keys that members have enrolled with."""
-        found: dict[int, bytes] = {}
-        last = -1
-        while page := self.store.members(last):
-            found |= {member.number: member.key for member in page if member.admitted and member.key is not None}
-            last = page[-1].number
-        return found
-
     # ------------------------------------------------------------ secure sums
 
     @cached_property
     def mail(self) -> MailTransport:
         """The mailbox, without what an earlier holder has sent."""
-        found = MailTransport(self.store, self.epoch, self.admitted, bundled=self.simulated)
+        found = MailTransport(HeldMailboxes(self.store, self.epoch), self.admitted, bundled=self.simulated)
         found.begin()
         return found
 
@@ -294,7 +297,7 @@ class Holder:
         nodes = MemberNodes(self.simulated)
         driver = NodeDriver(self.mail, nodes, SLOW / 2.0, patience=float("inf"), most=1 << 30, clock=self.clock)
         driver.sleep = self.sleep
-        return SecureDriver(driver, self.identities)
+        return SecureDriver(driver, lambda: identities(self.store))
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
         """Play a round whose updates leave in secure sums, once enough members have enrolled for them."""
@@ -312,8 +315,3 @@ class Holder:
 
         driver.tend, driver.seen = tend, self.seen
         return self.secure.round(coordinator)
-
-
-def _same(found: Publication, wanted: Publication) -> bool:
-    """Whether two publications ask the same of the same, whenever they were made."""
-    return replace(found, number=0, opened=0.0, next=0.0) == replace(wanted, number=0, opened=0.0, next=0.0)

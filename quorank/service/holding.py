@@ -13,19 +13,19 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from quorank import __version__
 from quorank.errors import BadInput, Interrupted
-from quorank.federation.member_key import task_content
 from quorank.files import write_whole
 from quorank.process import interruptible
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import RoundFigures, State, Status, Versions
 from quorank.service.health import STATUS
+from quorank.service.holder import FAST, SLOW, signed_task
 from quorank.service.home import Home
 from quorank.service.store import HolderLost, Kind, Publication, SqlStore
 
@@ -40,19 +40,13 @@ HomeKind = TypeVar("HomeKind", bound=Home)
 Made = TypeVar("Made")
 
 
-class LookPauses(NamedTuple):
-    """Seconds between two looks at the store: while something comes, at most, and how they grow."""
-
-    fast: float = 0.03
-    slow: float = 0.25
-    growth: float = 1.5
-
-
 @dataclass(eq=False)
 class Held(ABC, Generic[HomeKind]):
     """What one folder runs, for the holder of this epoch."""
 
-    pauses: ClassVar[LookPauses] = LookPauses()
+    fast: ClassVar[float] = FAST  # between two looks at the store while something comes
+    slow: ClassVar[float] = SLOW  # the same at most
+    growth: ClassVar[float] = 1.5
     status_seconds: ClassVar[float] = 1.0  # between two documents of the status
 
     home: HomeKind
@@ -64,6 +58,7 @@ class Held(ABC, Generic[HomeKind]):
     sleep: Callable[[float], None] = time.sleep
     soonest: float = 1.0  # seconds after which members ask again, at least
     history: tuple[RoundFigures, ...] = field(default=(), init=False)
+    refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, as far as told of
     failed: int = field(default=0, init=False)  # times that the store or the disk could not be written
     began: float = field(init=False)
     opened: float = field(init=False)  # the open round
@@ -111,10 +106,10 @@ class Held(ABC, Generic[HomeKind]):
         """Do what is left, and stay where asked; whether all is done. HolderLost where another took over."""
         self.tell("holder_taken", epoch=self.epoch, round=self.place[0])
         self.again(self.begin)
-        pause = self.pauses.fast
+        pause = self.fast
         while not self.done and not self.stop():
             busy = self.again(self.look)
-            pause = self.pauses.fast if busy else min(self.pauses.slow, self.pauses.growth * pause)
+            pause = self.fast if busy else min(self.slow, self.growth * pause)
             if not busy:
                 self.sleep(pause)
         done, planned = self.place
@@ -122,14 +117,11 @@ class Held(ABC, Generic[HomeKind]):
         if self.done:
             self.again(self.finish)
         while self.done and stay and not self.stop():
-            self.again(self._attend)
+            self.again(self.attend)
+            self.again(self.publish_in_time)
             self.sleep(STAY_SECONDS)
         self.again(lambda: self.publish("done" if self.done else "stopped"), once=True)
         return self.done
-
-    def _attend(self) -> None:
-        self.attend()
-        self.publish_in_time()
 
     def again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
         """Do something; where the store or the disk cannot be written, again and again until it is asked to stop."""
@@ -160,6 +152,14 @@ class Held(ABC, Generic[HomeKind]):
         with contextlib.suppress(OSError, BadInput):
             self.store.note(event, **{name: value for name, value in facts.items() if value is not None})
 
+    def tell_refused(self, refused: Mapping[str, int]) -> dict[str, int]:
+        """Note what was refused since the last look; returns how much, by code."""
+        new = {code: more for code, count in refused.items() if (more := count - self.refused.get(code, 0)) > 0}
+        for code in new:
+            self.tell("reply_refused", round=self.place[0], reason=code)
+        self.refused = dict(refused)
+        return new
+
     def publish(self, state: State | None = None) -> None:
         """Write down how it stands, for `status`, the page and the metrics."""
         self._written = self.clock()
@@ -187,9 +187,8 @@ class Held(ABC, Generic[HomeKind]):
             self.log.write("checkpoint_failed", round=self.place[0], code=code)
 
     def signed(self, kind: Kind, round_: int, content: bytes, wait: float, room: int = 0) -> Publication:
-        """A task for all members, signed by the service's key."""
-        signature = self.home.key.sign(task_content(kind, content))
-        return Publication(kind, self.home.settings.run, round_, content, signature, wait, room=room)
+        """A task for all members."""
+        return signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait, room=room)
 
     def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
         """Publish a task unless one of its kind is out."""

@@ -1,4 +1,5 @@
-"""A coordinator's checkpoint in the service's store, where the committed replies are its journal.
+"""What a holder keeps in the service's store: a coordinator's checkpoint, with the committed replies as its journal, and
+letters to members.
 
 A checkpoint, the next task and the end of the round's replies are one transaction. So whoever takes over finds either the
 open round with all replies that were committed to it, or the next one: the same bits in both cases. A reply that was
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quorank.federation import wire
 from quorank.federation.checkpoint import Saved
+from quorank.federation.mail_transport import MailAnswer
 from quorank.service.store import Finished, Publication, SqlStore
 
 Following = Callable[[Saved], Publication | None]
@@ -24,9 +26,8 @@ class KeptInStore:
     def __init__(self, store: SqlStore, epoch: int, name: str = "coordinator") -> None:
         self.store, self.epoch, self.name = store, epoch, name
         self.following: Following = lambda saved: None
-        self.beside: Callable[[Saved], Mapping[str, bytes | None]] = (
-            lambda saved: {}
-        )  # documents of the same transaction
+        # documents of the same transaction
+        self.beside: Callable[[Saved], Mapping[str, bytes | None]] = lambda saved: {}
         self.taken: int | None = None  # the last reply of the open round that was handed in; None: nobody looks
 
     @property
@@ -66,3 +67,22 @@ class KeptInStore:
     def remove(self) -> None:
         """Drop what is kept."""
         self.store.keep(self.epoch, {self.name: None, f"{self.name} secure": None})
+
+
+class HeldMailboxes:
+    """The store's letters; HolderLost where another process holds the coordinator."""
+
+    def __init__(self, store: SqlStore, epoch: int) -> None:
+        self._store, self._epoch = store, epoch
+
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        return self._store.send(self._epoch, letters)
+
+    def answers(self) -> list[MailAnswer]:
+        return [MailAnswer(one.id, one.member, one.answer or b"") for one in self._store.answers(self._epoch)]
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        return self._store.unanswered()
+
+    def forget(self, letters: Sequence[int] | None) -> None:
+        self._store.forget(self._epoch, letters)

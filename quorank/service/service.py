@@ -9,66 +9,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quorank.arrays import Doubles
 from quorank.experiments import run_directory as storage
 from quorank.experiments.deployed_privacy import DeployedPrivacy
+from quorank.experiments.deployment import deployed_coordinator, setting_of, start_of
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
-from quorank.privacy import Setting
 from quorank.privacy.composition import Loss
-from quorank.reports.live.status import Problem, State, Status, with_round
-from quorank.reports.live.status_sources import coordinator_status, privacy_status, round_figures
+from quorank.reports.live.status import State, Status, with_round
+from quorank.reports.live.status_sources import coordinator_status, privacy_status, round_facts, round_figures
 from quorank.service.holder import Holder
 from quorank.service.holding import Held, main
 from quorank.service.home import LEDGER, RANKER, Home
 from quorank.service.leaving_desk import LeavingDesk
 
-WAITING_SECONDS = 60.0
-"""After so long without enough members a round that waits for them says so."""
-
-
-def start_of(home: Home) -> Doubles:
-    """The ranker before the first round."""
-    return home.experiment.ranker.initial(home.settings.n_features, home.experiment.seed)
-
-
-def setting_of(home: Home) -> Setting:
-    """What the privacy of the folder's run is planned for."""
-    experiment = home.experiment
-    size = experiment.ranker.size(home.settings.n_features)
-    return experiment.federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Enrolled:
-    """Who may answer a round that takes whoever comes: all who are admitted."""
-
-    holder: Holder
-
-    def __contains__(self, client: object) -> bool:
-        return self.holder.may_reply(client)
-
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
-    """The coordinator of a folder, where its checkpoint stands.
-
-    Noise that is drawn in equal shares is complete with the planned cohort only: with fewer replies a round does not end.
-    """
-    experiment, settings = home.experiment, home.settings
-    federation, setting = experiment.federation, setting_of(home)
-    mechanism = federation.privacy.mechanism(setting, home.secret)
-    state = replace(federation.start(start_of(home)), private=mechanism.start())
-    fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
-    rules = RoundLimits(
-        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions,
-        fewest=fewest,
+    """The coordinator of a folder, where its checkpoint stands."""
+    settings = home.settings
+    rules = RoundLimits(settings.enough, settings.least, settings.deadline)
+    return deployed_coordinator(
+        home.experiment, settings.n_features, home.secret, run=settings.run, seed=home.seed, rules=rules,
+        keeping=holder.keeping(), clock=holder.clock, figure=home.terms(0).figure, enrolled=holder,
     )  # fmt: skip
-    basis = (federation, mechanism, state, experiment.rounds, settings.run, home.seed, rules, holder.keeping())
-    enrolled = Enrolled(holder) if federation.participation.takes_whoever_comes else None
-    return Coordinator(*basis, holder.clock, figure=home.terms(0).figure, enrolled=enrolled)
 
 
 @dataclass(eq=False)
@@ -81,7 +47,6 @@ class Service(Held[Home]):
     holder: Holder = field(init=False)
     privacy: DeployedPrivacy = field(init=False)
     desk: LeavingDesk | None = field(default=None, init=False)  # where clients leave
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # refusals by code, already noted
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,15 +55,16 @@ class Service(Held[Home]):
             soonest=self.soonest, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
-        self._known, self._saved, settings = dict(coordinator.refused), self.clock(), self.home.settings
+        self._saved, settings, experiment = self.clock(), self.home.settings, self.home.experiment
+        self.refused = dict(coordinator.refused)  # what an earlier holder has told of
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
-                coordinator, start_of(self.home), total_epsilon=settings.total_epsilon or None,
+                coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,
                 reports=Loss(pure=settings.report_epsilon * coordinator.rounds), tell=self.tell, holder=self.holder,
             )  # fmt: skip
         self.privacy = DeployedPrivacy(
-            self.home.experiment, coordinator, setting_of(self.home), settings.report_epsilon, settings.total_epsilon,
-            None if self.desk is None else self.desk.ledger,
+            experiment, coordinator, setting_of(experiment, settings.n_features),
+            settings.report_epsilon, settings.total_epsilon, None if self.desk is None else self.desk.ledger,
         )  # fmt: skip
         self._count()
 
@@ -164,26 +130,21 @@ class Service(Held[Home]):
         epsilon = None if self.privacy.spent is None else self.privacy.spent.epsilon
         figures = round_figures(report, seconds, figure=self.coordinator.figure, epsilon=epsilon, planned=planned)
         self.history = with_round(self.history, figures)
-        numbers: dict[str, object] = {"replies": report.participants, "cohort": cohort}
-        told = {} if figures.quality is None else {"reported_ndcg": figures.quality, "reported_error": figures.error}
-        shown = {} if self.privacy.withheld else numbers | {"received_bytes": self.holder.received_bytes}
-        norm, noise = float(report.update_norm), float(report.noise)
-        self.tell(
-            "round_closed", round=report.round, seconds=float(seconds), update_norm=norm, noise=noise, **shown, **told
-        )
+        hidden, came = planned is not None, self.holder.received_bytes
+        self.tell("round_closed", **round_facts(report, figures, cohort, came, hidden=hidden))
         if report.participants < self.coordinator.rules.enough * cohort:
-            with contextlib.suppress(OSError):
-                numbers["seen"] = self.store.counts(self.store.now() - seconds)["seen"]
-            self.tell("round_short", round=report.round, **({} if self.privacy.withheld else numbers))
+            numbers = {} if hidden else {"replies": report.participants, "cohort": cohort, "seen": self._there(seconds)}
+            self.tell("round_short", round=report.round, **numbers)
+
+    def _there(self, seconds: float) -> int | None:
+        """Members that were seen within so long."""
+        with contextlib.suppress(OSError):
+            return self.store.counts(self.store.now() - seconds)["seen"]
+        return None
 
     def _seen(self, coordinator: Coordinator) -> None:
-        """Note what the coordinator has refused since the last look; it counts refusals by code."""
-        if coordinator is not self.coordinator or coordinator.refused == self._known:
-            return
-        for code, count in coordinator.refused.items():
-            if count > self._known.get(code, 0):
-                self.tell("reply_refused", round=coordinator.state.round, reason=code)
-        self._known = dict(coordinator.refused)
+        if coordinator is self.coordinator:
+            self.tell_refused(coordinator.refused)
 
     # ------------------------------------------------------------ what is written
 
@@ -205,26 +166,14 @@ class Service(Held[Home]):
 
     def status(self, state: State | None = None) -> Status:
         coordinator, now = self.coordinator, self.clock()
-        entries, left = ([], []) if self.desk is None else (self.desk.ledger.entries, self.desk.leavers)
-        refused = next((one.refused for one in reversed(left) if one.refused is not None), None)
-        rebuilding = self.desk is not None and self.desk.rebuilding
+        rebuilding, refused = (False, None) if self.desk is None else (self.desk.rebuilding, self.desk.refused)
         base = self.base_status(
             "devices", state or ("rebuilding" if rebuilding else None), received_bytes=self.holder.received_bytes,
-            checkpoint_age_seconds=now - self._saved, rebuilding_rounds=sum(entry.rounds for entry in entries),
+            checkpoint_age_seconds=now - self._saved,
         )  # fmt: skip
         base = privacy_status(base, self.privacy, refused)
-        base = replace(base, problems=(*base.problems, *self._problems()))
         k, cohort = self.home.experiment.evaluation.k, self.privacy.shown_cohort
         return coordinator_status(base, coordinator, self.history, k=k, open_seconds=now - self.opened, planned=cohort)
-
-    def _problems(self) -> list[Problem]:
-        """What the operator must look at, as far as nobody else sees it."""
-        fewest, coordinator = self.coordinator.rules.fewest, self.coordinator
-        there = len(coordinator.waiting) + coordinator.came
-        if coordinator.open and there < fewest and self.clock() - self.opened > WAITING_SECONDS:
-            sentence = f"the round waits: {there} members of its cohort are there, and its noise takes {fewest}"
-            return [Problem("round.too-few", sentence)]
-        return []
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from quorank.certificates import write_private
-from quorank.documents import Each, Text, read_json
 from quorank.errors import BadInput, require
 from quorank.service import members as service_members
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
 from quorank.service.store import Member, SqlStore
-from quorank.silos.protocol.terms import SiloTerms, read_identities
+from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.protocol.told_identities import note_identities, told_identities
 from quorank.text import FEATURE_NAMES
 
 IDENTITIES = "identities.json"
@@ -64,36 +63,14 @@ class SiloHome(Home):
     @property
     def identities(self) -> dict[str, bytes]:
         """The public identities of parties, where their owners have told them."""
-        file = self.path / IDENTITIES
-        if not file.exists():
-            return {}
-        found = read_json(file, Each(Text()), advice="; restore it from a copy")
-        try:
-            return read_identities([f"{name}={key}" for name, key in found.items()], self.group)
-        except BadInput as error:
-            raise error.at(f"{file}") from None
-
-    def note_identities(self, told: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Keep identities that were told, for this and later invitations; one that differs from before is refused."""
-        known = self.identities
-        for name, key in told.items():
-            sentence = (
-                f"was told with another identity before; ask its owner which is right, and delete it from "
-                f"{self.path / IDENTITIES} if it is a new one"
-            )
-            require(known.get(name, key) == key, "identity.conflict", sentence, f"{name}")
-        after = known | dict(told)
-        if after != known:
-            text = json.dumps({name: key.hex() for name, key in sorted(after.items())}, indent=1)
-            write_private(self.path / IDENTITIES, text.encode())
-        return after
+        return told_identities(self.path / IDENTITIES, self.group)
 
     def invite(self, store: SqlStore, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> Member:
         """Write a party's invitation: its first one, or one in the place of an invitation that was revoked."""
         parties = self.group.parties
         sentence = f"is no party of this group; its parties are {', '.join(parties)}"
         require(name in parties, "party.unknown", sentence, f"{name}")
-        known = self.note_identities(told or {})
+        known = note_identities(self.path / IDENTITIES, self.group, told or {})
         others, number = {party: key for party, key in known.items() if party != name}, parties.index(name)
         again = store.member(number) is not None
         return service_members.enlist(self, store, name, out, "party", self.terms_table, number, others, again)

@@ -1,45 +1,65 @@
 """The holder of a group: it carries the session between the store and the parties' mailboxes.
 
-`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself is `silos.coordinator`, its letters are
-`silo_post`; here are its log and its status, and the parties that leave: one is asked nothing more, and the session goes on
-without it where it can, which is from the validation on.
+`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself and its letters are `silos.coordinator`;
+here are its log and its status, and the parties that leave: one is asked nothing more, and the session goes on without it
+where it can, which is from the validation on.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.leaving import receipt_of
-from quorank.reports.live.status import Problem, RoundFigures, State, Status, with_round
+from quorank.reports.live.status import RoundFigures, State, Status, with_round
 from quorank.reports.live.status_sources import session_status
-from quorank.service.holding import Held, LookPauses, main
+from quorank.service.holding import Held, main
 from quorank.service.home import RANKER
+from quorank.service.kept_state import HeldMailboxes
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
-from quorank.service.silo_post import SiloPost
+from quorank.service.store import SqlStore
 from quorank.silos.coordinator.phases import PHASES
+from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer
+from quorank.silos.protocol.stream_store import SiloStreams
 
 NEXT_SECONDS = 0.05
 """A party asks again after so long while the session goes on."""
 OVER_SECONDS = 60.0
 
 
+class SessionStreams(SiloStreams):
+    """Facts and streams of a session in a service's store; only its holder writes them."""
+
+    def __init__(self, store: SqlStore, epoch: int) -> None:
+        self._service, self._epoch = store, epoch
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        return self._service.database.execute(query, *values)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing; HolderLost where another process holds the coordinator."""
+        return self._service.holding(self._epoch)
+
+
 @dataclass(eq=False)
 class SiloService(Held[SiloHome]):
     """One folder's session, held by this process."""
 
-    pauses = LookPauses(0.02, 0.2, 1.1)
+    fast, slow, growth = 0.02, 0.2, 1.1
 
     post: SiloPost = field(init=False)
     server: SiloServer = field(init=False)
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # refusals by code that were told of
     _turned: float | None = field(default=None, init=False)  # when turns were last made
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.post = SiloPost(self.store, self.epoch, self.home.group, self.home.settings.pause)
+        mail, streams = HeldMailboxes(self.store, self.epoch), SessionStreams(self.store, self.epoch)
+        self.post = SiloPost(mail, streams, self.home.group, self.home.settings.pause)
         self.server = self.post.server
         self._phase, self._turns = self.server.phase, self.server.turns[0]
 
@@ -87,11 +107,9 @@ class SiloService(Held[SiloHome]):
         if self.server.phase != self._phase:
             self._phase = self.server.phase
             self.tell("phase_begun", phase=PHASES.index(self._phase), round=done)
-        for code, count in self.server.refused.items():
-            if count > self._known.get(code, 0):
-                self.store.tally({f"{REFUSED}{code}": count - self._known.get(code, 0)})
-                self._known[code] = count
-                self.tell("reply_refused", round=done, reason=code)
+        refused = self.tell_refused(self.server.refused)
+        if refused:
+            self.store.tally({f"{REFUSED}{code}": count for code, count in refused.items()})
         self.publish_in_time()
 
     def status(self, state: State | None = None) -> Status:
@@ -99,12 +117,7 @@ class SiloService(Held[SiloHome]):
         base = self.base_status(
             "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.came, history=self.history
         )
-        problems = ()
-        if self.server.blocked:
-            names = " and ".join(self.server.gone)
-            sentence = f"without {names} the session cannot go on; begin another one with the parties that stay"
-            problems = (Problem("party.left", sentence),)
-        return replace(session_status(base, self.server, ()), refused={}, problems=problems)
+        return replace(session_status(base, self.server, ()), refused={})
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import ANYTHING, parse_json, read_json
+from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.leaving import receipt_of
 from quorank.reports.live.status import State, Status, with_round
 from quorank.reports.live.status_sources import tuning_status, version_figures
-from quorank.service.holder import LONGEST_NEXT, next_seconds
+from quorank.service.holder import LONGEST_NEXT, identities, next_seconds
 from quorank.service.holding import Held, main
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
 from quorank.service.intake import LIMITS
@@ -59,11 +59,7 @@ class TuningHome(Home):
     @cached_property
     def tuning(self) -> FieldTuning:
         """What is tuned, and how."""
-        file = self.path / TUNING
-        try:
-            return FieldTuning.of(read_json(file, advice="; restore it from a copy"))
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-            raise BadInput("file.damaged", "damaged; restore it from a copy", f"{file}") from None
+        return FieldTuning.read(self.path / TUNING)
 
 
 def settings_of(run: str, tuning: FieldTuning, **chosen: Any) -> Settings:
@@ -117,8 +113,8 @@ class TuningService(Held[TuningHome]):
 
     def finish(self) -> None:
         state = self.version.state
-        self.declare("over", state.version, wire.encode_task(wire.Task(self.run, state.version, state.published)),
-                     LONGEST_NEXT)  # fmt: skip
+        content = wire.encode_task(wire.Task(self.run, state.version, state.published))
+        self.declare("over", state.version, content, LONGEST_NEXT)
 
     def attend(self) -> None:
         """Let those go who have asked to leave: an update is in sums and versions, and kept nowhere else."""
@@ -130,8 +126,8 @@ class TuningService(Held[TuningHome]):
 
     def _key(self, member: int) -> bytes:
         found = self.store.member(member)
-        require(found is not None and found.key is not None, "request.unknown-member", "no such member has enrolled")
-        assert found is not None and found.key is not None
+        if found is None or found.key is None:
+            raise BadInput("request.unknown-member", "no such member has enrolled")
         return found.key
 
     # ------------------------------------------------------------ versions
@@ -234,16 +230,8 @@ class TuningService(Held[TuningHome]):
 
     def _members(self) -> dict[str, int]:
         """How many devices are in each arm; counted again while there are few."""
-        if self.tuning.study is None:
-            return {}
-        if sum(self._arms.values()) == len(self.store.admitted()):
-            return self._arms
-        keys, last = list[bytes](), -1
-        while page := self.store.members(last):
-            keys += [member.key for member in page if member.admitted and member.key is not None]
-            last = page[-1].number
-        arms = [self.tuning.study.arm_of(key) for key in keys]
-        self._arms = {arm: arms.count(arm) for arm in self.tuning.study.arms}
+        if self.tuning.study is not None and sum(self._arms.values()) != len(self.store.admitted()):
+            self._arms = self.version.arms(identities(self.store).values())
         return self._arms
 
 

@@ -20,7 +20,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles
-from quorank.documents import ANYTHING, Each, Items, Maybe, Number, Table, Text, Whole, check_shape, parse_toml
+from quorank.documents import (
+    ANYTHING,
+    Each,
+    Items,
+    Maybe,
+    Number,
+    Table,
+    Text,
+    Whole,
+    check_shape,
+    parse_toml,
+    read_json,
+)
 from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.server_optimisers import Rprop, Server
@@ -140,6 +152,14 @@ class FieldTuning:
         read: dict[str, Any] = {name: family.parse(found.pop(name)) for name, family in _FAMILIES.items()}
         study, heuristic = found.pop("study"), declared(found.pop("heuristic"))
         return cls(heuristic, **found, **read, study=None if study is None else _study(study))
+
+    @classmethod
+    def read(cls, file: Path) -> FieldTuning:
+        """Read back a file with such a table."""
+        try:
+            return cls.of(read_json(file, advice="; restore it from a copy"))
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+            raise BadInput("file.damaged", "damaged; restore it from a copy", f"{file}") from None
 
 
 def read_field_tuning(path: Path) -> FieldTuning:

@@ -7,7 +7,8 @@ for the figures of the study, where there is one with an ε.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -107,6 +108,12 @@ class OpenVersion:
         """Take a member's reply out again: it has left."""
         self.replies.pop(member, None)
         self._gathered = None
+
+    def arms(self, keys: Iterable[bytes]) -> dict[str, int]:
+        """How many of the devices with these keys are in each arm of the study."""
+        study = self.tuning.study
+        found = Counter() if study is None else Counter(map(study.arm_of, keys))
+        return {} if study is None else {arm: found[arm] for arm in study.arms}
 
     # ------------------------------------------------------------ what is made of it
 

@@ -107,6 +107,58 @@ def test_a_party_that_leaves_and_comes_back_is_waited_for(group_of) -> None:
     assert group.rankers() == {expected(group.terms).tobytes()}
 
 
+@pytest.mark.parametrize("phase", ["validation", "training", "end"])
+def test_after_the_asking_a_session_goes_on_without_a_party_that_left(group_of, phase) -> None:
+    group = group_of(terms_of("none", "round-robin"))
+    boxes = Mailboxes(group, group.folder)
+    while boxes.post.server.phase != phase:
+        boxes.turn()
+    boxes.post.leave(1)
+    left = group.parties.pop("south")
+    boxes.store.release()
+    boxes.hold()  # another holder knows it too
+    assert boxes.play() and boxes.post.server.gone == ("south",) and not boxes.post.server.blocked
+    assert len(group.rankers()) == 1 and group.server.turns[0] == group.server.turns[1]
+    assert (group.rankers() == {expected(group.terms).tobytes()}) == (phase == "end"), "its turns pass"
+    left.close()
+
+
+def test_before_that_nobody_is_asked_once_a_party_has_left(group_of) -> None:
+    group = group_of(terms_of("none"))
+    boxes = Mailboxes(group, group.folder)
+    while boxes.post.server.phase != "asking":
+        boxes.turn()
+    boxes.post.leave(1)
+    boxes.post.leave(1)
+    assert boxes.post.server.blocked and boxes.post.server.gone == ("south",)
+    answered = group.answers
+    boxes.turn()  # what the others were asked before is answered once more at most
+    for _ in range(20):
+        boxes.turn()
+    assert group.answers <= answered + 2 and boxes.store.letter(1) is None
+    assert not any(boxes.post.server.waits(name) for name in group.terms.parties)
+
+
+@pytest.mark.parametrize("training", [RoundRobin(turns=4, steps=1), Averaging(rounds=2, steps=1)])
+def test_turns_of_a_party_that_left_pass_with_the_parameters_as_they_were(training) -> None:
+    gone: set[int] = set()
+    course = TrainingCourse.begin(training, [[2], [3], [5]], 1, gone)
+    first, second, third = np.array([[1.0, 4.0]]), np.array([[2.0, 8.0]]), np.array([[3.0, 5.0]])
+    start = course.thetas.copy()
+    if isinstance(training, Averaging):
+        assert not course.take(0, first)
+        gone.add(1)
+        assert not course.end_turn() and course.take(2, third) and course.turn == 1
+        assert np.allclose(course.thetas, start + (2 * (first - start) + 5 * (third - start)) / 7)
+    else:
+        gone.add(1)
+        assert course.take(0, first) and course.turn == 2, "the turn of party 1 has passed"
+        assert np.array_equal(course.thetas, first)
+        assert course.take(2, third) and np.array_equal(course.thetas, third) and course.turn == 3
+        again = TrainingCourse.read(training, course.table(), gone)
+        assert again.take(0, second) and again.done and np.array_equal(again.thetas, second)
+
+
 # ---------------------------------------------------------------- killed and started again
 
 
@@ -182,8 +234,8 @@ def test_another_holder_goes_on_to_the_same_bits(group_of, database) -> None:
     while not boxes.post.server.done:
         for _ in range(4):
             boxes.turn()
-        asleep = boxes.post
-        boxes.store.release()
+        asleep, old = boxes.post, boxes.store
+        old.release()
         boxes.store = open_store(group.folder, address)
         boxes.hold()
         holders += 1
@@ -192,7 +244,7 @@ def test_another_holder_goes_on_to_the_same_bits(group_of, database) -> None:
                 asleep.turn()
         for line in boxes.lines.values():
             line.store = boxes.store
-        asleep.store.close()
+        old.close()
         assert holders < 100
     assert holders > 3 and group.rankers() == {expected(terms).tobytes()}
     boxes.store.close()

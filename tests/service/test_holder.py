@@ -18,7 +18,6 @@ from quorank.federation.member_key import is_signed, task_content
 from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.service.holder import NOBODY, Holder, next_seconds
-from quorank.service.service import Enrolled
 from quorank.service.store import Finished, HolderLost, RepliesCame, open_store
 
 CLIENTS, ROUNDS = 6, 3
@@ -293,7 +292,7 @@ def test_rounds_that_take_whoever_comes(tiny_collection, tmp_path) -> None:
     fleet = Fleet(tmp_path, simulator)
     enrolled(fleet.store, 8)
     holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder, enrolled=Enrolled(holder))
+    coordinator = coordinator_of(simulator, holder, enrolled=holder)
     for _ in range(ROUNDS - 1):
         assert holder.round(coordinator).participants == 4
     room = {(one.room, one.most, one.rest, one.asked) for one in fleet.published}

@@ -14,6 +14,7 @@ from cryptography import x509
 from refusals import refused
 from signed_calls import folder_of
 
+from quorank.experiments.deployment import setting_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service import units
@@ -21,7 +22,7 @@ from quorank.service.health import ServiceHealth
 from quorank.service.holder import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
-from quorank.service.service import coordinator_of, setting_of
+from quorank.service.service import coordinator_of
 
 
 def mode(path: Path) -> int:
@@ -175,7 +176,9 @@ def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None
 
     first, second, again = (played(home) for home in (*homes, homes[0]))
     assert first == again and first[0] != second[0] and first[1] != second[1]
-    public = homes[0].experiment.federation.privacy.mechanism(setting_of(homes[0]), homes[0].experiment.seed)
+    public = homes[0].experiment.federation.privacy.mechanism(
+        setting_of(homes[0].experiment, homes[0].settings.n_features), homes[0].experiment.seed
+    )
     assert public.finish(np.zeros(5), 5.0, 5, 5, 0, public.start()).total.tobytes() != first[0]
 
 

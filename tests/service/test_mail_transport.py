@@ -12,13 +12,14 @@ from quorank.errors import Interrupted
 from quorank.experiments.simulated_members import SimulatedMembers
 from quorank.federation import Federation, Simulator
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.mail_transport import MailTransport
 from quorank.federation.secure_round import SecureMember, invitation, opened
 from quorank.federation.transport import BUSY, Failure
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.identity import ClientIdentity
 from quorank.service.holder import Holder
-from quorank.service.mail_transport import MailTransport
+from quorank.service.kept_state import HeldMailboxes
 
 CLIENTS, ROUNDS = 8, 3
 
@@ -145,7 +146,7 @@ def test_a_round_waits_for_as_many_as_a_sum_needs(fleet) -> None:
 
 def test_letters(fleet) -> None:
     holder = fleet.holder()
-    mail = MailTransport(fleet.store, holder.epoch, holder.admitted)
+    mail = MailTransport(HeldMailboxes(fleet.store, holder.epoch), holder.admitted)
     mail.begin()
     assert list(mail.nodes()) == [str(number) for number in range(CLIENTS)]
     first, second, third = (mail.push(node, f"to {node}".encode()) for node in "012")
@@ -167,7 +168,7 @@ def test_letters(fleet) -> None:
     assert sent(fleet.store, 3, "mail", late, b"late").code == "mail.unknown"
     mail.push("4", b"to 4")
     mail.flush()
-    MailTransport(fleet.store, holder.epoch, holder.admitted).begin()
+    MailTransport(HeldMailboxes(fleet.store, holder.epoch), holder.admitted).begin()
     assert fleet.store.letter(4) is None, "what an earlier holder has sent is gone"
 
 

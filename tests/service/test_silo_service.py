@@ -8,8 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fleets import sent
 from silo_groups import NAMES, call, made, workplace
 
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.federation.member_key import MemberKey
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
 from quorank.service.overview import Overview
@@ -104,3 +107,24 @@ def test_it_publishes_that_parties_look_into_their_mailboxes_and_says_when_it_is
     found = held.store.publication()
     assert found is not None and found.kind == "over"
     assert json.loads((held.home.path / "ranker.json").read_text())["parameters"] == theta
+
+
+def test_a_party_that_leaves_is_let_go_and_status_says_what_that_means(held) -> None:
+    key = MemberKey.create()
+    held.store.invite("south", "party", b"code", 1)
+    held.store.enrol(key.public, b"code")
+    request = request_of(SimpleNamespace(run="spring", client=1), key, 5.0, b"nonce")
+    assert not sent(held.store, 1, "leave", 0, request).code
+    held.service.look()
+    assert held.store.leaving(1) == (request, receipt_of(request)) and held.store.admitted() == []
+    left = [event for event in held.store.events() if event["code"] == "member_left"]
+    assert [(event["client"], event["round"]) for event in left] == [(1, 0)]
+    held.service.publish("running")
+    with held.home.running():
+        told = Overview(held.home).read()
+        assert "without south the session cannot go on" in " ".join(call("status", "home").split())
+    assert "party.left" in [problem.code for problem in told.problems]
+    assert {party.name: party.state for party in told.members}["south"] == "left"
+    assert told.counts.waiting == 0, "nobody is asked for what leads nowhere"
+    after = SiloService(held.home, held.store, held.service.epoch, EventLog(None))
+    assert after.server.gone == ("south",) and after.server.blocked

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fleets import sent
+from postgresql_server import empty_database
 from refusals import refused
 from tuned_fleets import TunedFleet, field_of, rehearsed
 
@@ -50,9 +51,11 @@ def test_versions_are_those_of_the_simulation_to_the_bit(tmp_path: Path, more: d
     assert [event["code"] for event in fleet.store.events()].count("version_published") == ITERATIONS
 
 
-def test_a_holder_that_dies_anywhere_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_holder_that_dies_anywhere_changes_nothing(tmp_path: Path, database: str) -> None:
     tuning, simulated = rehearsed(DEVICES, ITERATIONS)
-    fleet = TunedFleet(tmp_path / "folder", tuning, DEVICES)
+    address = "" if database == "sqlite" else empty_database()
+    fleet = TunedFleet(tmp_path / "folder", tuning, DEVICES, address)
     old = fleet.service()
     for version in range(ITERATIONS):
         old.look()

@@ -14,7 +14,6 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.member_key import MemberKey
 from quorank.privacy import ClippedGaussian
 from quorank.service.holder import Holder
-from quorank.service.service import Enrolled
 
 PLANNED, ROUNDS = 6, 5
 PART = Arrivals(enough=3, least=2, minutes=1.0, most=2, rest=1)
@@ -28,7 +27,7 @@ def simulator(tiny_collection) -> Simulator:
 
 def coordinator_of(simulator: Simulator, holder: Holder) -> Coordinator:
     start = simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS
-    return Coordinator(*start, seed=SEED, keeping=holder.keeping(), clock=holder.clock, enrolled=Enrolled(holder))
+    return Coordinator(*start, seed=SEED, keeping=holder.keeping(), clock=holder.clock, enrolled=holder)
 
 
 def replayed(simulator: Simulator, cohorts: list[list[int]]) -> bytes:

@@ -14,8 +14,10 @@ from quorank.federation.declined import Declined
 from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
-from quorank.service.silo_post import SiloPost
+from quorank.service.kept_state import HeldMailboxes
+from quorank.service.silo_service import SessionStreams
 from quorank.service.store import Call, SqlStore, open_store
+from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
@@ -250,7 +252,8 @@ class Mailboxes:
         """Become the holder, as a process does that starts or takes over."""
         epoch = self.store.hold()
         assert epoch is not None
-        self.post = SiloPost(self.store, epoch, self.group.terms, 2.0, clock=lambda: self.now)
+        mail, streams = HeldMailboxes(self.store, epoch), SessionStreams(self.store, epoch)
+        self.post = SiloPost(mail, streams, self.group.terms, 2.0, clock=lambda: self.now)
         self.group.server = self.post.server
 
     def turn(self) -> None:

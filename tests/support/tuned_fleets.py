@@ -36,10 +36,11 @@ def rehearsed(devices: int, iterations: int, **more: Any) -> tuple[Tuning, Tunin
 class TunedFleet:
     """A folder with its store, and devices that answer from a simulation's searches."""
 
-    def __init__(self, path: Path, tuning: Tuning, devices: int, **more: Any) -> None:
+    def __init__(self, path: Path, tuning: Tuning, devices: int, database: str = "", **more: Any) -> None:
         self.tuning, self.scenario, self.devices = tuning, SCENARIOS[tuning.heuristic], devices
         self.field = field_of(tuning, **more)
-        self.home = TuningHome.make(path, self.field, settings_of("run", self.field, address="127.0.0.1:9092"))
+        settings = settings_of("run", self.field, address="127.0.0.1:9092", database=database)
+        self.home = TuningHome.make(path, self.field, settings)
         self.terms = self.field.terms("run")
         self.store: SqlStore = self.home.store()
         self.keys: dict[int, MemberKey] = enrolled(self.store, devices)

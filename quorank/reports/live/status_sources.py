@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from quorank.tuning.models import Model
 
 
+WAITING_SECONDS = 60.0
+"""After so long without enough members a round that waits for them says so."""
+
+
 def measure(k: int) -> str:
     """The name of what devices report of their lists."""
     return f"nDCG@{k} by clicks"
@@ -55,6 +59,19 @@ def round_figures(
     if figure is None or report.participants < LEAST_DEVICES:
         return found
     return replace(found, quality=report.online_ndcg, error=figure.error(planned or report.participants))
+
+
+def round_facts(
+    report: Report, figures: RoundFigures, cohort: int, received_bytes: int, *, hidden: bool
+) -> dict[str, object]:
+    """What the log says of a closed round; `hidden` where nobody may know how many were in it."""
+    facts: dict[str, object] = {"round": report.round, "seconds": figures.seconds}
+    facts |= {"update_norm": float(report.update_norm), "noise": float(report.noise)}
+    if not hidden:
+        facts |= {"replies": report.participants, "cohort": cohort, "received_bytes": received_bytes}
+    if figures.quality is not None:
+        facts |= {"reported_ndcg": figures.quality, "reported_error": figures.error}
+    return facts
 
 
 def quality_of(
@@ -118,7 +135,17 @@ def coordinator_status(
         members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
         quality=quality_of(coordinator.reports, coordinator.figure, measure(k), planned),
         history=tuple(history),
+        problems=(*base.problems, *_too_few(coordinator, open_seconds or 0.0)),
     )
+
+
+def _too_few(coordinator: Coordinator, open_seconds: float) -> list[Problem]:
+    """A round that has long waited for members without whom its noise is not complete."""
+    fewest, there = coordinator.rules.fewest, len(coordinator.waiting) + coordinator.came
+    if not coordinator.open or there >= fewest or open_seconds <= WAITING_SECONDS:
+        return []
+    sentence = f"the round waits: {there} members of its cohort are there, and its noise takes {fewest}"
+    return [Problem("round.too-few", sentence)]
 
 
 def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
@@ -141,6 +168,7 @@ def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None
         epsilon_horizon=None if planned is None else f"whole run of {privacy.experiment.rounds} rounds",
         epsilon_method=None if spent is None else spent.method,
         report_epsilon=privacy.report_epsilon or None,
+        rebuilding_rounds=0 if privacy.rebuilt is None else sum(entry.rounds for entry in privacy.rebuilt.entries),
         rebuilding_note=note,
         problems=(*base.problems, *problems),
     )
@@ -220,7 +248,16 @@ def session_status(base: Status, server: SiloServer, present: Collection[str], s
         cohort=len(waits),
         refused=add_refusals(server.refused, base.refused),
         traffic=server.traffic(),
+        problems=(*base.problems, *_missing(server)),
         counts=replace(base.counts, planned=len(waits), waiting=sum(waits.values())),
         members=tuple(members),
         history=history,
     )
+
+
+def _missing(server: SiloServer) -> list[Problem]:
+    """Parties that have left a session which cannot go on without them."""
+    if not server.blocked:
+        return []
+    sentence = f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+    return [Problem("party.left", sentence)]

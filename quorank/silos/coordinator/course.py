@@ -67,7 +67,7 @@ class TrainingCourse:
         return self.end_turn()
 
     def end_turn(self) -> bool:
-        """End this turn, and those after it that only leavers would learn in, where nobody is waited for; whether it did."""
+        """End this turn where nobody is waited for, and those after it that are leavers' alone; whether it did."""
         ended = False
         while not self.done and all(party in self.learned or party in self.gone for party in self.plays()):
             self._end_turn()

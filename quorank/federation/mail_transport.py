@@ -1,6 +1,6 @@
-"""The mailbox of a service as a transport: a message to a node is a letter to a member, fetched and answered by it.
+"""Mailboxes of a service as a transport: a message to a node is a letter to a member, fetched and answered by it.
 
-What is sent and forgotten between two looks goes to the store in one transaction. A letter stays until its member has
+What is sent and forgotten between two looks goes to the mailboxes in one transaction. A letter stays until its member has
 answered it or it is forgotten, so nothing is lost and nothing has to be sent again.
 """
 
@@ -8,13 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from quorank import frames
 from quorank.federation.transport import BUSY, Arrival, Failure
-from quorank.service.store import SqlStore
 
 Admitted = Callable[[], Collection[int]]
 """The numbers of all who may take part now."""
+
+
+class MailAnswer(NamedTuple):
+    """The answer to a letter."""
+
+    letter: int
+    member: int
+    content: bytes
+
+
+class Mailboxes(Protocol):
+    """The mailboxes of all members, for the one process that may write to them; what it has taken survives a kill."""
+
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Put letters (member, content) into the mailboxes; returns their numbers."""
+
+    def answers(self) -> list[MailAnswer]:
+        """Answers that came since the last call; the first call gets all that are kept."""
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        """(letter, member) of all without an answer, also those of a process before."""
+
+    def forget(self, letters: Sequence[int] | None) -> None:
+        """Drop letters that are not wanted any more, with their answers; None: all."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +58,11 @@ class MemberNodes:
 class MailTransport:
     """Nodes are the admitted members; `bundled` where their answers are bundles already."""
 
-    store: SqlStore
-    epoch: int
+    mailboxes: Mailboxes
     admitted: Admitted
     bundled: bool = False
     _count: int = field(default=0, init=False)
-    _out: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)  # not in the store yet
+    _out: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)  # not in the mailboxes yet
     _letters: dict[str, int] = field(default_factory=dict, init=False)  # message → number of the letter
     _messages: dict[int, str] = field(default_factory=dict, init=False)
     _done: list[int] = field(default_factory=list, init=False)  # to be deleted
@@ -66,12 +89,12 @@ class MailTransport:
         if not self._letters:
             return []
         arrivals = []
-        for letter in self.store.answers(self.epoch):
-            message = self._messages.get(letter.id)
+        for answer in self.mailboxes.answers():
+            message = self._messages.get(answer.letter)
             if message is None:
                 continue
             self._drop(message)
-            arrivals.append(Arrival(message, str(letter.member), self._content(letter.answer or b"")))
+            arrivals.append(Arrival(message, str(answer.member), self._content(answer.content)))
         return arrivals
 
     def _content(self, answer: bytes) -> bytes | Failure:
@@ -81,17 +104,17 @@ class MailTransport:
         return answer if self.bundled else frames.pack([answer])
 
     def flush(self) -> None:
-        """Bring the store up to what was sent and forgotten."""
+        """Bring the mailboxes up to what was sent and forgotten."""
         if self._done:
-            self.store.forget(self.epoch, self._done)
+            self.mailboxes.forget(self._done)
             self._done = []
         if self._out:
             out = list(self._out)
-            letters = self.store.send(self.epoch, [self._out[message] for message in out])
+            letters = self.mailboxes.send([self._out[message] for message in out])
             self._out = {}
             self._letters |= dict(zip(out, letters, strict=True))
             self._messages |= dict(zip(letters, out, strict=True))
 
     def begin(self) -> None:
         """Forget what an earlier holder has sent."""
-        self.store.forget(self.epoch, None)
+        self.mailboxes.forget(None)
