@@ -25,8 +25,8 @@ from quorank.federation.rounds import Report
 from quorank.service.holder import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.light_clients import token_of
-from quorank.service.store import HolderLost, SqlStore
-from quorank.service.supervisor import WORKER, ServiceProcess, finish
+from quorank.service.processes.supervisor import WORKER, ServiceProcess, finish
+from quorank.service.store.sql_store import HolderLost, SqlStore
 
 FOLDER = "service"
 """Of the service, in the run's folder."""
@@ -188,7 +188,7 @@ class PlayedService:
 
 def erase(store: SqlStore) -> None:
     """Leave nothing of a run in its store."""
-    from quorank.service.tables import TABLES
+    from quorank.service.store.tables import TABLES
 
     with store.database.transaction():
         for table in TABLES:

@@ -40,7 +40,7 @@ from quorank.federation.rounds import Federation
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.service.holder import Holder
 from quorank.service.rebuilding_ledger import RebuildingLedger
-from quorank.service.store import Finished
+from quorank.service.store.sql_store import Finished
 
 LEAVERS, REBUILDING = "leavers", "rebuilding"
 """Documents of the store: who has asked to leave, and the checkpoint of an open rebuilding."""

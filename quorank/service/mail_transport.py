@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from quorank import frames
 from quorank.federation.transport import BUSY, Arrival, Failure
-from quorank.service.store import SqlStore
+from quorank.service.store.sql_store import SqlStore
 
 Admitted = Callable[[], Collection[int]]
 """The numbers of all who may take part now."""

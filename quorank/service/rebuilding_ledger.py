@@ -21,7 +21,7 @@ from quorank.parts import to_table
 from quorank.privacy import Privacy, Setting
 from quorank.privacy.composition import Loss
 from quorank.privacy.ledger import ledger
-from quorank.service.store import SqlStore
+from quorank.service.store.sql_store import SqlStore
 
 DOCUMENT = "rebuildings"
 """Its name in the store."""

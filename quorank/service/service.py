@@ -38,7 +38,7 @@ from quorank.reports.live.status_sources import coordinator_status, round_figure
 from quorank.service.holder import Holder
 from quorank.service.home import LEDGER, RANKER, STATUS, Home
 from quorank.service.leaving_desk import LeavingDesk
-from quorank.service.store import HolderLost, SqlStore
+from quorank.service.store.sql_store import HolderLost, SqlStore
 
 STATUS_SECONDS, HOLD_SECONDS = 2.0, 1.0
 """Between two documents of the status, and between two tries to hold the coordinator."""

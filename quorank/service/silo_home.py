@@ -16,7 +16,7 @@ from quorank.documents import Each, Text, read_json
 from quorank.errors import BadInput, require
 from quorank.service import members as service_members
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
-from quorank.service.store import Member, SqlStore
+from quorank.service.store.sql_store import Member, SqlStore
 from quorank.silos.protocol.terms import SiloTerms, read_identities
 from quorank.text import FEATURE_NAMES
 

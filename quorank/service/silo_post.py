@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.service.store import Letter, SqlStore
+from quorank.service.store.sql_store import Letter, SqlStore
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms

@@ -27,7 +27,8 @@ from quorank.service.home import RANKER
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
 from quorank.service.silo_post import SiloPost
-from quorank.service.store import HolderLost, Kind, Publication, SqlStore
+from quorank.service.store.calls import Kind, Publication
+from quorank.service.store.sql_store import HolderLost, SqlStore
 from quorank.silos.coordinator.phases import PHASES
 
 LOOK_SECONDS = 0.02

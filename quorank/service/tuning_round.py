@@ -37,8 +37,9 @@ from quorank.reports.live.status import RoundFigures, State, Status, Versions, w
 from quorank.reports.live.status_sources import tuning_status, version_figures
 from quorank.service.holder import FAST, LONGEST_NEXT, SLOW, next_seconds
 from quorank.service.home import SETTINGS, STATUS, TERMS, Home, Settings
-from quorank.service.intake import LIMITS
-from quorank.service.store import Finished, HolderLost, Kind, Publication, RepliesCame, SqlStore
+from quorank.service.intake.intake import LIMITS
+from quorank.service.store.calls import Kind, Publication
+from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, SqlStore
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import HEAVIEST, FieldTuning, close_version, task_of
 from quorank.tuning.models import Model, model_file_name, model_of, model_text

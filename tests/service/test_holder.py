@@ -19,7 +19,7 @@ from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.service.holder import NOBODY, Holder, next_seconds
 from quorank.service.service import Enrolled
-from quorank.service.store import Finished, HolderLost, RepliesCame, open_store
+from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, open_store
 
 CLIENTS, ROUNDS = 6, 3
 

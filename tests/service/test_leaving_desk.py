@@ -25,10 +25,10 @@ from quorank.federation.rebuilding import name_of
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
-from quorank.service.intake import NOTHING
+from quorank.service.intake.intake import NOTHING
 from quorank.service.leaving_desk import LEAVERS, REBUILDING, LeavingDesk
 from quorank.service.rebuilding_ledger import DOCUMENT, RebuildingLedger
-from quorank.service.store import Publication
+from quorank.service.store.calls import Publication
 
 ROUNDS = 8
 LEAVER = 2

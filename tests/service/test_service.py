@@ -33,7 +33,7 @@ from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
 from quorank.service.home import Home, Settings
 from quorank.service.service import Service, coordinator_of, run
-from quorank.service.store import HolderLost
+from quorank.service.store.sql_store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
 FILE = f"""\

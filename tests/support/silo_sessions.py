@@ -15,7 +15,8 @@ from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
 from quorank.service.silo_post import SiloPost
-from quorank.service.store import Call, SqlStore, open_store
+from quorank.service.store.calls import Call
+from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
