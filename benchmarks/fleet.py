@@ -33,7 +33,7 @@ from quorank.federation import requests, wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.member_key import MemberKey
 from quorank.files import write_whole
-from quorank.service.store import open_store
+from quorank.service.store.sql_store import open_store
 
 INTERACTIONS = 4
 START_SECONDS = 60.0

@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.service.store import Call, Finished, Publication, SqlStore, open_store
+from quorank.service.store.calls import Call, Publication
+from quorank.service.store.sql_store import Finished, SqlStore, open_store
 
 
 def processor() -> float:

@@ -19,7 +19,7 @@ from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.service.home import Home
-    from quorank.service.store import SqlStore
+    from quorank.service.store.sql_store import SqlStore
 
 app = typer.Typer(help="Coordinate real devices: start, invite, open, revoke, status, stop.", no_args_is_help=True)
 
@@ -137,7 +137,7 @@ def start(
     if not json:
         say(f"the operator's page: {page_address(home)}")
     if detach:
-        from quorank.service.detaching import detach as start_detached
+        from quorank.service.processes.detaching import detach as start_detached
 
         start_detached(home, SUPERVISOR, *more)
         _show(home, json)
@@ -148,7 +148,7 @@ def start(
         replace_by([sys.executable, "-m", SUPERVISOR, str(home.path), *more])
 
 
-SUPERVISOR = "quorank.service.supervisor"
+SUPERVISOR = "quorank.service.processes.supervisor"
 
 
 def check_installed() -> None:
@@ -162,7 +162,7 @@ def check_installed() -> None:
 
 def start_here(home: Home, more: list[str]) -> None:
     """Run a service in this process until it is stopped."""
-    from quorank.service.supervisor import supervise
+    from quorank.service.processes.supervisor import supervise
 
     supervise(home, stay="--exit-when-done" not in more)
 
@@ -310,8 +310,8 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to wri
 @app.command()
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write systemd units, a container file and an nginx configuration for this folder."""
-    from quorank.service import units
     from quorank.service.home import Home
+    from quorank.service.processes import units
 
     home = Home.open(folder)
     for path in units.write(home, out or home.path / "files"):
@@ -324,8 +324,8 @@ def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write i
 
     The file holds all secrets of the service: keep it as the folder is kept.
     """
-    from quorank.service.backup import backup as back_up
     from quorank.service.home import Home
+    from quorank.service.store.backup import backup as back_up
 
     home = Home.open(folder)
     found = back_up(home.path, home.settings.database, file)
@@ -349,8 +349,8 @@ def restore(
     """
     from dataclasses import replace
 
-    from quorank.service.backup import restore as bring_back
     from quorank.service.home import Home
+    from quorank.service.store.backup import restore as bring_back
 
     found = bring_back(file, folder, database or "")
     home = Home.open(folder)

@@ -57,8 +57,8 @@ def start(
     sees no term, document or key. It goes on where it stood, also after it was
     killed. Without --detach it stays in the foreground and logs to stderr.
     """
-    from quorank.service.detaching import detach as start_detached
     from quorank.service.home import SETTINGS
+    from quorank.service.processes.detaching import detach as start_detached
     from quorank.service.silo_home import SiloHome
 
     check_installed()
@@ -161,7 +161,7 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to wri
 
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
-    from quorank.service import units
+    from quorank.service.processes import units
     from quorank.service.silo_home import SiloHome
 
     home = SiloHome.open(folder)

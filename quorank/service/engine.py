@@ -28,9 +28,9 @@ from quorank.federation.node_driver import Stopped
 from quorank.federation.rounds import Report
 from quorank.service.holder import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
-from quorank.service.store import HolderLost, SqlStore
-from quorank.service.supervisor import WORKER, ServiceProcess, finish
-from quorank.service.tables import TABLES
+from quorank.service.processes.supervisor import WORKER, ServiceProcess, finish
+from quorank.service.store.sql_store import HolderLost, SqlStore
+from quorank.service.store.tables import TABLES
 
 FOLDER = "service"
 """Of the service, in the run's folder."""

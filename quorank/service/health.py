@@ -11,8 +11,8 @@ from quorank.documents import parse_json
 from quorank.errors import BadInput
 from quorank.reports.live.status import Problem, problems_of
 from quorank.service.home import Home
-from quorank.service.store import SqlStore
-from quorank.service.writer import Writer
+from quorank.service.store.sql_store import SqlStore
+from quorank.service.store.writer import Writer
 
 KEPT_SECONDS = 5.0
 """So long a judgement is good."""

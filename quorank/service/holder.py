@@ -29,9 +29,10 @@ from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.service.intake import LIMITS
+from quorank.service.intake.intake import LIMITS
 from quorank.service.kept_state import HeldMailboxes, KeptInStore
-from quorank.service.store import Kind, Publication, RepliesCame, SqlStore, StoredReply
+from quorank.service.store.calls import Kind, Publication
+from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply
 
 BATCH = 2000
 """So many replies are read from the store at once."""

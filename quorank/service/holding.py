@@ -27,7 +27,8 @@ from quorank.reports.live.status import RoundFigures, State, Status, Versions
 from quorank.service.health import STATUS
 from quorank.service.holder import FAST, SLOW, signed_task
 from quorank.service.home import Home
-from quorank.service.store import HolderLost, Kind, Publication, SqlStore
+from quorank.service.store.calls import Kind, Publication
+from quorank.service.store.sql_store import HolderLost, SqlStore
 
 HOLD_SECONDS = 1.0
 """Between two tries to hold the coordinator."""

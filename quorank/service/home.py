@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
     from quorank.federation.member_key import MemberKey
     from quorank.federation.terms import Terms
-    from quorank.service.store import SqlStore
+    from quorank.service.store.sql_store import SqlStore
 
 FORMAT = 2
 SETTINGS, EXPERIMENT, TERMS = "coordinator.json", "experiment.toml", "terms.json"
@@ -265,7 +265,7 @@ class Home:
 
     def store(self) -> SqlStore:
         """A connection to the service's store."""
-        from quorank.service.store import open_store
+        from quorank.service.store.sql_store import open_store
 
         return open_store(self.path, self.settings.database)
 

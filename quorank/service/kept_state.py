@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from quorank.federation import wire
 from quorank.federation.checkpoint import Saved
 from quorank.federation.mail_transport import MailAnswer
-from quorank.service.store import Finished, Publication, SqlStore
+from quorank.service.store.calls import Publication
+from quorank.service.store.sql_store import Finished, SqlStore
 
 Following = Callable[[Saved], Publication | None]
 """The task that is published together with a checkpoint; None leaves the one that is there."""

@@ -17,7 +17,7 @@ from quorank.federation.leaving import check_request, receipt_of
 from quorank.federation.rebuilding_run import Rebuilding
 from quorank.service.holder import Holder
 from quorank.service.kept_state import KeptInStore
-from quorank.service.store import Finished
+from quorank.service.store.sql_store import Finished
 
 REBUILDING = "rebuilding"
 """The document of an open rebuilding's checkpoint."""

@@ -17,7 +17,7 @@ from quorank.federation.invitation import CODE, Invitation, MemberKind
 from quorank.service.home import Home
 
 if TYPE_CHECKING:
-    from quorank.service.store import Member, SqlStore
+    from quorank.service.store.sql_store import Member, SqlStore
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DAY = 86400.0

@@ -25,7 +25,7 @@ from quorank.reports.live.status import (
 )
 from quorank.service.health import STATUS, ServiceHealth
 from quorank.service.home import Home
-from quorank.service.store import Member, SqlStore
+from quorank.service.store.sql_store import Member, SqlStore
 
 AWAITED = 50
 """Awaited members that are looked up one by one, where they are not among the first."""

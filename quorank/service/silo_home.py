@@ -14,7 +14,7 @@ from pathlib import Path
 from quorank.errors import BadInput, require
 from quorank.service import members as service_members
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
-from quorank.service.store import Member, SqlStore
+from quorank.service.store.sql_store import Member, SqlStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.protocol.told_identities import note_identities, told_identities
 from quorank.text import FEATURE_NAMES

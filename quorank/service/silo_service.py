@@ -20,7 +20,7 @@ from quorank.service.home import RANKER
 from quorank.service.kept_state import HeldMailboxes
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
-from quorank.service.store import SqlStore
+from quorank.service.store.sql_store import SqlStore
 from quorank.silos.coordinator.phases import PHASES
 from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer

@@ -24,8 +24,9 @@ from quorank.reports.live.status_sources import tuning_status, version_figures
 from quorank.service.holder import LONGEST_NEXT, identities, next_seconds
 from quorank.service.holding import Held, main
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
-from quorank.service.intake import LIMITS
-from quorank.service.store import Finished, Publication, RepliesCame
+from quorank.service.intake.intake import LIMITS
+from quorank.service.store.calls import Publication
+from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import FieldTuning
 from quorank.tuning.models import Model, model_file_name, model_of, model_text

@@ -19,7 +19,7 @@ from quorank.errors import BadInput
 from quorank.federation.declined import Declined
 from quorank.party.party import SiloParty
 from quorank.party.secrets import Secrets
-from quorank.service.store import HolderLost, open_store
+from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics

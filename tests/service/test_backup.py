@@ -14,10 +14,11 @@ from postgresql_server import empty_database
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.service import backup as backups
-from quorank.service.backup import backup, restore
-from quorank.service.store import Call, Publication, SqlStore, open_store
-from quorank.service.tables import TABLES
+from quorank.service.store import backup as backups
+from quorank.service.store.backup import backup, restore
+from quorank.service.store.calls import Call, Publication
+from quorank.service.store.sql_store import SqlStore, open_store
+from quorank.service.store.tables import TABLES
 
 ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9)
 

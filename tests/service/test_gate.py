@@ -17,10 +17,10 @@ from quorank.federation import requests, wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
-from quorank.service import intake as intake_module
 from quorank.service.home import Home
+from quorank.service.intake import intake as intake_module
+from quorank.service.intake.traffic import IntakeTraffic, network_of
 from quorank.service.members import open_enrolment
-from quorank.service.traffic import IntakeTraffic, network_of
 
 CALLS = [
     ("GET", "/v1/task"),

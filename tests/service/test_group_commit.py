@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from quorank.errors import BadInput
-from quorank.service.store import Call, Outcome, SqlStore, open_store
-from quorank.service.writer import Writer
+from quorank.service.store.calls import Call, Outcome
+from quorank.service.store.sql_store import SqlStore, open_store
+from quorank.service.store.writer import Writer
 
 
 class Slow(SqlStore):

@@ -17,11 +17,11 @@ from signed_calls import folder_of
 from quorank.experiments.deployment import setting_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
-from quorank.service import units
 from quorank.service.health import ServiceHealth
 from quorank.service.holder import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
+from quorank.service.processes import units
 from quorank.service.service import coordinator_of
 
 
@@ -193,7 +193,7 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     code = Invitation.read(tmp_path / "anna.json").code
     store.enrol(bytes(range(32)), code)
     assert codes() == ["nobody.seen"]
-    from quorank.service.store import Call
+    from quorank.service.store.calls import Call
 
     store.take([Call(0, bytes(16))])
     assert codes() == []

@@ -28,7 +28,7 @@ from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation.line import ServiceLine
 from quorank.federation.member_key import MemberKey
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
-from quorank.service.store import open_store
+from quorank.service.store.sql_store import open_store
 
 FILE = """\
 [data]

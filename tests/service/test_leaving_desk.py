@@ -27,9 +27,9 @@ from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
-from quorank.service.intake import NOTHING
+from quorank.service.intake.intake import NOTHING
 from quorank.service.leaving_desk import REBUILDING, LeavingDesk
-from quorank.service.store import Publication
+from quorank.service.store.calls import Publication
 
 ROUNDS = 8
 LEAVER = 2

@@ -16,7 +16,7 @@ from quorank.reports.live.status import LISTED, Event, MemberStatus
 from quorank.service.health import STATUS
 from quorank.service.home import Home
 from quorank.service.overview import Overview
-from quorank.service.store import SqlStore
+from quorank.service.store.sql_store import SqlStore
 
 Place = tuple[Home, SqlStore]
 

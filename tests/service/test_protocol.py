@@ -17,7 +17,7 @@ from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 
 from quorank.federation import requests, wire
 from quorank.federation.leaving import request_of
-from quorank.service.intake import OPERATOR
+from quorank.service.intake.intake import OPERATOR
 from quorank.service.members import invite
 
 ROOT = Path(__file__).parents[2]

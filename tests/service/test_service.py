@@ -34,7 +34,7 @@ from quorank.reports.live.status import Status
 from quorank.service.holding import hold
 from quorank.service.home import Home, Settings
 from quorank.service.service import Service, coordinator_of
-from quorank.service.store import HolderLost
+from quorank.service.store.sql_store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
 FILE = f"""\

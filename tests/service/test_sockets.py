@@ -115,7 +115,7 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
 
 
 def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
-    from quorank.service.connections import ConnectionGuard
+    from quorank.service.intake.connections import ConnectionGuard
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port, now = listener.getsockname()[1], [0.0]
@@ -237,7 +237,7 @@ def test_a_broken_certificate_is_not_used(service: RealService, tmp_path: Path) 
 
 
 def test_two_services_on_one_folder_or_port(service: RealService, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "quorank.service.supervisor"]
+    words = [sys.executable, "-m", "quorank.service.processes.supervisor"]
     again = subprocess.run([*words, str(service.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and f"runs already (process {service.pid})" in again.stderr
     same = {"port": service.home.settings.port, "address": service.home.settings.address}

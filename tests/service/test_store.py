@@ -19,19 +19,9 @@ from refusals import refused
 from store_worker import StoreWorker, content_of, hold, reply
 
 from quorank.errors import BadInput
-from quorank.service import store as stores
-from quorank.service.calls import NONCE_SLOT
-from quorank.service.store import (
-    Call,
-    Finished,
-    HolderLost,
-    Letter,
-    Outcome,
-    Publication,
-    RepliesCame,
-    SqlStore,
-    open_store,
-)
+from quorank.service.store import sql_store as stores
+from quorank.service.store.calls import NONCE_SLOT, Call, Outcome, Publication
+from quorank.service.store.sql_store import Finished, HolderLost, Letter, RepliesCame, SqlStore, open_store
 
 Place = tuple[Path, str]
 ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0)

@@ -19,9 +19,10 @@ from refusals import refused
 from store_worker import StoreWorker, add_members, content_of, lock, reply
 
 from quorank.errors import BadInput
-from quorank.service import postgresql
-from quorank.service.sqlite import SQLite
-from quorank.service.store import Call, Finished, Publication, SqlStore, open_store
+from quorank.service.store import postgresql
+from quorank.service.store.calls import Call, Publication
+from quorank.service.store.sql_store import Finished, SqlStore, open_store
+from quorank.service.store.sqlite import SQLite
 
 ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0)
 pytestmark = pytest.mark.slow

@@ -24,11 +24,12 @@ from quorank.federation.invitation import Invitation
 from quorank.federation.member_key import MemberKey, enrolment_content, task_content
 from quorank.federation.requests import signed_headers
 from quorank.service.home import Home, Settings
-from quorank.service.intake import Intake
+from quorank.service.intake.intake import Intake
+from quorank.service.intake.traffic import IntakeTraffic
 from quorank.service.members import invite
-from quorank.service.store import Kind, Publication, SqlStore
-from quorank.service.traffic import IntakeTraffic
-from quorank.service.writer import Writer
+from quorank.service.store.calls import Kind, Publication
+from quorank.service.store.sql_store import SqlStore
+from quorank.service.store.writer import Writer
 
 
 class Got(NamedTuple):

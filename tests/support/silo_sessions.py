@@ -16,7 +16,8 @@ from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
 from quorank.service.kept_state import HeldMailboxes
 from quorank.service.silo_service import SessionStreams
-from quorank.service.store import Call, SqlStore, open_store
+from quorank.service.store.calls import Call
+from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator

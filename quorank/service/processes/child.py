@@ -1,4 +1,4 @@
-"""A child process that ends with its parent, however that ends: `python -m quorank.service.child PARENT MODULE …`."""
+"""A child process that ends with its parent: `python -m quorank.service.processes.child PARENT MODULE`."""
 
 from __future__ import annotations
 

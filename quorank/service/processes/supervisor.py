@@ -2,7 +2,7 @@
 
 What dies is started again, with a longer pause each time it dies young. Workers are replaced one by one when the
 certificate has changed. Children end with this process, however it ends. It imports neither numpy nor a web framework.
-`python -m quorank.service.supervisor DIR [--exit-when-done]`
+`python -m quorank.service.processes.supervisor DIR [--exit-when-done]`
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quorank.errors import BadInput
 from quorank.reports.live.event_log import EventLog, turn_over
 from quorank.service.home import LOG, Home
 
-WORKER = "quorank.service.worker"
+WORKER = "quorank.service.intake.worker"
 SUPERVISOR = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2
@@ -53,7 +53,7 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it, as a child that ends with this process."""
-        words = [sys.executable, "-m", "quorank.service.child", str(os.getpid()), *self.words]
+        words = [sys.executable, "-m", "quorank.service.processes.child", str(os.getpid()), *self.words]
         self._forget()
         told = -1
         if self.listener is not None:

@@ -33,9 +33,10 @@ from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
 from quorank.service.home import Home
-from quorank.service.store import Call, Member, Outcome, Publication, SqlStore, What
-from quorank.service.traffic import IntakeTraffic, network_of
-from quorank.service.writer import Writer
+from quorank.service.intake.traffic import IntakeTraffic, network_of
+from quorank.service.store.calls import Call, Outcome, Publication, What
+from quorank.service.store.sql_store import Member, SqlStore
+from quorank.service.store.writer import Writer
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -22,14 +22,8 @@ from typing import Any, NamedTuple
 from quorank.documents import Each, parse_json
 from quorank.errors import require
 from quorank.federation.rebuilding import NOTHING
-from quorank.service.calls import NONCE_SLOT, CallGroup, oldest_slot
-from quorank.service.calls import Call as Call
-from quorank.service.calls import Database as Database
-from quorank.service.calls import Kind as Kind
-from quorank.service.calls import Outcome as Outcome
-from quorank.service.calls import Publication as Publication
-from quorank.service.calls import What as What
-from quorank.service.tables import FORMAT
+from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, Database, Outcome, Publication, oldest_slot
+from quorank.service.store.tables import FORMAT
 
 TURN_SECONDS = 0.5
 """So often a process that wants to be the holder tries again."""
@@ -528,7 +522,7 @@ def _last(rows: Sequence[tuple[int, int]]) -> int:
 def open_store(folder: Path, database: str = "") -> SqlStore:
     """The store of a service: in its folder, or at `postgresql://…`."""
     if not database:
-        from quorank.service.sqlite import SQLite
+        from quorank.service.store.sqlite import SQLite
 
         return SqlStore(SQLite(folder / "service.sqlite"))
     require(
@@ -537,6 +531,6 @@ def open_store(folder: Path, database: str = "") -> SqlStore:
         "expected postgresql://user@host/name",
         "--database",
     )
-    from quorank.service.postgresql import PostgreSQL
+    from quorank.service.store.postgresql import PostgreSQL
 
     return SqlStore(PostgreSQL(database))

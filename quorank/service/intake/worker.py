@@ -1,7 +1,7 @@
 """One intake worker: Granian with the application of `intake`, on a listening socket that its parent opened.
 
 All workers accept from the same socket: what waits in its queue is taken by another one when a worker ends, so workers can
-be killed and replaced without a refused connection. `python -m quorank.service.worker DIR SOCKET PIPE`
+be killed and replaced without a refused connection. `python -m quorank.service.intake.worker DIR SOCKET PIPE`
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.service.connections import ConnectionGuard, stop_accepting
 from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
-from quorank.service.intake import Intake
-from quorank.service.writer import Writer
+from quorank.service.intake.connections import ConnectionGuard, stop_accepting
+from quorank.service.intake.intake import Intake
+from quorank.service.store.writer import Writer
 
 BACKLOG = 4096
 """Connections that may wait to be accepted."""

@@ -22,9 +22,9 @@ from typing import IO, NamedTuple
 from quorank.errors import BadInput, require
 from quorank.files import atomically, on_disk
 from quorank.foreign import member_path, reason
-from quorank.service.calls import Database
-from quorank.service.store import SqlStore, open_store
-from quorank.service.tables import TABLES, columns_of
+from quorank.service.store.calls import Database
+from quorank.service.store.sql_store import SqlStore, open_store
+from quorank.service.store.tables import TABLES, columns_of
 
 VERSION = 1
 _HEAD = re.compile(rb"quorank backup ([0-9]{1,6})\n([0-9a-f]{64})\n")

@@ -7,7 +7,8 @@ from contextlib import suppress
 from threading import Condition, Thread
 
 from quorank.errors import BadInput
-from quorank.service.store import Call, Outcome, SqlStore
+from quorank.service.store.calls import Call, Outcome
+from quorank.service.store.sql_store import SqlStore
 
 MOST_CALLS = 10_000
 """Calls that may wait for a transaction."""

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from quorank.errors import BadInput, require
 from quorank.foreign import reason
-from quorank.service.tables import schema
+from quorank.service.store.tables import schema
 
 try:
     import psycopg

@@ -10,7 +10,7 @@ import time
 from quorank.documents import read_json
 from quorank.errors import BadInput
 from quorank.service.home import LOG, Home
-from quorank.service.supervisor import SUPERVISOR
+from quorank.service.processes.supervisor import SUPERVISOR
 
 START_SECONDS = 60.0
 

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.service.tables import schema
+from quorank.service.store.tables import schema
 
 APPLICATION = 0x51524E56
 """Marks the file as a service's in its header."""
