@@ -20,7 +20,7 @@ from pathlib import Path
 
 from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.party.folder import PartyFolder
-from quorank.service.silo_home import SiloHome
+from quorank.service.holders.group_home import SiloHome
 from quorank.silos.learning.comparison import augment_parties, collect_answers, prepare_parties, sum_statistics
 from quorank.silos.learning.comparison import train_together as train
 

@@ -60,9 +60,9 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskRequest,
 )
 from quorank.reports.report import report_page
+from quorank.service.holders.group_home import SiloHome, settings_of
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite
-from quorank.service.silo_home import SiloHome, settings_of
 from quorank.service.store.backup import backup
 from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse

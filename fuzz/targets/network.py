@@ -19,9 +19,9 @@ from quorank.federation.leaving import check_request
 from quorank.federation.member_key import MemberKey
 from quorank.federation.terms import Terms
 from quorank.party.folder import terms_of as party_terms
+from quorank.service.holders.group_home import SiloHome
 from quorank.service.home import Home
 from quorank.service.intake.intake import read_enrolment
-from quorank.service.silo_home import SiloHome
 from quorank.service.store.backup import restore
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms, read_identities

@@ -8,7 +8,7 @@ import numpy as np
 
 from fuzz.target import as_file, target
 from quorank.errors import BadInput
-from quorank.service.tuning_round import TuningHome
+from quorank.service.holders.tuning import TuningHome
 from quorank.tuning.field import TuningTerms, read_task
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.frecency import FRECENCY

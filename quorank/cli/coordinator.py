@@ -391,7 +391,7 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
 
 
 def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, Any]) -> Home:
-    from quorank.service.tuning_round import TuningHome, settings_of
+    from quorank.service.holders.tuning import TuningHome, settings_of
     from quorank.tuning.field import read_field_tuning
 
     tuning = read_field_tuning(file)

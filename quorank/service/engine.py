@@ -26,7 +26,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.invitation import Invitation
 from quorank.federation.node_driver import Stopped
 from quorank.federation.rounds import Report
-from quorank.service.holder import Holder
+from quorank.service.holders.rounds import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.processes.supervisor import WORKER, ServiceProcess, finish
 from quorank.service.store.sql_store import HolderLost, SqlStore

@@ -45,9 +45,9 @@ SECRET_BYTES = 32
 RENEW_DAYS = 30
 """A certificate of the service's own authority with fewer days left is replaced."""
 HOLDERS = {
-    "coordinator": "quorank.service.service",
-    "silo": "quorank.service.silo_service",
-    "tuning": "quorank.service.tuning_round",
+    "coordinator": "quorank.service.holders.devices",
+    "silo": "quorank.service.holders.group",
+    "tuning": "quorank.service.holders.tuning",
 }
 """The module that holds what a folder runs, by the kind of its settings."""
 OLDER = (

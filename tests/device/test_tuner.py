@@ -18,8 +18,8 @@ from quorank.device import Tuner
 from quorank.federation import wire
 from quorank.federation.member_key import MemberKey
 from quorank.private_file import FILE
+from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.members import invite
-from quorank.service.tuning_round import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
 from quorank.tuning.heuristics.frecency import FRECENCY

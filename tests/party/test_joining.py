@@ -27,7 +27,7 @@ from quorank.party.party import SiloParty
 from quorank.party.secrets import member_key
 from quorank.party.taking_part import take_part
 from quorank.rankers.ranker_file import read_ranker
-from quorank.service.silo_home import SiloHome, settings_of
+from quorank.service.holders.group_home import SiloHome, settings_of
 
 LONG = SMALL.replace("turns = 3", "turns = 60")
 

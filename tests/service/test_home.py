@@ -18,11 +18,11 @@ from quorank.experiments.deployment import setting_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service.health import ServiceHealth
-from quorank.service.holder import Holder
+from quorank.service.holders.devices import coordinator_of
+from quorank.service.holders.rounds import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
 from quorank.service.processes import units
-from quorank.service.service import coordinator_of
 
 
 def mode(path: Path) -> int:

@@ -27,8 +27,8 @@ from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
+from quorank.service.holders.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.intake.intake import NOTHING
-from quorank.service.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.store.calls import Publication
 
 ROUNDS = 8

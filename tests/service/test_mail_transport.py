@@ -18,8 +18,8 @@ from quorank.federation.transport import BUSY, Failure
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.identity import ClientIdentity
-from quorank.service.holder import Holder
-from quorank.service.kept_state import HeldMailboxes
+from quorank.service.holders.kept_state import HeldMailboxes
+from quorank.service.holders.rounds import Holder
 
 CLIENTS, ROUNDS = 8, 3
 

@@ -31,9 +31,9 @@ from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
-from quorank.service.holding import hold
+from quorank.service.holders.devices import Service, coordinator_of
+from quorank.service.holders.holding import hold
 from quorank.service.home import Home, Settings
-from quorank.service.service import Service, coordinator_of
 from quorank.service.store.sql_store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
@@ -315,8 +315,8 @@ def test_a_postgresql_that_is_restarted_in_a_round_is_waited_for(tmp_path, runne
 
 @pytest.mark.slow
 def test_two_processes_and_one_of_them_is_killed_in_a_round(devices, expected) -> None:
-    """`python -m quorank.service.service DIR`: the second waits, takes over, and goes on to the same bits."""
-    words = [sys.executable, "-m", "quorank.service.service", str(devices.home.path), "--exit-when-done"]
+    """`python -m quorank.service.holders.devices DIR`: the second waits, takes over, and goes on to the same bits."""
+    words = [sys.executable, "-m", "quorank.service.holders.devices", str(devices.home.path), "--exit-when-done"]
     processes = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     try:
         end, dead = time.monotonic() + 60.0, None

@@ -15,8 +15,8 @@ from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
+from quorank.service.holders.group import SiloService
 from quorank.service.overview import Overview
-from quorank.service.silo_service import SiloService
 
 
 @pytest.fixture

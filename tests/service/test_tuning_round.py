@@ -13,8 +13,8 @@ from refusals import refused
 from tuned_fleets import TunedFleet, field_of, rehearsed
 
 from quorank.federation.leaving import receipt_of, request_of
+from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
-from quorank.service.tuning_round import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.tuning.closing import Stable
 from quorank.tuning.field import FieldTuning, TuningTerms, figures_reply, read_field_tuning, read_task
 from quorank.tuning.guards import ImmediateGuard

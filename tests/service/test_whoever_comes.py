@@ -13,7 +13,7 @@ from quorank.federation import Arrivals, Federation, Simulator, wire
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.member_key import MemberKey
 from quorank.privacy import ClippedGaussian
-from quorank.service.holder import Holder
+from quorank.service.holders.rounds import Holder
 
 PLANNED, ROUNDS = 6, 5
 PART = Arrivals(enough=3, least=2, minutes=1.0, most=2, rest=1)

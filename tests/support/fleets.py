@@ -11,7 +11,7 @@ import numpy as np
 
 from quorank.federation import Simulator, wire
 from quorank.federation.member_key import MemberKey
-from quorank.service.holder import Holder
+from quorank.service.holders.rounds import Holder
 from quorank.service.store.calls import Call, Outcome, Publication
 from quorank.service.store.sql_store import SqlStore, open_store
 

@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.experiments.silo_experiment import read_group
-from quorank.service.silo_home import SiloHome, settings_of
+from quorank.service.holders.group_home import SiloHome, settings_of
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.protocol.terms import SiloTerms
 

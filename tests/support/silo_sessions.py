@@ -14,8 +14,8 @@ from quorank.federation.declined import Declined
 from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
-from quorank.service.kept_state import HeldMailboxes
-from quorank.service.silo_service import SessionStreams
+from quorank.service.holders.group import SessionStreams
+from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.coordinator.post import SiloPost

@@ -11,9 +11,9 @@ from fleets import enrolled, sent
 from quorank.federation import wire
 from quorank.federation.member_key import MemberKey
 from quorank.reports.live.event_log import EventLog
+from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
 from quorank.service.store.calls import Outcome
 from quorank.service.store.sql_store import SqlStore
-from quorank.service.tuning_round import TuningHome, TuningService, settings_of
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, FieldTuning, read_task
 from quorank.tuning.histories.people import SCENARIOS

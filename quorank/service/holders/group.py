@@ -1,7 +1,7 @@
 """The holder of a group: it carries the session between the store and the parties' mailboxes.
 
-`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself and its letters are `silos.coordinator`;
-here are its log and its status, and the parties that leave: one is asked nothing more, and the session goes on without it
+`python -m quorank.service.holders.group DIR [--exit-when-done]`. The session and its letters are `silos.coordinator`; here
+are its log and its status, and the parties that leave: one is asked nothing more, and the session goes on without it
 where it can, which is from the validation on.
 """
 
@@ -15,11 +15,11 @@ from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.leaving import receipt_of
 from quorank.reports.live.status import RoundFigures, State, Status, with_round
 from quorank.reports.live.status_sources import session_status
-from quorank.service.holding import Held, main
+from quorank.service.holders.group_home import SiloHome
+from quorank.service.holders.holding import Held, main
+from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.home import RANKER
-from quorank.service.kept_state import HeldMailboxes
 from quorank.service.overview import REFUSED
-from quorank.service.silo_home import SiloHome
 from quorank.service.store.sql_store import SqlStore
 from quorank.silos.coordinator.phases import PHASES
 from quorank.silos.coordinator.post import SiloPost

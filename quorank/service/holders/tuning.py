@@ -1,7 +1,7 @@
 """The holder of a tuning: versions of a heuristic's weights go out, devices' updates come in, iterations close.
 
-`python -m quorank.service.tuning_round DIR [--exit-when-done]`. What learns is `tuning.open_version`; here are its replies
-and checkpoints in the store. The end of a version is one transaction: checkpoint, next task, end of its replies. A holder
+`python -m quorank.service.holders.tuning DIR [--exit-when-done]`. What learns is `tuning.open_version`; here are its
+replies and checkpoints in the store. The end of a version is one transaction: checkpoint, next task, end of its replies. A holder
 that is killed reads the open version's replies again. After the last version, devices answer for the figures of the
 study, where there is one with an ε: `study.json`.
 """
@@ -21,8 +21,8 @@ from quorank.federation import wire
 from quorank.federation.leaving import receipt_of
 from quorank.reports.live.status import State, Status, with_round
 from quorank.reports.live.status_sources import tuning_status, version_figures
-from quorank.service.holder import LONGEST_NEXT, identities, next_seconds
-from quorank.service.holding import Held, main
+from quorank.service.holders.holding import Held, main
+from quorank.service.holders.rounds import LONGEST_NEXT, identities, next_seconds
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
 from quorank.service.store.calls import Publication

@@ -25,7 +25,7 @@ from quorank.process import interruptible
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import RoundFigures, State, Status, Versions
 from quorank.service.health import STATUS
-from quorank.service.holder import FAST, SLOW, signed_task
+from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import Home
 from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import HolderLost, SqlStore
@@ -203,35 +203,27 @@ def hold(
 ) -> bool:
     """Hold what a folder runs whenever no other process does, until it is done or asked to stop; whether all is done."""
     while not stop():
-        if _held(home, kind, log, stop, stay=stay):
-            return True
+        store = epoch = None
+        try:
+            store = home.store()
+            epoch = store.hold_in_turn(stop)
+            if epoch is not None and kind(home, store, epoch, log, stop).play(stay=stay):
+                return True
+        except HolderLost:
+            log.write("holder_lost", epoch=epoch)
+        except OSError as error:  # it may come back
+            if epoch is not None:
+                log.write("checkpoint_failed", code=error.errno)
+        except BadInput as error:
+            if error.code != "database.unreachable":
+                raise
+        finally:
+            if store is not None:
+                with contextlib.suppress(OSError):
+                    store.close()
         end = time.monotonic() + HOLD_SECONDS
         while time.monotonic() < end and not stop():
             time.sleep(STAY_SECONDS / 2.0)
-    return False
-
-
-def _held(home: HomeKind, kind: type[Held[HomeKind]], log: EventLog, stop: Callable[[], bool], *, stay: bool) -> bool:
-    """Hold it until it is asked to stop or another takes it; whether all is done."""
-    try:
-        store = home.store()
-    except OSError:
-        return False  # it may come back
-    except BadInput as error:
-        if error.code != "database.unreachable":
-            raise
-        return False
-    epoch = None
-    try:
-        epoch = store.hold_in_turn(stop)
-        return epoch is not None and kind(home, store, epoch, log, stop).play(stay=stay)
-    except HolderLost:
-        log.write("holder_lost", epoch=epoch)
-    except OSError as error:
-        log.write("checkpoint_failed", code=error.errno)
-    finally:
-        with contextlib.suppress(OSError):
-            store.close()
     return False
 
 

@@ -15,8 +15,8 @@ from quorank.errors import BadInput
 from quorank.federation.departures import Departures
 from quorank.federation.leaving import check_request, receipt_of
 from quorank.federation.rebuilding_run import Rebuilding
-from quorank.service.holder import Holder
-from quorank.service.kept_state import KeptInStore
+from quorank.service.holders.kept_state import KeptInStore
+from quorank.service.holders.rounds import Holder
 from quorank.service.store.sql_store import Finished
 
 REBUILDING = "rebuilding"

@@ -29,8 +29,8 @@ from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.intake.intake import LIMITS
-from quorank.service.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply
 

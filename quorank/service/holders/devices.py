@@ -1,8 +1,8 @@
 """The holder of a coordinator of devices: the rounds of a run with the members of a store.
 
-`python -m quorank.service.service DIR [--exit-when-done]`. After every round the checkpoint is in the store together with
-`ranker.json` and the next task; the ledger and the status follow, and copies of ranker and ledger are files of the folder.
-After the last round members are told that all is over, and can still leave.
+`python -m quorank.service.holders.devices DIR [--exit-when-done]`. After every round the checkpoint is in the store together
+with `ranker.json` and the next task; the ledger and the status follow, and copies of ranker and ledger are files of the
+folder. After the last round members are told that all is over, and can still leave.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from quorank.federation.rounds import State as RoundState
 from quorank.privacy.composition import Loss
 from quorank.reports.live.status import State, Status, with_round
 from quorank.reports.live.status_sources import coordinator_status, privacy_status, round_facts, round_figures
-from quorank.service.holder import Holder
-from quorank.service.holding import Held, main
+from quorank.service.holders.holding import Held, main
+from quorank.service.holders.leaving_desk import LeavingDesk
+from quorank.service.holders.rounds import Holder
 from quorank.service.home import LEDGER, RANKER, Home
-from quorank.service.leaving_desk import LeavingDesk
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
