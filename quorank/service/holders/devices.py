@@ -1,8 +1,8 @@
 """The holder of a coordinator of devices: the rounds of a run with the members of a store.
 
-`python -m quorank.service.holders.devices DIR [--exit-when-done]`. After every round the checkpoint is in the store together
-with `ranker.json` and the next task; the ledger and the status follow, and copies of ranker and ledger are files of the
-folder. After the last round members are told that all is over, and can still leave.
+`python -m quorank.service.holders.devices DIR [--exit-when-done]`. After every round the checkpoint is in the store
+together with `ranker.json` and the next task; the ledger and the status follow, and copies of ranker and ledger are files
+of the folder. After the last round members are told that all is over, and can still leave.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The holder of a tuning: versions of a heuristic's weights go out, devices' updates come in, iterations close.
 
 `python -m quorank.service.holders.tuning DIR [--exit-when-done]`. What learns is `tuning.open_version`; here are its
-replies and checkpoints in the store. The end of a version is one transaction: checkpoint, next task, end of its replies. A holder
-that is killed reads the open version's replies again. After the last version, devices answer for the figures of the
+replies and checkpoints in the store. The end of a version is one transaction: checkpoint, next task, end of its replies. A
+holder that is killed reads the open version's replies again. After the last version, devices answer for the figures of the
 study, where there is one with an ε: `study.json`.
 """
 
