@@ -24,6 +24,7 @@ from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.member_key import MemberKey, task_content
 from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.publication import Kind, Publication
 from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
@@ -31,7 +32,6 @@ from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.service.intake.intake import LIMITS
 from quorank.service.kept_state import KeptInStore
 from quorank.service.mail_transport import MailTransport, MemberNodes
-from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply
 
 BATCH = 2000

@@ -17,17 +17,16 @@ from quorank import __version__
 from quorank.errors import BadInput
 from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.member_key import task_content
+from quorank.federation.publication import Kind, Publication
 from quorank.files import write_whole
 from quorank.process import interruptible
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import RoundFigures, State, Status, Versions, with_round
 from quorank.reports.live.status_sources import session_status
-from quorank.service.health import STATUS
-from quorank.service.home import RANKER
+from quorank.service.home import RANKER, STATUS
 from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
 from quorank.service.silo_post import SiloPost
-from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import HolderLost, SqlStore
 from quorank.silos.coordinator.phases import PHASES
 

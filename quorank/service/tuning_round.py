@@ -29,6 +29,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.leaving import receipt_of
 from quorank.federation.member_key import task_content
+from quorank.federation.publication import Kind, Publication
 from quorank.federation.replies import ReplyLimits
 from quorank.files import write_whole
 from quorank.process import interruptible
@@ -38,7 +39,6 @@ from quorank.reports.live.status_sources import tuning_status, version_figures
 from quorank.service.holder import FAST, LONGEST_NEXT, SLOW, next_seconds
 from quorank.service.home import SETTINGS, STATUS, TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
-from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, SqlStore
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import HEAVIEST, FieldTuning, close_version, task_of

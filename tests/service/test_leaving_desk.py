@@ -21,6 +21,7 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.declined import Declined
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
+from quorank.federation.publication import Publication
 from quorank.federation.rebuilding import name_of
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
@@ -28,7 +29,6 @@ from quorank.privacy.composition import compose, total_loss
 from quorank.service.intake.intake import NOTHING
 from quorank.service.leaving_desk import LEAVERS, REBUILDING, LeavingDesk
 from quorank.service.rebuilding_ledger import DOCUMENT, RebuildingLedger
-from quorank.service.store.calls import Publication
 
 ROUNDS = 8
 LEAVER = 2
