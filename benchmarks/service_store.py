@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.service.store.calls import Call, Publication
+from quorank.federation.publication import Publication
+from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import Finished, SqlStore, open_store
 
 

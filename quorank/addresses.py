@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
 from quorank.errors import require
@@ -22,3 +23,15 @@ def check_url(url: str) -> None:
         "address.malformed",
         f"{url[:100]!r} is not an address; expected https://host:port, such as https://search.example.org:9092",
     )
+
+
+def network_of(address: str) -> str:
+    """Whom an address stands for: of IPv6 a network of 64 bits, since whoever has one address of it has all."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else found.packed[:8].hex(":", 2)

@@ -111,6 +111,15 @@ class Authority:
         return Pair(_key_bytes(key), certificate.public_bytes(_PEM))
 
 
+def days_left(certificate: Path) -> float:
+    """How long the certificate in a file is still good; 0 where it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        return (found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400.0
+    except Exception:  # the library has errors of its own for what is no certificate
+        return 0.0
+
+
 def write_private(path: Path, content: bytes) -> None:
     """A file for its owner's eyes, from its first byte on; it appears whole or not at all."""
     require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")

@@ -10,9 +10,10 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quorank.errors import BadInput, first_line
@@ -131,6 +132,30 @@ def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False
     except OSError as error:  # a full disk does not say for which file
         raise OSError(error.errno, error.strerror or str(error), str(target)) from None
     return target
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, taken: str) -> Iterator[Path]:
+    """Make a folder for its owner alone (mode 0700): filled under another name, it appears whole or not at all.
+
+    Where it is there already it must be empty; `taken` is the sentence for one that is not.
+    """
+    target = folder.absolute()
+    if not target.parent.is_dir():
+        raise BadInput("folder.missing", f"the directory {target.parent} does not exist", str(folder))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput("folder.not-empty", taken, str(folder))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
+            on_disk(path)
+        temporary.rename(target)  # over an empty folder, if there is one
+        on_disk(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def make_private_folder(folder: Path) -> None:

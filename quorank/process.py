@@ -1,18 +1,31 @@
-"""Threads that this process may use, and signals that ask it to stop."""
+"""Threads and files that this process may use, signals that ask it to stop, and the end of its children."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
 def available_threads() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def open_many_files() -> int:
+    """Let this process open as many files and connections as it may; how many that is."""
+    import resource  # which Windows has not
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 @contextmanager
@@ -51,3 +64,25 @@ def without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let the kernel kill this new process when its parent ends, however that ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os._exit(1)
+
+
+def finish(processes: Sequence[subprocess.Popen[bytes]], seconds: float = 40.0) -> None:
+    """Ask processes to end, and kill what has not after so long."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            process.terminate()
+    end = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -17,11 +17,11 @@ from quorank.federation import requests
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request
 from quorank.federation.member_key import MemberKey
+from quorank.federation.requests import read_enrolment
 from quorank.federation.terms import Terms
 from quorank.party.folder import terms_of as party_terms
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.home import Home
-from quorank.service.intake.intake import read_enrolment
 from quorank.service.store.backup import restore
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms, read_identities
@@ -144,7 +144,7 @@ def request(data: bytes) -> None:
 @target("enrolment", "json")
 def enrolment(data: bytes) -> None:
     """The body of an enrolment, as a service takes it in."""
-    read_enrolment(data)
+    read_enrolment(data, bytes(32))
 
 
 @target("restored", words=(b"SQLite format 3\0",), seconds=10)

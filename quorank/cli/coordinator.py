@@ -122,9 +122,6 @@ def start(
         home = _make(folder, experiment, features, run, chosen | {"report_epsilon": report_epsilon or 0.0})
     else:
         home = Home.open(folder)
-        number = home.process()
-        running = f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}"
-        require(number is None, "coordinator.running", running, f"{folder}")
         once = {
             "experiment": experiment,
             "tune": tune,
@@ -137,18 +134,13 @@ def start(
     if not json:
         say(f"the operator's page: {page_address(home)}")
     if detach:
-        from quorank.service.processes.detaching import detach as start_detached
-
-        start_detached(home, SUPERVISOR, *more)
+        coordinators.detach(home, *more)
         _show(home, json)
     elif json:
         start_here(home, more)
         _show(home, json)
     else:
-        replace_by([sys.executable, "-m", SUPERVISOR, str(home.path), *more])
-
-
-SUPERVISOR = "quorank.service.processes.supervisor"
+        replace_by([sys.executable, "-m", coordinators.SUPERVISOR, str(home.path), *more])
 
 
 def check_installed() -> None:
@@ -162,7 +154,7 @@ def check_installed() -> None:
 
 def start_here(home: Home, more: list[str]) -> None:
     """Run a service in this process until it is stopped."""
-    from quorank.service.processes.supervisor import supervise
+    from quorank.service.supervisor import supervise
 
     supervise(home, stay="--exit-when-done" not in more)
 
@@ -310,11 +302,11 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to wri
 @app.command()
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write systemd units, a container file and an nginx configuration for this folder."""
+    from quorank.cli import machine_files
     from quorank.service.home import Home
-    from quorank.service.processes import units
 
     home = Home.open(folder)
-    for path in units.write(home, out or home.path / "files"):
+    for path in machine_files.write(home, out or home.path / "files"):
         print(path)
 
 
@@ -340,22 +332,27 @@ def restore(
     database: Annotated[
         str | None, Option(help="Address of an empty PostgreSQL database.", show_default="SQLite in DIR")
     ] = None,
+    skip: Annotated[
+        int, Option(min=0, help="So many rounds after the backup are over: their privacy is spent, their ranker lost.")
+    ] = 0,
     json: Json = False,
 ) -> None:
     """Make a service's folder and store from a backup; `start` goes on from its moment.
 
-    Devices that have gone further since answer no round a second time. Never
-    run the old service beside it: stop that first.
+    Devices that have gone further since answer no round a second time: where
+    all have, the next round would wait for ever, unless --skip passes over
+    those that they have answered. Never run the old service beside it: stop
+    that first.
     """
     from dataclasses import replace
 
     from quorank.service.home import Home
     from quorank.service.store.backup import restore as bring_back
 
-    found = bring_back(file, folder, database or "")
+    found = bring_back(file, folder, database or "", skip)
     home = Home.open(folder)
     home.write_settings(replace(home.settings, database=database or ""))
-    figures = {"folder": str(folder), "members": found.members, "files": found.files}
+    figures = {"folder": str(folder), "members": found.members, "files": found.files, "skipped": skip}
     print_figures(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
 
 

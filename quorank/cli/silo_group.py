@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quorank.cli import coordinators
-from quorank.cli.coordinator import SUPERVISOR, check_installed, page_address, start_here
+from quorank.cli.coordinator import check_installed, page_address, start_here
 from quorank.cli.display import print_figures, say
 from quorank.cli.options import Detach, FilesOut, InvitationOut, Json, RunName
 from quorank.errors import BadInput, require
@@ -59,7 +59,6 @@ def start(
     """
     from quorank.service.holders.group_home import SiloHome
     from quorank.service.home import SETTINGS
-    from quorank.service.processes.detaching import detach as start_detached
 
     check_installed()
     given = {
@@ -71,9 +70,6 @@ def start(
         home = _make(folder, experiment, parties, run, chosen)
     else:
         home = SiloHome.open(folder)
-        number = home.process()
-        running = f"its service runs already (process {number}); stop it with: quorank silo stop {folder}"
-        require(number is None, "coordinator.running", running, f"{folder}")
         once = {"experiment": experiment, "parties": parties, "run": run}
         coordinators.change(home, chosen, once, "parties")
     if home.group.seed is not None:
@@ -81,7 +77,7 @@ def start(
     if not json:
         say(f"the operator's page: {page_address(home)}")
     if detach:
-        start_detached(home, SUPERVISOR, "--exit-when-done")
+        coordinators.detach(home, "--exit-when-done")
     else:
         start_here(home, ["--exit-when-done"])
     if detach or json:
@@ -161,11 +157,11 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to wri
 
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
+    from quorank.cli import machine_files
     from quorank.service.holders.group_home import SiloHome
-    from quorank.service.processes import units
 
     home = SiloHome.open(folder)
-    for path in units.write(home, out or home.path / "files", units.SILO_FILES):
+    for path in machine_files.write(home, out or home.path / "files", machine_files.SILO_FILES):
         print(path)
 
 

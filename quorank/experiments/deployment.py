@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import replace
+from typing import Any
 
 from quorank.arrays import Doubles
 from quorank.errors import require
@@ -11,6 +12,7 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.keeping import Keeping
+from quorank.federation.terms import PARTS
 from quorank.privacy import Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
@@ -21,6 +23,19 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     """Refuse what real devices cannot do, and a budget within which nothing can be learned."""
     sentence = "this experiment simulates attackers; leave out [attack] for real devices"
     require(experiment.federation.attack is None, "option.conflict", sentence, "attack")
+    whole = experiment.federation
+    parts: dict[str, Any] = {
+        "ranker": experiment.ranker,
+        "learner": whole.learner,
+        "privacy": whole.privacy,
+        "personal": whole.personal,
+    }
+    for key, part in parts.items():
+        sentence = (
+            f"{part.kind} is another package's, and devices run parts of Quorank alone: no name in terms makes them "
+            "load anything else; choose one of Quorank's own"
+        )
+        require(part.kind in PARTS[key].ours, "plugin.not-deployable", sentence, key)
     mechanism = terms_of(experiment, n_features, 0).mechanism
     drawn = not isinstance(mechanism, IntegerSums) or mechanism.variance == 0.0 or mechanism.noise_by == "clients"
     sentence = 'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"'

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from quorank.array_files import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
 from quorank.files import read_whole
@@ -118,6 +120,20 @@ class Saved(NamedTuple):
         arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
         arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
         return arrays
+
+    def skipping(self, rounds: int) -> Saved:
+        """The run after more rounds of which nothing is known but that clients answered them: spent, without a step.
+
+        In the ledger each of them is like the last one that is known.
+        """
+        require(self.reports, "checkpoint.no-round", "no round has ended yet, so none can be counted as spent")
+        none = math.nan
+        last = self.reports[-1]._replace(
+            interactions=0, online_ndcg=none, online_maxrr=none, clicks=none, update_norm=none
+        )
+        spent = [last._replace(round=last.round + number) for number in range(1, rounds + 1)]
+        state = replace(self.state, round=self.state.round + rounds)
+        return self._replace(state=state, reports=[*self.reports, *spent])
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all; when this returns it survives a power cut."""

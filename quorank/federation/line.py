@@ -15,7 +15,6 @@ import base64
 import binascii
 import http.client
 import io
-import json
 import os
 import random
 import re
@@ -31,7 +30,8 @@ from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation import requests
 from quorank.federation.invitation import Invitation
-from quorank.federation.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank.federation.member_key import MemberKey, is_signed, task_content
+from quorank.federation.publication import KINDS
 
 SECONDS = 60.0
 """A call takes no longer, from its first byte to its last."""
@@ -39,7 +39,6 @@ CONNECT_SECONDS = 20.0
 MOST_TASK, MOST_MAIL, MOST_TERMS, MOST_WORDS = 1 << 26, 1 << 24, 1 << 24, 1 << 16
 """Bytes of a task, a message, the answer to an enrolment, and any other answer."""
 LONGEST_NEXT = 86_400.0
-KINDS = ("round", "secure", "rebuilding", "tuning", "over")
 
 _BLOCK = 1 << 16
 _NO_CHECK_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
@@ -169,10 +168,7 @@ class ServiceLine:
 
     def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
         """Be let in with a key of one's own; the same again gives the same."""
-        proof = key.sign(enrolment_content(self.service, invitation.secret, key.public))
-        secret = {"code": invitation.code.hex()} if invitation.code else {"token": invitation.token}
-        fields = {"protocol": requests.PROTOCOL, **secret, "key": key.public.hex()}
-        body = json.dumps(fields | {"proof": base64.b64encode(proof).decode()}).encode()
+        body = requests.enrolment_body(key, self.service, invitation.code, invitation.token)
         _, _, content = self._call("POST", "/v1/enrol", body, most=MOST_TERMS, signed=False)
         found = _table(content)
         member, name, terms = found.get("member"), found.get("name"), found.get("terms")
@@ -290,7 +286,7 @@ class ServiceLine:
             assert self.key is not None and self.member is not None
             now, nonce = int(self._clock() + self.offset), secrets.token_bytes(requests.NONCE)
             headers |= requests.signed_headers(self.key, self.service, self.member, method, target, body, now, nonce)
-        headers |= {"accept-encoding": "identity", "user-agent": "quorank"}
+        headers |= {"accept-encoding": "identity", "user-agent": requests.AGENT}
         if not self.keep:
             headers["connection"] = "close"
         if method == "POST":

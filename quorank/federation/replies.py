@@ -80,6 +80,16 @@ class ReplyLimits:
     whole: bool = False  # whether releases are in whole numbers
     steps: int | None = None  # of the figure that is reported with a release; None: none is
 
+    def check_content(self, content: bytes, client: int) -> None:
+        """Refuse a reply that is not this client's, of this run and round, within what the coordinator accepts."""
+        reply = wire.decode_reply(content, self.parameters)
+        sentence = "the reply names another client than the one that signed it"
+        require(reply.client == client, "reply.other-client", sentence)
+        require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
+        sentence = "the round of this reply is not open; fetch a new task"
+        require(reply.round == self.round, "reply.other-round", sentence)
+        self.check(reply)
+
     def check(self, reply: wire.Reply) -> None:
         """Refuse numbers that no honest client sends, or that `most` such replies could not be summed exactly with."""
         sentence = f"the release must be {self.parameters} numbers; install the same ranker on both sides"

@@ -10,14 +10,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from quorank import __version__
 from quorank.errors import BadInput, require
-from quorank.federation.member_key import SIGNATURE, MemberKey, is_signed
+from quorank.federation.invitation import CODE
+from quorank.federation.member_key import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
+from quorank.foreign import parse_json
 
 PROTOCOL = 1
+AGENT = f"quorank/{__version__}"
+"""What a member says of its program (User-Agent)."""
 NONCE = 16
 """Bytes."""
 CLOCK_SECONDS = 300.0
@@ -42,6 +48,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_AGENT = re.compile(r"quorank/([0-9]{1,4}(?:\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,12})")
 
 STATUS = {
     "request.unsigned": 401,
@@ -84,6 +91,7 @@ class SignedHead(NamedTuple):
     nonce: bytes
     digest: str
     signature: bytes
+    program: str = ""  # the version that it says it is; not signed
 
 
 def _content(method: str, target: str, service: bytes, head: SignedHead) -> bytes:
@@ -121,7 +129,7 @@ def read_head(headers: Mapping[str, str]) -> SignedHead:
         signature = b""
     require(len(signature) == SIGNATURE, "request.malformed", "a header of the request is malformed")
     member, time, nonce, digest = words
-    return SignedHead(int(member), int(time), bytes.fromhex(nonce), digest, signature)
+    return SignedHead(int(member), int(time), bytes.fromhex(nonce), digest, signature, program_of(headers))
 
 
 def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str, now: float) -> None:
@@ -135,6 +143,39 @@ def check_body(head: SignedHead, body: bytes) -> None:
     """Refuse a body that is not the one which was signed for."""
     good = hashlib.sha256(body).hexdigest() == head.digest
     require(good, "request.digest", "the body is not the one that was signed")
+
+
+def program_of(headers: Mapping[str, str]) -> str:
+    """The version that a member's program says it is; nothing where it says none of that shape."""
+    found = _AGENT.fullmatch(headers.get("user-agent", ""))
+    return "" if found is None else found[1]
+
+
+def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
+    """The body of an enrolment with a code or a token."""
+    proof = key.sign(enrolment_content(service, code or token.encode(), key.public))
+    secret = {"code": code.hex()} if code else {"token": token}
+    fields = {"protocol": PROTOCOL, **secret, "key": key.public.hex(), "proof": base64.b64encode(proof).decode()}
+    return json.dumps(fields).encode()
+
+
+def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
+    """(key, code, token) of an enrolment at this service, code or token empty; BadInput where the key did not sign it."""
+    malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
+    try:
+        found = parse_json(body)
+        protocol = found["protocol"]
+        code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
+        key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
+        raise malformed from None
+    require(protocol == PROTOCOL, "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    one = bool(code) != bool(token) and isinstance(token, str) and len(token) <= 200
+    if not (one and len(code) in (0, CODE) and len(key) == PUBLIC):
+        raise malformed
+    good = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
+    require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
+    return key, code, token
 
 
 def refusal(code: str, sentence: str) -> BadInput:

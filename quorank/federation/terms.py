@@ -27,7 +27,7 @@ VERSION, REPORTING = 1, 2
 DELTA = 1e-5
 """At which reports are stated together, where the run's privacy names no δ."""
 _NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
-_PARTS: dict[str, Family[Any]] = {
+PARTS: dict[str, Family[Any]] = {
     "ranker": RANKERS,
     "learner": LEARNERS,
     "privacy": PRIVACIES,
@@ -131,7 +131,7 @@ class Terms:
     def table(self) -> dict[str, Any]:
         """For an invitation and for the private file."""
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        parts = {name: to_table(getattr(self, name)) for name in _PARTS}
+        parts = {name: to_table(getattr(self, name)) for name in PARTS}
         reports = {} if self.figure is None else {"report_epsilon": self.report_epsilon}
         return {
             "version": REPORTING if reports else VERSION,
@@ -156,7 +156,7 @@ class Terms:
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
-            values |= {name: family.read(table[name], name, foreign=True) for name, family in _PARTS.items()}
+            values |= {name: family.read(table[name], name, foreign=True) for name, family in PARTS.items()}
             setting = _setting(table["setting"])
             reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)

@@ -26,11 +26,12 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.invitation import Invitation
 from quorank.federation.node_driver import Stopped
 from quorank.federation.rounds import Report
+from quorank.process import finish
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
-from quorank.service.processes.supervisor import WORKER, ServiceProcess, finish
 from quorank.service.store.sql_store import HolderLost, SqlStore
 from quorank.service.store.tables import TABLES
+from quorank.service.supervisor import WORKER, ServiceProcess
 
 FOLDER = "service"
 """Of the service, in the run's folder."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from quorank.documents import parse_json
 from quorank.errors import BadInput
-from quorank.reports.live.status import Problem, problems_of
-from quorank.service.home import Home
+from quorank.reports.live.status import Problem, problems_of, public_problems
+from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.writer import Writer
 
@@ -20,16 +20,8 @@ HOLDER_SECONDS = 60.0
 """The holder says what it does more often than this."""
 COPIED_SECONDS = 7 * 86400.0
 """So long copies of an identity are told of."""
-STATUS = "status.json"
-"""The holder's document in the store."""
-
-_PUBLIC = {
-    "nobody.seen": "no member was seen lately",
-    "identity.copied": "identities seem to run on two machines; the operator's status says which",
-    "declines": "many tasks were declined; the operator's status says why",
-    "rebuilding.refused": "a rebuilding was refused; the operator's status says why",
-}
-"""What everybody is told of problems whose sentences name members or ε."""
+BEHIND_SECONDS = 600.0
+"""A restored service whose members all came in so long and answered nothing may be behind them."""
 
 
 class ServiceHealth:
@@ -48,9 +40,7 @@ class ServiceHealth:
 
     def table(self) -> Mapping[str, Any]:
         """For everybody: codes and sentences, and nothing about members."""
-        found = self.problems()
-        problems = [{"code": one.code, "sentence": _PUBLIC.get(one.code, one.sentence)} for one in found]
-        return {"ok": not any(one.fatal for one in found), "problems": problems}
+        return public_problems(self.problems())
 
     def _found(self) -> tuple[Problem, ...]:
         days = self.home.days_left()
@@ -70,14 +60,28 @@ class ServiceHealth:
         return (*problems_of(**measured), *more)
 
     def _members(self, store: SqlStore) -> dict[str, Any]:
-        now, quiet = store.now(), 60.0 * self.home.settings.quiet
-        counts = store.counts(now - quiet)
-        since = now - COPIED_SECONDS
-        copied = {
-            one.get("client", 0) for one in store.events() if one["code"] == "identity_copied" and one["at"] > since
+        now, quiet, events = store.now(), 60.0 * self.home.settings.quiet, store.events()
+        counts, since = store.counts(now - quiet), now - COPIED_SECONDS
+        restored = max((one["at"] for one in events if one["code"] == "service_restored"), default=None)
+        return {
+            "enrolled": counts["admitted"],
+            "unseen_seconds": None if counts["seen"] else quiet,
+            "quiet_seconds": 0.0,
+            "copied": {
+                one.get("client", 0) for one in events if one["code"] == "identity_copied" and one["at"] > since
+            },
+            "unanswered": 0 if restored is None else self._unanswered(store, restored, now),
         }
-        unseen = None if counts["seen"] else quiet
-        return {"enrolled": counts["admitted"], "unseen_seconds": unseen, "quiet_seconds": 0.0, "copied": copied}
+
+    def _unanswered(self, store: SqlStore, restored: float, now: float) -> int:
+        """Members of a restored service who all came for its open round, and none of whom has answered it; 0: not so."""
+        open_ = store.publication()
+        if open_ is None or not open_.takes_replies or store.replies(open_.run, open_.round, most=1):
+            return 0
+        since = max(restored, open_.opened)
+        counts = store.counts(since)
+        came = counts["seen"] >= counts["admitted"] and now - since > BEHIND_SECONDS
+        return counts["admitted"] if came else 0
 
     def _holder(self, store: SqlStore) -> list[Problem]:
         content = store.document(STATUS)

@@ -16,8 +16,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from quorank.addresses import check_url
-from quorank.certificates import CERTIFICATE, Authority, write_private
+from quorank.certificates import CERTIFICATE, Authority, days_left, write_private
 from quorank.documents import ANYTHING, Table, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
-from quorank.files import write_whole
+from quorank.files import new_folder, write_whole
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -96,12 +94,6 @@ class Settings:
         alone = not (self.behind_proxy and self.certificate)
         require(alone, "option.conflict", "a proxy ends TLS: leave --certificate out, or --behind-proxy")
 
-    def check_rounds(self, experiment: Experiment) -> None:
-        """Refuse rounds that the experiment cannot be played with."""
-        from quorank.experiments.deployment import check_rounds
-
-        check_rounds(experiment, self.least, self.report_epsilon)
-
     @property
     def url(self) -> str:
         """Under which members reach the service; plain HTTP only on this machine, behind a proxy."""
@@ -124,11 +116,11 @@ class Home:
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
         """Make the folder; where it is there already it must be empty."""
         from quorank.experiments.client_terms import terms_of
-        from quorank.experiments.deployment import check_experiment
+        from quorank.experiments.deployment import check_experiment, check_rounds
         from quorank.experiments.experiment_file import write_toml
 
         check_experiment(experiment, settings.n_features)
-        settings.check_rounds(experiment)
+        check_rounds(experiment, settings.least, settings.report_epsilon)
         terms = terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
         files = {
             SEED: secrets.token_bytes(SECRET_BYTES),
@@ -140,37 +132,23 @@ class Home:
     @classmethod
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
         """A new folder with an authority, a certificate, secrets and these files."""
-        target = path.absolute()
-        require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
-        free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        require(
-            free, "folder.not-empty", f"this is no {whose} folder, and it is not empty; choose another one", f"{path}"
-        )
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        temporary.mkdir(mode=0o700)
-        try:
-            made = cls(temporary)
-            Authority.create().write(temporary)
+        with new_folder(path, f"this is no {whose} folder, and it is not empty; choose another one") as made:
+            Authority.create().write(made)
             own = {SERVICE_KEY: secrets.token_bytes(SECRET_BYTES), TOKEN: secrets.token_urlsafe(24).encode()}
             for name, content in {**own, **files}.items():
-                write_private(temporary / name, content)
-            made.write_settings(settings)
-            made.issue(settings)
-            temporary.replace(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        return cls(target)
+                write_private(made / name, content)
+            cls(made).write_settings(settings)
+            cls(made).issue(settings)
+        return cls(path.absolute())
 
     @classmethod
     def open(cls, path: Path) -> Home:
         """The folder that an earlier start made."""
         home = cls(path.absolute())
-        require(
-            (home.path / SETTINGS).is_file(),
-            "coordinator.missing",
-            f"there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml",
-            f"{path}",
+        sentence = (
+            f"there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml"
         )
+        require((home.path / SETTINGS).is_file(), "coordinator.missing", sentence, f"{path}")
         home.settings  # noqa: B018  refused now if it is damaged
         return home
 
@@ -191,9 +169,8 @@ class Home:
             found.pop("format")
             return Settings(**found)
         except (TypeError, AttributeError) as error:
-            raise BadInput(
-                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
-            ) from None
+            sentence = f"damaged ({type(error).__name__}); restore it from a copy"
+            raise BadInput("file.damaged", sentence, f"{path}") from None
 
     def write_settings(self, settings: Settings) -> None:
         text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
@@ -246,12 +223,8 @@ class Home:
     @property
     def authority(self) -> bytes:
         """The certificate (PEM) that members trust; empty where they trust those of their system."""
-        return b"" if self.settings.certificate or self.settings.behind_proxy else self.own_authority
-
-    @property
-    def own_authority(self) -> bytes:
-        """The certificate of the folder's authority."""
-        return (self.path / CERTIFICATE).read_bytes()
+        given = self.settings.certificate or self.settings.behind_proxy
+        return b"" if given else (self.path / CERTIFICATE).read_bytes()
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -303,8 +276,10 @@ class Home:
 
     def check_change(self, settings: Settings) -> None:
         """Refuse settings that do not fit what the folder runs."""
+        from quorank.experiments.deployment import check_rounds
+
         if settings.kind == "coordinator":
-            settings.check_rounds(self.experiment)
+            check_rounds(self.experiment, settings.least, settings.report_epsilon)
 
     def renew(self) -> bool:
         """Replace the certificate of the own authority where its end is near; whether it was."""
@@ -316,15 +291,7 @@ class Home:
 
     def days_left(self) -> float:
         """How long the service's certificate is still good; 0 where it cannot be read."""
-        from cryptography import x509
-
-        if self.tls is None:
-            return float("inf")
-        try:
-            found = x509.load_pem_x509_certificate(self.tls[0].read_bytes())
-            return (found.not_valid_after_utc.timestamp() - time.time()) / 86400.0
-        except Exception:  # the library has errors of its own for what is no certificate
-            return 0.0
+        return float("inf") if self.tls is None else days_left(self.tls[0])
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -334,20 +301,24 @@ class Home:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                number = self.process()
-                raise BadInput(
-                    "coordinator.running",
-                    f"its coordinator runs already"
-                    f"{'' if number is None else f' (process {number})'}; stop it with: "
-                    f"quorank {self.settings.kind} stop {self.path}",
-                    f"{self.path}",
-                ) from None
+                raise self._runs_already() from None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield
             os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+
+    def check_stopped(self) -> None:
+        """Refuse a folder whose service runs."""
+        if self.process() is not None:
+            raise self._runs_already()
+
+    def _runs_already(self) -> BadInput:
+        number, verb = self.process(), "silo" if self.settings.kind == "silo" else "coordinator"
+        which = "" if number is None else f" (process {number})"
+        sentence = f"its service runs already{which}; stop it with: quorank {verb} stop {self.path}"
+        return BadInput("coordinator.running", sentence, f"{self.path}")
 
     def process(self) -> int | None:
         """The process that runs this folder's service; None where none does."""
@@ -364,11 +335,3 @@ class Home:
             return None
         finally:
             os.close(descriptor)
-
-    def last_status(self) -> dict[str, Any]:
-        """What the coordinator wrote down last; empty before its first start."""
-        try:
-            found: dict[str, Any] = read_json(self.path / STATUS)
-        except BadInput:
-            return {}
-        return found

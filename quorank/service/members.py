@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,8 @@ DAY = 86400.0
 
 def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
     """Invite a device: a number for it, and its invitation written to a file."""
-    require(
-        _NAME.fullmatch(name),
-        "device.name",
-        f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
-    )
+    sentence = f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores"
+    require(_NAME.fullmatch(name), "device.name", sentence)
     _check_room(home, store, 1, name)
     return enlist(home, store, name, out, "device", home.terms_table)
 
@@ -59,14 +57,9 @@ def enlist(
     again: bool = False,
 ) -> Member:
     """Add a member, or one that was revoked `again`, and write its invitation; where either cannot be, neither is."""
-    _check_free(out)
     code = secrets.token_bytes(CODE)
-    _written(home, name, terms, kind, identities or {}, code=code).write(out)
-    try:
+    with _written(home, out, name, terms, kind, identities, code=code):
         return store.renew(name, code) if again else store.invite(name, kind, code, number)
-    except BaseException:
-        out.unlink(missing_ok=True)
-        raise
 
 
 def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Path) -> Invitation:
@@ -74,32 +67,32 @@ def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Pa
     require(1 <= quota <= 10**9, "value.out-of-range", "from 1 to 1,000,000,000 places", "--quota")
     require(0.0 < days <= 3650.0, "value.out-of-range", "above 0 and up to 3650", "--days")
     _check_room(home, store, quota, "--quota")
-    _check_free(out)
     token = secrets.token_urlsafe(24)
-    written = _written(home, home.settings.run[:100], home.terms_table, "device", {}, token=token)
-    written.write(out)
-    try:
+    with _written(home, out, home.settings.run[:100], home.terms_table, token=token) as written:
         store.open_enrolment(token, quota, store.now() + days * DAY)
-    except BaseException:
-        out.unlink(missing_ok=True)
-        raise
     return written
 
 
+@contextmanager
 def _written(
     home: Home,
+    out: Path,
     name: str,
     terms: Mapping[str, Any],
-    kind: MemberKind,
-    identities: Mapping[str, bytes],
+    kind: MemberKind = "device",
+    identities: Mapping[str, bytes] | None = None,
     code: bytes = b"",
     token: str = "",
-) -> Invitation:
-    url, authority = home.settings.url, home.authority.decode()
-    return Invitation(name, url, home.key.public, terms, code, token, kind, authority, identities)
-
-
-def _check_free(out: Path) -> None:
+) -> Iterator[Invitation]:
+    """An invitation in a new file, which goes again where what is done with it fails."""
     require(not out.exists(), "file.exists", "it is there already; choose another name with --out", f"{out}")
     parent = out.absolute().parent
     require(parent.is_dir(), "folder.missing", f"the directory {parent} does not exist", f"{out}")
+    url, authority = home.settings.url, home.authority.decode()
+    made = Invitation(name, url, home.key.public, terms, code, token, kind, authority, identities or {})
+    made.write(out)
+    try:
+        yield made
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise

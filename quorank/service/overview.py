@@ -6,6 +6,7 @@ The page, the metrics and `quorank coordinator status` show it, also where no pr
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from quorank import __version__
@@ -15,20 +16,22 @@ from quorank.reports.live.status import (
     LISTED,
     SEEN_SECONDS,
     Event,
+    Kind,
     MemberCounts,
-    MemberState,
     MemberStatus,
-    State,
     Status,
     Versions,
     listed,
-)
-from quorank.service.health import STATUS, ServiceHealth
-from quorank.service.home import Home
+    member_state,
+    shown_state,
+)  # fmt: skip
+from quorank.service.health import ServiceHealth
+from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import Member, SqlStore
 
 AWAITED = 50
 """Awaited members that are looked up one by one, where they are not among the first."""
+_KINDS: Mapping[str, Kind] = {"coordinator": "devices", "silo": "parties", "tuning": "tuning"}
 REFUSED = "refused "
 """How the tallies of refusals by code begin."""
 
@@ -52,22 +55,17 @@ class Overview:
 
     def _read(self, store: SqlStore) -> Status:
         found, process = self._told(store), self.home.process()
-        state: State = found.state
-        if process is None:
-            state = "new" if state == "new" else "done" if state == "done" else "stopped"
-        elif state in ("new", "stopped"):
-            state = "starting"
-        refused = {
-            name.removeprefix(REFUSED): count for name, count in store.tallies().items() if name.startswith(REFUSED)
-        }
+        tallies = store.tallies().items()
+        refused = {name.removeprefix(REFUSED): count for name, count in tallies if name.startswith(REFUSED)}
         told = found.problems if process is not None else ()
         mine = [one for one in self.health.problems() if process is not None or one.code != "holder.gone"]
         return replace(
             found,
-            state=state,
+            state=shown_state(found.state, process),
             process=process,
             address=self.home.settings.url,
             counts=self._counts(store, found.counts),
+            versions=replace(found.versions, members=store.programs()),
             members=self._members(store, found),
             refused=add_refusals(found.refused, refused),
             events=events_of(store) or found.events,
@@ -79,27 +77,14 @@ class Overview:
         content = store.document(STATUS)
         if content is not None:
             return Status.read(content)
-        settings = self.home.settings
-        planned = self.home.terms_table.get("rounds")
-        return Status(
-            "parties" if settings.kind == "silo" else "tuning" if settings.kind == "tuning" else "devices",
-            "new",
-            settings.run,
-            store.now(),
-            rounds_planned=planned,
-            versions=Versions(__version__),
-        )
+        settings, planned = self.home.settings, self.home.terms_table.get("rounds")
+        kind = _KINDS[settings.kind]
+        return Status(kind, "new", settings.run, store.now(), rounds_planned=planned, versions=Versions(__version__))
 
     def _counts(self, store: SqlStore, told: MemberCounts) -> MemberCounts:
         known = store.counts(store.now() - SEEN_SECONDS)
-        return replace(
-            told,
-            invited=known["pending"],
-            enrolled=known["admitted"],
-            seen=known["seen"],
-            left=known["left"],
-            revoked=known["revoked"],
-        )
+        same = {name: known[name] for name in ("seen", "left", "revoked")}
+        return replace(told, invited=known["pending"], enrolled=known["admitted"], **same)
 
     def _members(self, store: SqlStore, told: Status) -> tuple[MemberStatus, ...]:
         """The first members and those that are awaited, with what the holder knows of them."""
@@ -117,15 +102,8 @@ class Overview:
 def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStatus:
     seen = max((at for at in (member.seen, member.enrolled) if at is not None), default=None)
     ago = None if seen is None else max(0.0, now - seen)
-    state: MemberState = "away"
-    if member.left is not None:
-        state = "left"
-    elif member.revoked is not None:
-        state = "revoked"
-    elif member.key is None:
-        state = "invited"
-    elif ago is not None and ago <= SEEN_SECONDS:
-        state = "present"
+    left, revoked, enrolled = member.left is not None, member.revoked is not None, member.key is not None
+    state = member_state(left=left, revoked=revoked, enrolled=enrolled, seen_seconds=ago)
     key = None if member.key is None else member.key.hex()
     base = told or MemberStatus(member.number, member.name, state)
     return replace(base, name=member.name, state=state, seen_seconds=ago, identity=key)

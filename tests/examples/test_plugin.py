@@ -63,6 +63,18 @@ def test_misspelt_kinds_are_answered_with_foreign_ones_too(installed, tmp_path) 
     assert "did you mean 'nesterov'" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("key", "kind"), [("learner", "click-contrast"), ("privacy", "one-bit")])
+def test_devices_cannot_be_asked_for_foreign_parts(installed, tmp_path, key: str, kind: str) -> None:
+    (tmp_path / "foreign.toml").write_text(f'[{key}]\nkind = "{kind}"\n')
+    words = command(
+        "coordinator", "start", tmp_path / "home", "--experiment", tmp_path / "foreign.toml", "--features", 5
+    )
+    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and not (tmp_path / "home").exists()
+    assert done.stderr.startswith(f"quorank: {key}: {kind} is another package's"), done.stderr
+
+
 @pytest.fixture
 def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PLUGIN)

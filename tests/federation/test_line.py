@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from refusals import refused
 
-from quorank import certificates
+from quorank import __version__, certificates
 from quorank.certificates import Authority
 from quorank.federation import line as line_module
 from quorank.federation import requests
@@ -113,6 +113,7 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
     for first, headers, body in service.asked:
         method, target, _ = first.split()
         head = requests.read_head(headers)
+        assert headers["user-agent"] == f"quorank/{__version__}" and head.program == __version__
         requests.check(head, MEMBER.public, SERVICE.public, method, target, time.time())
         requests.check_body(head, body)
         assert head.member == 7

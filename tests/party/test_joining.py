@@ -46,7 +46,7 @@ def free_port() -> int:
 def serving(folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The service of a folder, as a process; its own children end with it."""
     with log.open("ab") as out:
-        words = [sys.executable, "-m", "quorank.service.processes.supervisor", str(folder), "--exit-when-done"]
+        words = [sys.executable, "-m", "quorank.service.supervisor", str(folder), "--exit-when-done"]
         child = subprocess.Popen(words, stdout=out, stderr=out, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     try:
         yield child

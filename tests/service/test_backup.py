@@ -14,9 +14,10 @@ from postgresql_server import empty_database
 from refusals import refused
 
 from quorank.errors import BadInput
+from quorank.federation.publication import Publication
 from quorank.service.store import backup as backups
 from quorank.service.store.backup import backup, restore
-from quorank.service.store.calls import Call, Publication
+from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.service.store.tables import TABLES
 
@@ -79,7 +80,7 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (new, *new.rglob("*"))} == {0}
     again = open_store(new, second)
     assert seen(again) == before
-    assert [one["code"] for one in again.events()] == ["service.restored", "round.ended"]
+    assert [one["code"] for one in again.events()] == ["service_restored", "round.ended"]
     old_epoch, epoch = store.database.execute("SELECT epoch FROM service")[0][0], again.hold()
     assert epoch is not None and epoch > old_epoch + 1000
     number = store.publish(old_epoch, ROUND).number
@@ -154,7 +155,7 @@ def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path, damage:
         (["DROP TABLE members"], "file.damaged"),
         (["DROP TABLE service"], "file.damaged"),
         (["DELETE FROM service"], "file.damaged"),
-        (["UPDATE service SET format = 2"], "store.version"),
+        (["UPDATE service SET format = 3"], "store.version"),
         (["PRAGMA application_id = 7"], "file.other-kind"),
         (["UPDATE files SET content = 'text' WHERE path = 'service.key'"], "file.damaged"),
         (

@@ -60,7 +60,7 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started: list[l
     assert not (here / "home").exists() and started == []
     made = ("--experiment", "small.toml", "--features", 5, "--host", "0.0.0.0", "--address", "s.example.org:443")
     call("start", "home", *made)
-    assert started[-1][1:] == ["-m", "quorank.service.processes.supervisor", str(here / "home")]
+    assert started[-1][1:] == ["-m", "quorank.service.supervisor", str(here / "home")]
     settings = Home.open(here / "home").settings
     assert (settings.run, settings.n_features, settings.url) == ("small", 5, "https://s.example.org:443")
     assert (settings.host, settings.port, settings.workers) == ("0.0.0.0", 9092, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,14 +14,18 @@ import numpy as np
 import pytest
 from signed_calls import Caller, Desk, Got, digest, folder_of, publish, reply_of
 
+from quorank import __version__
+from quorank.addresses import network_of
 from quorank.federation import requests, wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
+from quorank.reports.live.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.intake import intake as intake_module
-from quorank.service.intake.traffic import IntakeTraffic, network_of
+from quorank.service.intake.traffic import IntakeTraffic
 from quorank.service.members import open_enrolment
+from quorank.service.overview import Overview
 
 CALLS = [
     ("GET", "/v1/task"),
@@ -218,8 +223,48 @@ def test_an_invitation_is_good_for_one_key(desk: Desk, tmp_path: Path) -> None:
     found = desk.call("POST", "/v1/enrol", second.enrolment(code))
     assert (found.status, found.code) == (409, "invitation.used")
     desk.intake.close()
-    assert [(event["code"], event["client"]) for event in desk.store.events()] == [("invitation_reused", 0)]
+    told = [(event["code"], event["client"]) for event in desk.store.events()]
+    assert told == [("member_enrolled", 0), ("invitation_reused", 0)]
     assert len(desk.store.members()) == 1
+
+
+def test_enrolments_are_events_and_many_are_one(desk: Desk, tmp_path: Path) -> None:
+    log = io.StringIO()
+    desk.intake._log = EventLog(log, clock=lambda: 5.0)
+    desk.enrolled("anna", tmp_path)
+    desk.intake._write_counts()
+    desk.store.open_enrolment("word", 50, desk.store.now() + 60.0)
+    for number in range(50):
+        body = Caller(desk.home.key.public).enrolment("word")
+        assert desk.call("POST", "/v1/enrol", body, address=f"192.0.2.{number}").status == 200
+    desk.intake.close()
+    facts = [{name: one[name] for name in one if name != "at"} for one in desk.store.events()]
+    assert facts == [
+        {"code": "members_enrolled", "client": 50, "count": 50},
+        {"code": "member_enrolled", "client": 0, "count": 1},
+    ]
+    assert [json.loads(line) for line in log.getvalue().splitlines()] == [
+        {"time": 5.0, "event": "member_enrolled", "client": 0},
+        {"time": 5.0, "event": "members_enrolled", "count": 50, "client": 50},
+    ]
+
+
+def test_what_is_counted_is_written_down_without_another_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "TALLY_SECONDS", 0.01)
+    desk.call("GET", "/nowhere")
+    desk.loop.run_until_complete(asyncio.sleep(0.05))
+    desk.intake._noter.shutdown()
+    assert desk.store.tallies() == {"refused request.unknown": 1}
+
+
+def test_the_version_of_a_member_is_that_of_its_last_request(desk: Desk, anna: Caller) -> None:
+    for agent in ("curl/8.0", "quorank/", "quorank/<b>", "quorank/1." + "9" * 40, f"Mozilla {requests.AGENT}"):
+        assert desk.signed(anna, "GET", "/v1/task", **{"user-agent": agent}).status == 200
+        assert desk.store.programs() == {"other": 1}, agent
+    desk.signed(anna, "GET", "/v1/task", **{"user-agent": requests.AGENT})
+    assert desk.store.programs() == {__version__: 1} == Overview(desk.home).read().versions.members
+    desk.signed(anna, "GET", "/v1/mail", **{"user-agent": "quorank/2.10.3rc1"})
+    assert desk.store.programs() == {"2.10.3rc1": 1}
 
 
 def test_terms_of_an_enrolment_are_those_of_the_invitation(desk: Desk, tmp_path: Path) -> None:
@@ -341,7 +386,8 @@ def test_a_reply_is_committed_once_and_confirmed_again(desk: Desk, anna: Caller)
     found = desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, value=0.2))
     assert (found.status, found.code) == (409, "reply.repeated")
     desk.intake.close()
-    assert [(event["code"], event["client"]) for event in desk.store.events()] == [("identity_copied", 0)]
+    told = [(event["code"], event["client"]) for event in desk.store.events()]
+    assert told == [("member_enrolled", 0), ("identity_copied", 0)]
     assert desk.store.tallies() == {"refused reply.repeated": 1}
 
 

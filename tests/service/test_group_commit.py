@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quorank.errors import BadInput
-from quorank.service.store.calls import Call, Outcome
+from quorank.service.store.calls import Call, EnrolmentCall, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.service.store.writer import Writer
 
@@ -24,7 +24,7 @@ class Slow(SqlStore):
         self.gate, self.groups = threading.Event(), list[int]()
         self.fault: Exception | None = None
 
-    def take(self, calls: Sequence[Call]) -> list[Outcome]:
+    def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
         assert self.gate.wait(10.0)
         self.groups.append(len(calls))
         if self.fault is not None:
@@ -34,17 +34,33 @@ class Slow(SqlStore):
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Slow:
-    store = Slow(tmp_path)
-    store.open_enrolment("word", 1, store.now() + 60.0)
-    store.enrol(b"k" * 32, token="word")
-    return store
+    plain = open_store(tmp_path)
+    plain.open_enrolment("word", 100, plain.now() + 60.0)
+    plain.enrol(b"k" * 32, token="word")
+    plain.close()
+    return Slow(tmp_path)
+
+
+def test_enrolments_are_committed_together_with_other_calls(slow: Slow) -> None:
+    """Each has its own outcome: a refused one leaves nothing, and the same key again is the same member."""
+    writer, keys = Writer(slow), [bytes([number]) * 32 for number in range(5)]
+    new = [EnrolmentCall(key, token="word") for key in (*keys, keys[2])]
+    wrong = [EnrolmentCall(b"x" * 32, token="other"), EnrolmentCall(b"y" * 32, code=b"c" * 32)]
+    first, look, *found = played(writer, slow, [*calls(2), *new, *wrong])
+    assert not first.code and not look.code and slow.groups == [1, 9]
+    assert [one.member for one in found[:6]] == [1, 2, 3, 4, 5, 3] and [one.again for one in found[:6]] == [
+        False
+    ] * 5 + [True]
+    assert [one.code for one in found[6:]] == ["invitation.unknown"] * 2
+    assert [one.key for one in slow.members()][1:] == keys and slow.next_number() == 6
+    writer.stop()
 
 
 def calls(count: int, content: bytes = b"", member: int = 0) -> list[Call]:
     return [Call(member, secrets.token_bytes(16), content=content) for _ in range(count)]
 
 
-def played(writer: Writer, store: Slow, submitted: Sequence[Call]) -> list[Outcome]:
+def played(writer: Writer, store: Slow, submitted: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
     """Submit the first, and the others once its transaction has begun; then let it end."""
 
     async def play() -> list[Outcome]:

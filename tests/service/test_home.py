@@ -14,6 +14,7 @@ from cryptography import x509
 from refusals import refused
 from signed_calls import folder_of
 
+from quorank.cli import machine_files
 from quorank.experiments.deployment import setting_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
@@ -22,7 +23,6 @@ from quorank.service.holders.devices import coordinator_of
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
-from quorank.service.processes import units
 
 
 def mode(path: Path) -> int:
@@ -222,8 +222,8 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
 
 def test_the_files_for_the_machine(home: Home, tmp_path: Path) -> None:
     out = tmp_path / "etc"
-    assert sorted(path.name for path in units.write(home, out)) == sorted(units.FILES)
-    for name in units.FILES:
+    assert sorted(path.name for path in machine_files.write(home, out)) == sorted(machine_files.FILES)
+    for name in machine_files.FILES:
         text = (out / name).read_text()
         assert "@" not in text.replace("@system-service", "").replace('"$@\\"', "").replace("$@", ""), name
     nginx = (out / "nginx.conf").read_text()
@@ -233,14 +233,14 @@ def test_the_files_for_the_machine(home: Home, tmp_path: Path) -> None:
     for word in ("NoNewPrivileges=yes", "ProtectSystem=strict", "PrivateTmp=yes", "UMask=0077"):
         assert word in unit and word in (out / "quorank-join.service").read_text()
     with refused("value.not-plain"):
-        units.write(folder_of(tmp_path / "my home"), tmp_path / "spaced")
+        machine_files.write(folder_of(tmp_path / "my home"), tmp_path / "spaced")
     assert not (tmp_path / "spaced").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_understands_the_units(home: Home, tmp_path: Path) -> None:
-    paths = [path for path in units.write(home, tmp_path / "etc") if path.suffix == ".service"]
+    paths = [path for path in machine_files.write(home, tmp_path / "etc") if path.suffix == ".service"]
     words = ["systemd-analyze", "verify", "--man=no", *map(str, paths)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     told = [line for line in found.stderr.splitlines() if "quorank" in line and "not executable" not in line]

@@ -22,6 +22,7 @@ from quorank.federation.declined import Declined
 from quorank.federation.departures import LEAVERS
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.member_key import MemberKey
+from quorank.federation.publication import Publication
 from quorank.federation.rebuilding import name_of
 from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.late_learning import LateRanker
@@ -29,7 +30,6 @@ from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
 from quorank.service.holders.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.intake.intake import NOTHING
-from quorank.service.store.calls import Publication
 
 ROUNDS = 8
 LEAVER = 2

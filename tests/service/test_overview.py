@@ -11,11 +11,12 @@ from full_status import FULL
 from refusals import refused
 from signed_calls import folder_of
 
+from quorank.federation.publication import Publication
 from quorank.reports.live.live_page import draw_page
 from quorank.reports.live.status import LISTED, Event, MemberStatus
-from quorank.service.health import STATUS
-from quorank.service.home import Home
+from quorank.service.home import STATUS, Home
 from quorank.service.overview import Overview
+from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import SqlStore
 
 Place = tuple[Home, SqlStore]
@@ -77,6 +78,32 @@ def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(pl
     assert "disk.full" not in {problem.code for problem in found.problems}, "of a holder that is gone"
     store.keep(epoch, {STATUS: replace(told, state="done").text().encode()})
     assert Overview(home).read().state == "done"
+
+
+def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> None:
+    """Not before all have come, nor where it was never restored, nor where one has answered."""
+    home, store = place
+    numbers = enrol(store, 2)
+    epoch = store.hold()
+    opened = store.publish(epoch, Publication("round", home.settings.run, 4, b"task", b"signature", 5.0))
+    for number in numbers:
+        store.take([Call(number, secrets.token_bytes(16))])
+
+    def codes() -> set[str]:
+        return {problem.code for problem in Overview(home).read().problems}
+
+    assert "restore.behind" not in codes()
+    store.note("service_restored", rounds=0)
+    assert "restore.behind" not in codes(), "they may still answer"
+    store.database.execute("UPDATE events SET at = at - 3600")
+    store.database.execute("UPDATE publication SET opened = opened - 3600")
+    assert "restore.behind" in codes()
+    store.database.execute("UPDATE members SET seen = seen - 7200 WHERE number = ?", numbers[0])
+    assert "restore.behind" not in codes(), "one has not come since"
+    store.take([Call(number, secrets.token_bytes(16)) for number in numbers])
+    assert "restore.behind" in codes()
+    store.take([Call(numbers[0], secrets.token_bytes(16), "reply", opened.number, b"reply")])
+    assert "restore.behind" not in codes()
 
 
 def test_awaited_members_are_listed_however_many_there_are(place) -> None:

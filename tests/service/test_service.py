@@ -20,6 +20,7 @@ import pytest
 from devices import killed, shoot
 from fleets import Fleet, enrolled, sent
 from postgresql_server import empty_database, start_server, stop_server
+from refusals import refused
 
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -34,6 +35,7 @@ from quorank.reports.live.status import Status
 from quorank.service.holders.devices import Service, coordinator_of
 from quorank.service.holders.holding import hold
 from quorank.service.home import Home, Settings
+from quorank.service.store.backup import backup, restore
 from quorank.service.store.sql_store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
@@ -205,6 +207,42 @@ def test_a_service_from_yesterday_s_backup(devices, runner) -> None:
     short = [event for event in after.store.events() if event["code"] == "round_short"]
     assert [(event["round"], event["replies"], event["cohort"]) for event in short] == [(2, 1, 3)]
     assert all(not outcome.code for _, outcome in after.outcomes)
+
+
+def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) -> None:
+    """They would be waited for in vain; their privacy is spent, and the ledger says so."""
+    home = home_of(tmp_path / "home", PRIVATE)
+    runner = Runner(home.experiment, threads=1)
+    devices, file, rounds = Devices(home, runner), tmp_path / "yesterday", []
+    service = devices.service(stop=lambda: len(rounds) == 2)
+    closed = service.closed
+
+    def noted(report) -> None:
+        rounds.append(closed(report))
+        if len(rounds) == 1:
+            backup(home.path, "", file)
+
+    service.closed = noted
+    service.play(stay=False)
+    assert service.coordinator.state.round == 2 and len(devices.answered) == 2 * CLIENTS
+    with refused("value.out-of-range", "--skip"):
+        restore(file, tmp_path / "too-far", skip=ROUNDS)
+    assert not (tmp_path / "too-far").exists()
+    restore(file, tmp_path / "behind")
+    behind = Devices(Home.open(tmp_path / "behind"), runner, set(devices.answered))
+    waited = behind.service(stop=lambda: behind.now > 1e5)
+    waited.play(stay=False)
+    assert waited.coordinator.state.round == 1 and not behind.outcomes, "nobody answers, and it does not end"
+    restore(file, tmp_path / "again", skip=1)
+    after = Devices(Home.open(tmp_path / "again"), runner, set(devices.answered))
+    played = after.play()
+    assert played.coordinator.done and [report.round for report in played.coordinator.reports] == [1, 2, 3]
+    assert len(after.outcomes) == CLIENTS and {found.round for found in after.published} == {2}
+    assert after.events()[0] == "service_restored"
+    devices.store.release()
+    assert Devices(home, runner, set(devices.answered)).play().coordinator.done
+    book, expected = read_ledger(after.home.path), read_ledger(home.path)
+    assert (book["privacy"], book["releases"]) == (expected["privacy"], expected["releases"])
 
 
 def test_a_client_leaves_after_the_last_round(devices, runner) -> None:

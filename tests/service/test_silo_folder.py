@@ -14,8 +14,8 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.silo_experiment import read_group
 from quorank.federation.invitation import Invitation
+from quorank.service import supervisor
 from quorank.service.holders.group_home import SiloHome
-from quorank.service.processes import supervisor
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol

@@ -237,7 +237,7 @@ def test_a_broken_certificate_is_not_used(service: RealService, tmp_path: Path) 
 
 
 def test_two_services_on_one_folder_or_port(service: RealService, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "quorank.service.processes.supervisor"]
+    words = [sys.executable, "-m", "quorank.service.supervisor"]
     again = subprocess.run([*words, str(service.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and f"runs already (process {service.pid})" in again.stderr
     same = {"port": service.home.settings.port, "address": service.home.settings.address}

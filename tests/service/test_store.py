@@ -19,8 +19,9 @@ from refusals import refused
 from store_worker import StoreWorker, content_of, hold, reply
 
 from quorank.errors import BadInput
+from quorank.federation.publication import Publication
 from quorank.service.store import sql_store as stores
-from quorank.service.store.calls import NONCE_SLOT, Call, Outcome, Publication
+from quorank.service.store.calls import NONCE_SLOT, Call, Outcome
 from quorank.service.store.sql_store import Finished, HolderLost, Letter, RepliesCame, SqlStore, open_store
 
 Place = tuple[Path, str]
@@ -70,7 +71,6 @@ def test_an_invitation_enrols_one_key_and_the_same_again(store: SqlStore) -> Non
     first = store.enrol(key, code=b"b" * 32)
     assert (first.number, first.name, first.key, first.admitted) == (1, "ben", key, True)
     assert store.enrol(key, code=b"b" * 32) == first == store.member(1)
-    assert store.invited_with(b"b" * 32) == 1 and store.invited_with(b"c" * 32) is None
     with refused("invitation.used"):
         store.enrol(secrets.token_bytes(32), code=b"b" * 32)
     with refused("enrolment.other-member"):
@@ -263,8 +263,7 @@ def test_a_member_takes_part_a_few_times_with_rests_between_and_every_run_counts
 
     found = [code(round_) for round_ in range(9)]
     assert found == ["", *["reply.resting"] * 2] * 2 + ["", *["reply.too-often"] * 2]
-    known = store.member(member)
-    assert known is not None and (known.taken, known.last) == (3, 6)
+    assert store.database.execute("SELECT taken, last FROM turns WHERE member = ?", member) == [(3, 6)]
     assert code(0, "rebuilding") == ""
     assert code(9) == "reply.too-often", "another run between does not begin the count anew"
     store.publish(epoch, replace(ROUND, round=7, most=4))
@@ -433,9 +432,44 @@ def test_events_and_tallies(store: SqlStore, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_store_of_a_newer_format_is_refused(place: Place, store: SqlStore) -> None:
-    store.database.execute("UPDATE service SET format = 2")
+    store.database.execute("UPDATE service SET format = format + 1")
     with refused("store.version"):
         open_store(*place)
+
+
+def test_a_store_of_the_first_format_is_read(place: Place, store: SqlStore) -> None:
+    """Its members have no programs yet; whoever opens it adds the column, once."""
+    numbers = enrolled(store, 1)
+    store.database.execute("ALTER TABLE members DROP COLUMN program")
+    store.database.execute("UPDATE service SET format = 1")
+    for _ in range(2):
+        again = open_store(*place)
+        again.take([Call(numbers[0], secrets.token_bytes(16), program="1.2")])
+        assert again.programs() == {"1.2": 1}
+        again.close()
+
+
+def test_versions_of_members_are_counted_by_their_last_request(store: SqlStore) -> None:
+    numbers = enrolled(store, 80)
+    assert store.programs() == {}, "nobody has asked for anything yet"
+
+    def ask(number: int, program: str) -> None:
+        (outcome,) = store.take([Call(number, secrets.token_bytes(16), program=program)])
+        assert not outcome.code
+
+    for number in numbers[:4]:
+        ask(number, "0.1.0")
+    ask(numbers[0], "0.2.0")
+    ask(numbers[1], "")
+    assert store.programs() == {"0.1.0": 3, "0.2.0": 1}, "a request that tells none changes nothing"
+    ask(numbers[4], "")
+    assert store.programs() == {"0.1.0": 3, "0.2.0": 1, "other": 1}
+    for number in numbers[5:]:
+        ask(number, f"9.{number}")
+    told = store.programs()
+    assert len(told) == 32 and sum(told.values()) == 80 and told["0.1.0"] == 3 and told["other"] == 80 - 3 - 30
+    store.revoke("device-5")
+    assert sum(store.programs().values()) == 79
 
 
 def test_what_changes_for_workers_changes_the_version(store: SqlStore) -> None:

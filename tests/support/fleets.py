@@ -11,8 +11,9 @@ import numpy as np
 
 from quorank.federation import Simulator, wire
 from quorank.federation.member_key import MemberKey
+from quorank.federation.publication import Publication
 from quorank.service.holders.rounds import Holder
-from quorank.service.store.calls import Call, Outcome, Publication
+from quorank.service.store.calls import Call, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store
 
 SERVICE = MemberKey(bytes(range(32)))

@@ -40,7 +40,7 @@ class RealService:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            words = [sys.executable, "-m", "quorank.service.processes.supervisor", str(self.home.path)]
+            words = [sys.executable, "-m", "quorank.service.supervisor", str(self.home.path)]
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
         until(lambda: self.told().get("state") == "running" and self.told()["process"] == self.pid, self.log)
 

@@ -11,7 +11,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +22,13 @@ from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.member_key import MemberKey, enrolment_content, task_content
+from quorank.federation.publication import Kind, Publication
+from quorank.federation.replies import ReplyLimits
 from quorank.federation.requests import signed_headers
 from quorank.service.home import Home, Settings
-from quorank.service.intake.intake import Intake
+from quorank.service.intake.intake import LIMITS, Intake
 from quorank.service.intake.traffic import IntakeTraffic
 from quorank.service.members import invite
-from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.writer import Writer
 
@@ -61,7 +62,8 @@ def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: str = "n
 def publish(home: Home, store: SqlStore, epoch: int, round_: int = 0, kind: Kind = "round", **more: Any) -> Publication:
     """The task of a round, as a holder publishes it."""
     body = wire.encode_task(wire.Task("run", round_, np.zeros(5)))
-    documents = more.pop("documents", None)
+    limits = ReplyLimits("run", round_, 5, home.terms(0).setting.interactions, 1e6, 1000)
+    documents = more.pop("documents", {LIMITS: json.dumps(asdict(limits)).encode()})
     task = Publication(kind, "run", round_, body, home.key.sign(task_content(kind, body)), 7.0, **more)
     return store.publish(epoch, task, documents)
 

@@ -228,6 +228,41 @@ class Status:
         return not any(problem.fatal for problem in self.problems)
 
 
+def member_state(*, left: bool, revoked: bool, enrolled: bool, seen_seconds: float | None) -> MemberState:
+    """The state of a member that has left, was revoked, has enrolled or not, and was seen so long ago."""
+    if left:
+        return "left"
+    if revoked:
+        return "revoked"
+    if not enrolled:
+        return "invited"
+    return "present" if seen_seconds is not None and seen_seconds <= SEEN_SECONDS else "away"
+
+
+def shown_state(told: State, process: int | None) -> State:
+    """The state to show where this process runs, or none, and what was last told is `told`."""
+    if process is None:
+        return told if told in ("new", "done") else "stopped"
+    return "starting" if told in ("new", "stopped") else told
+
+
+_PUBLIC = {
+    "nobody.seen": "no member was seen lately",
+    "identity.copied": "identities seem to run on two machines; the operator's status says which",
+    "restore.behind": "no member of a restored service has answered; the operator's status says why",
+    "declines": "many tasks were declined; the operator's status says why",
+    "rebuilding.refused": "a rebuilding was refused; the operator's status says why",
+}
+"""What everybody is told of problems whose sentences name members or ε."""
+
+
+def public_problems(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Codes and sentences for everybody, with nothing about members, and whether the service can do its work."""
+    found = list(problems)
+    told = [{"code": one.code, "sentence": _PUBLIC.get(one.code, one.sentence)} for one in found]
+    return {"ok": not any(one.fatal for one in found), "problems": told}
+
+
 LEAST_FREE_BYTES = 64 << 20
 """With less room than this the disk counts as full."""
 RENEW_DAYS = 30.0
@@ -246,11 +281,13 @@ def problems_of(
     enrolled: int = 0,
     copied: Collection[int] = (),
     declines: Mapping[str, int] | None = None,
+    unanswered: int = 0,
     rebuilding_refused: float | None = None,
     budget: float | None = None,
 ) -> tuple[Problem, ...]:
     """What an operator must look at, from what was measured: room on the disk, days of the certificate, seconds since
-    any member was seen, members whose identity seems to run twice, declines by code, ε of a rebuilding that was refused.
+    any member was seen, members whose identity seems to run twice, declines by code, members
+    who came to a restored service and answered nothing, ε of a rebuilding that was refused.
     """
     found = []
     if writing_fails or (free_bytes is not None and free_bytes < LEAST_FREE_BYTES):
@@ -273,6 +310,12 @@ def problems_of(
     if enrolled and sum(declined.values()) > MANY_DECLINES * enrolled:
         most = ", ".join(f"{code} {count:,}" for code, count in sorted(declined.items(), key=lambda one: -one[1])[:3])
         found.append(Problem("declines", f"{sum(declined.values()):,} tasks were declined: {most}"))
+    if unanswered:
+        told = (
+            f"all {unanswered:,} members came since the service was restored, and none answered its round: if they had "
+            "answered it before, restore the backup again with --skip and the number of rounds that were played since"
+        )
+        found.append(Problem("restore.behind", told))
     if rebuilding_refused is not None:
         limit = "" if budget is None else f", beyond the budget of {budget:.4g}"
         told = f"a rebuilding would bring ε to {rebuilding_refused:.4g}{limit}; the ranker started anew"

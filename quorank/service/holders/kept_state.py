@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from quorank.federation import wire
 from quorank.federation.checkpoint import Saved
 from quorank.federation.mail_transport import MailAnswer
-from quorank.service.store.calls import Publication
+from quorank.federation.publication import Publication
 from quorank.service.store.sql_store import Finished, SqlStore
 
 Following = Callable[[Saved], Publication | None]

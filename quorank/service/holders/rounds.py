@@ -25,13 +25,13 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.mail_transport import MailTransport, MemberNodes
 from quorank.federation.member_key import MemberKey, task_content
 from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.publication import Kind, Publication
 from quorank.federation.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.intake.intake import LIMITS
-from quorank.service.store.calls import Kind, Publication
 from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply
 
 BATCH = 2000

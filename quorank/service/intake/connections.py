@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from quorank.service.intake.traffic import network_of
+from quorank.addresses import network_of
 
 PER_ADDRESS = 512
 LOOK_SECONDS = 0.5
@@ -49,19 +49,18 @@ class ConnectionGuard:
         if len(numbers) <= self._per_address + OWN:
             self._since.clear()
             return 0
-        now, held, since = self._clock(), defaultdict(list), {}
+        now, held, before = self._clock(), defaultdict(list), self._since
+        self._since = {}
         for number in numbers:
             found = self._peer(number)
             if found is not None:
                 key = (number, *found)
-                since[key] = self._since.get(key, now)
+                self._since[key] = before.get(key, now)
                 held[network_of(found[0])].append(key)
-        self._since = since
         ended = 0
         for keys in held.values():
-            keys.sort(key=since.__getitem__)
-            for key in keys[: max(0, len(keys) - self._per_address)]:
-                ended += self._hang_up(*key)
+            keys.sort(key=self._since.__getitem__)
+            ended += sum(self._hang_up(*key) for key in keys[: max(0, len(keys) - self._per_address)])
         return ended
 
     def count(self) -> int:
@@ -70,25 +69,19 @@ class ConnectionGuard:
 
     def _peer(self, number: int) -> tuple[str, int] | None:
         """Who is at the other end, where the descriptor is a connection to our port."""
-        one = _socket(number)
-        if one is None:
-            return None
-        with one, suppress(OSError, IndexError, ValueError):
+        with suppress(OSError, IndexError, ValueError), _socket(number) as one:
             if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == self._port:
                 address, port = one.getpeername()[:2]
                 return str(address), int(port)
         return None
 
-    def _hang_up(self, number: int, address: str, port: int) -> int:
+    def _hang_up(self, number: int, address: str, port: int) -> bool:
         """End a connection, if the descriptor still is that one."""
-        one = _socket(number)
-        if one is None:
-            return 0
-        with one, suppress(OSError):
+        with suppress(OSError), _socket(number) as one:
             if one.getpeername()[:2] == (address, port):
                 one.shutdown(socket.SHUT_RDWR)  # the server sees its end, and closes it
-                return 1
-        return 0
+                return True
+        return False
 
 
 def _descriptors() -> list[int]:
@@ -107,14 +100,11 @@ def stop_accepting(listener: int) -> None:
         os.dup2(nobody.fileno(), listener, inheritable=False)
 
 
-def _socket(number: int) -> socket.socket | None:
-    """A descriptor of this process as a socket of its own; None where it is none."""
-    try:
-        copy = os.dup(number)
-    except OSError:
-        return None
+def _socket(number: int) -> socket.socket:
+    """A descriptor of this process as a socket of its own; OSError where it is none."""
+    copy = os.dup(number)
     try:
         return socket.socket(fileno=copy)
     except OSError:
         os.close(copy)
-        return None
+        raise

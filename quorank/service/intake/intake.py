@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import hashlib
 import json
@@ -22,19 +21,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from quorank.addresses import network_of
 from quorank.documents import parse_json, shape_of
 from quorank.errors import BadInput, require
 from quorank.federation import requests, wire
-from quorank.federation.invitation import CODE
 from quorank.federation.leaving import check_request
-from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
+from quorank.federation.publication import Publication
 from quorank.federation.rebuilding import NOTHING
 from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
-from quorank.foreign import parse_json as parse_foreign
+from quorank.reports.live.event_log import EventLog
 from quorank.service.home import Home
-from quorank.service.intake.traffic import IntakeTraffic, network_of
-from quorank.service.store.calls import Call, Outcome, Publication, What
+from quorank.service.intake.traffic import IntakeTraffic
+from quorank.service.store.calls import Call, EnrolmentCall, Outcome, What
 from quorank.service.store.sql_store import Member, SqlStore
 from quorank.service.store.writer import Writer
 
@@ -57,6 +56,7 @@ MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 LIMITS = "intake.json"
 """The holder's document of what replies to the task of the moment are judged by."""
 TALLY_SECONDS = 2.0
+"""So long refusals and enrolments are counted before they are written down together."""
 
 
 class HttpAnswer(NamedTuple):
@@ -120,11 +120,8 @@ class View:
         self.etag, self.task, self.same = b"", HttpAnswer(204), HttpAnswer(304)
         if open_ is not None:
             self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
-            about = (
-                (requests.NEXT.encode(), _seconds(open_.next)),
-                (b"etag", self.etag),
-                (b"cache-control", b"no-cache"),
-            )
+            next_ = (requests.NEXT.encode(), _seconds(open_.next))
+            about = (next_, (b"etag", self.etag), (b"cache-control", b"no-cache"))
             kind = (
                 _BYTES,
                 (requests.KIND.encode(), open_.kind.encode()),
@@ -135,14 +132,14 @@ class View:
 
 
 class Intake:
-    """One worker's application. `writer` and `enrolments` have stores of their own, so that no read waits for a write."""
+    """One worker's application. `writer` and `notes` have stores of their own, so that no read waits for a write."""
 
     def __init__(
         self,
         home: Home,
         store: SqlStore,
         writer: Writer,
-        enrolments: SqlStore,
+        notes: SqlStore,
         traffic: IntakeTraffic | None = None,
         operator: OperatorApp | None = None,
         health: Callable[[], Mapping[str, Any]] | None = None,
@@ -150,7 +147,7 @@ class Intake:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
         self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
         self.refusals: dict[str, int] = {}  # by code, since they were last written down
-        self._enrolments, self._service, self._terms = enrolments, home.key.public, home.terms_table
+        self._notes, self._service, self._terms = notes, home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
         self._members: dict[int, KnownMember] = {}
         self._view = View(-1, None, None, False)
@@ -158,10 +155,12 @@ class Intake:
         self._ahead = 0.0  # of the store's clock over this machine's
         self._looking: asyncio.Future[None] | None = None
         self._reader = ThreadPoolExecutor(1, "reader")
-        self._enroller = ThreadPoolExecutor(1, "enrolments")
+        self._noter = ThreadPoolExecutor(1, "notes")
+        self._log = EventLog(sys.stderr)
         self._parameters = _parameters(self._terms)
         self._copied: dict[int, int] = {}  # member → publication for which a second copy was noted
-        self._tallied = time.monotonic()
+        self._enrolled: list[int] = []  # since they were last written down
+        self._due: asyncio.TimerHandle | None = None  # when that is done again
         self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[HttpAnswer]]] = {
             ("GET", "/v1/task"): self._task,
             ("POST", "/v1/reply"): self._reply,
@@ -205,8 +204,6 @@ class Intake:
             headers.append((b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
-        if self.refusals and time.monotonic() - self._tallied > TALLY_SECONDS:
-            self._write_tallies()
 
     async def _answered(self, scope: Scope, path: str, receive: Receive) -> HttpAnswer:
         handler = self._routes.get((scope["method"], path))
@@ -235,10 +232,21 @@ class Intake:
 
     def _count(self, code: str) -> None:
         self.refusals[code] = self.refusals.get(code, 0) + 1
+        self._write_soon()
 
-    def _write_tallies(self) -> None:
-        counts, self.refusals, self._tallied = self.refusals, {}, time.monotonic()
-        self._enroller.submit(_quietly, self._enrolments.tally, {f"refused {code}": n for code, n in counts.items()})
+    def _write_soon(self) -> None:
+        """Write down what is counted, and who has enrolled, after a while: once for all that comes until then."""
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(TALLY_SECONDS, self._write_counts)
+
+    def _write_counts(self) -> None:
+        (counts, self.refusals), (enrolled, self._enrolled) = (self.refusals, {}), (self._enrolled, [])
+        self._due = None
+        if counts:
+            self._noter.submit(_quietly, self._notes.tally, {f"refused {code}": n for code, n in counts.items()})
+        if enrolled:
+            event = "member_enrolled" if len(enrolled) == 1 else "members_enrolled"
+            self._note(event, client=enrolled[-1], count=len(enrolled))
 
     def stop(self) -> None:
         """The server is about to end: streams that stay open are ended."""
@@ -247,10 +255,11 @@ class Intake:
 
     def close(self) -> None:
         """Write down what is left to count, and end the threads."""
-        if self.refusals:
-            self._write_tallies()
+        if self._due is not None:
+            self._due.cancel()
+            self._write_counts()
         self._reader.shutdown()
-        self._enroller.shutdown()
+        self._noter.shutdown()
 
     # ------------------------------------------------------------ what is read of the store
 
@@ -286,21 +295,10 @@ class Intake:
         return View(version, open_, limits, self.store.is_open())
 
     def _limits(self, open_: Publication) -> ReplyLimits | None:
-        """What replies to a publication are judged by: what the holder wrote, else what the terms alone say."""
+        """What replies to a publication are judged by, which its holder wrote together with it; None: it takes none."""
         written = self.store.document(LIMITS)
-        if written is not None:
-            told = ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
-            if (told.run, told.round) == (open_.run, open_.round):
-                return told
-        if open_.kind not in ("round", "rebuilding"):
-            return None
-        terms, task = Terms.read(self._terms | {"client": 0}), wire.decode_task(open_.content)
-        unit = task.private.get("unit")
-        asked = len(open_.asked) // 4 or open_.room or terms.setting.cohort
-        return ReplyLimits(
-            open_.run, open_.round, len(task.theta), terms.setting.interactions, 1e6, asked,
-            1.0 if unit is None else float(unit[0]),
-        )  # fmt: skip
+        told = None if written is None else ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
+        return told if told is not None and (told.run, told.round) == (open_.run, open_.round) else None
 
     async def _member(self, number: int) -> KnownMember:
         known = self._members.get(number)
@@ -334,9 +332,8 @@ class Intake:
         require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
         told = headers.get("content-length", "")
         if told:
-            require(
-                told.isascii() and told.isdecimal() and len(told) < 20, "request.malformed", "a header is malformed"
-            )
+            number = told.isascii() and told.isdecimal() and len(told) < 20
+            require(number, "request.malformed", "a header is malformed")
             require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
         with self.traffic.body(min(most, int(told)) if told else most):
             try:
@@ -349,10 +346,17 @@ class Intake:
         return body
 
     async def _commit(self, head: requests.SignedHead, what: What, number: int = 0, content: bytes = b"") -> Outcome:
-        outcome = await self.writer.submit(Call(head.member, head.nonce, what, number, content))
-        if outcome.code:
-            raise BadInput(outcome.code, outcome.sentence)
+        outcome = await self.writer.submit(Call(head.member, head.nonce, what, number, content, head.program))
+        require(not outcome.code, outcome.code, outcome.sentence)
         return outcome
+
+    async def _looks(self, asked: Asked, what: What = "look") -> int:
+        """The member that looks at something, by a call without a body; that it did is committed."""
+        head, _ = await self._signed(asked)
+        _no_body(asked)
+        requests.check_body(head, b"")
+        await self._commit(head, what)
+        return head.member
 
     def _next(self) -> tuple[bytes, bytes]:
         open_ = self._view.open
@@ -365,11 +369,7 @@ class Intake:
         if requests.SIGNED not in asked.headers and (await self.view()).public:
             _no_body(asked)
         else:
-            head, _ = await self._signed(asked)
-            _no_body(asked)
-            requests.check_body(head, b"")
-            await self._commit(head, "look")
-            member = head.member
+            member = await self._looks(asked)
         view = self._view
         if view.open is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
@@ -384,10 +384,10 @@ class Intake:
         longest = wire.longest_reply(self._parameters if limits is None else limits.parameters)
         body = await self._body(asked, longest, head)
         open_, limits = self._view.open, self._view.limits
-        if open_ is None or open_.kind in ("secure", "over"):
+        if open_ is None or limits is None or not open_.takes_replies:
             raise BadInput("reply.no-open-round", "no round is open that takes replies")
-        if limits is not None and not (open_.kind == "rebuilding" and body == NOTHING):
-            _check_reply(body, head.member, open_, limits)
+        if open_.kind != "rebuilding" or body != NOTHING:
+            limits.check_content(body, head.member)
         try:
             await self._commit(head, "reply", open_.number, body)
         except BadInput as error:
@@ -405,14 +405,11 @@ class Intake:
             self._note("identity_copied", client=member)
 
     def _note(self, event: str, **facts: object) -> None:
-        self._enroller.submit(_quietly, self._enrolments.note, event, **facts)
+        self._log.write(event, **facts)
+        self._noter.submit(_quietly, self._notes.note, event, **facts)
 
     async def _mail(self, asked: Asked) -> HttpAnswer:
-        head, _ = await self._signed(asked)
-        _no_body(asked)
-        requests.check_body(head, b"")
-        await self._commit(head, "look")
-        letter = await self._read(self.store.letter, head.member)
+        letter = await self._read(self.store.letter, await self._looks(asked))
         if letter is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
         return HttpAnswer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
@@ -435,34 +432,26 @@ class Intake:
         return as_json(202, {"state": "heard"}, self._next())
 
     async def _leaving(self, asked: Asked) -> HttpAnswer:
-        head, _ = await self._signed(asked)
-        _no_body(asked)
-        requests.check_body(head, b"")
-        await self._commit(head, "leave")
-        found = await self._read(self.store.leaving, head.member)
+        found = await self._read(self.store.leaving, await self._looks(asked, "leave"))
         if found is None:
             raise BadInput("leaving.unknown", "this member has not asked to leave")
-        receipt = found[1]
-        if receipt is None:
+        if found[1] is None:
             return as_json(200, {"state": "heard"}, self._next())
-        return as_json(200, {"state": "done", "receipt": receipt.decode("ascii", "replace")})
+        return as_json(200, {"state": "done", "receipt": found[1].decode("ascii", "replace")})
 
     async def _enrol(self, asked: Asked) -> HttpAnswer:
         self.traffic.enrol(asked.address)
         body = await self._body(asked, ENROLMENT_BYTES)
-        code, token, key, proof = read_enrolment(body)
-        good = is_signed(key, enrolment_content(self._service, code or token.encode(), key), proof)
-        require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
-        loop = asyncio.get_running_loop()
-        try:
-            member = await loop.run_in_executor(self._enroller, self._enrolments.enrol, key, code, token)
-        except BadInput as error:
-            if error.code == "invitation.used":
-                number = await loop.run_in_executor(self._enroller, self._enrolments.invited_with, code)
-                if number is not None:
-                    self._note("invitation_reused", client=number)
-            raise
-        require(member.revoked is None, "request.revoked", "the operator has revoked this member")
+        call = EnrolmentCall(*requests.read_enrolment(body, self._service))
+        outcome = await self.writer.submit(call)
+        if outcome.code == "invitation.used":
+            self._note("invitation_reused", client=outcome.member)
+        require(not outcome.code, outcome.code, outcome.sentence)
+        if not outcome.again:
+            self._enrolled.append(outcome.member)
+            self._write_soon()
+        member: Member | None = await self._read(self.store.member, outcome.member)
+        assert member is not None
         self._looked = -1e9  # its first request may come at once
         own = {"client": member.number} if "client" in self._terms else {}
         return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
@@ -519,32 +508,6 @@ async def _received(receive: Receive, most: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)
-
-
-def _check_reply(body: bytes, member: int, open_: Publication, limits: ReplyLimits) -> None:
-    """Refuse a reply that is not this member's, of this round, within what the coordinator accepts."""
-    reply = wire.decode_reply(body, limits.parameters)
-    require(reply.client == member, "reply.other-client", "the reply names another client than the one that signed it")
-    require(reply.run == open_.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
-    require(reply.round == open_.round, "reply.other-round", "the round of this reply is not open; fetch a new task")
-    limits.check(reply)
-
-
-def read_enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
-    """Code or token, key and proof of an enrolment."""
-    malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
-    try:
-        found = parse_foreign(body)
-        protocol = found["protocol"]
-        code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
-        key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
-        raise malformed from None
-    require(protocol == requests.PROTOCOL, "request.protocol", f"this service speaks protocol {requests.PROTOCOL}")
-    one = bool(code) != bool(token) and isinstance(token, str) and len(token) <= 200
-    if not (one and len(code) in (0, CODE) and len(key) == PUBLIC):
-        raise malformed
-    return code, token, key, proof
 
 
 def _quietly(call: Callable[..., object], *values: object, **named: object) -> None:

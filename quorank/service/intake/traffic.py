@@ -6,7 +6,6 @@ counted that got past their headers, the bytes of their bodies, and how often an
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -22,18 +21,6 @@ BODIES = 1 << 26
 """Bytes of bodies under way; a single one may be longer where none other is."""
 ADDRESSES = 10_000
 """Addresses whose enrolments are remembered."""
-
-
-def network_of(address: str) -> str:
-    """Whom an address stands for: of IPv6 a network of 64 bits, since whoever has one address of it has all."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address[:64]
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    mapped = found.ipv4_mapped
-    return str(mapped) if mapped is not None else found.packed[:8].hex(":", 2)
 
 
 class IntakeTraffic:

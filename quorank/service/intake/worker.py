@@ -11,10 +11,12 @@ import os
 import resource
 import signal
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput
+from quorank.process import open_many_files
 from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
 from quorank.service.intake.connections import ConnectionGuard, stop_accepting
@@ -46,15 +48,14 @@ class OperatorPages:
 
     def __init__(self, home: Home, health: ServiceHealth) -> None:
         self.home, self.health, self.stopping = home, health, False
-        self._app: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer for `/`, `/events` and `/metrics`."""
-        if self._app is None:
-            self._app = await asyncio.get_running_loop().run_in_executor(None, self._made)
-        await self._app(scope, receive, send)
+        app = await asyncio.get_running_loop().run_in_executor(None, lambda: self._app)
+        await app(scope, receive, send)
 
-    def _made(self) -> Any:
+    @cached_property
+    def _app(self) -> Any:
         from starlette.applications import Starlette
 
         from quorank.reports.live.live_page import page_routes
@@ -79,8 +80,7 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
             holder: Any = _granian.SocketHolder
             self._ssp, self._shd = None, holder(descriptor, False, BACKLOG)
 
-    files = home.tls
-    intake = intake_of(home)
+    intake, (certificate, key) = intake_of(home), home.tls or (None, None)
     server = SharedSocketServer(
         intake,
         interface=Interfaces.ASGINL,
@@ -92,8 +92,8 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
             header_read_timeout=1000 * HEADER_SECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
         ),
         log_level=LogLevels.critical,
-        ssl_cert=None if files is None else files[0],
-        ssl_key=None if files is None else files[1],
+        ssl_cert=certificate,
+        ssl_key=key,
     )
 
     guard, loop = ConnectionGuard(home.settings.port), asyncio.get_running_loop()
@@ -107,11 +107,11 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
                 await asyncio.sleep(0.05)
         server.stop()  # type: ignore[no-untyped-call]
 
+    draining: list[asyncio.Task[None]] = []  # kept, or it would be collected
+
     def stop() -> None:
         intake.stop()
-        drained.append(loop.create_task(drain()))
-
-    drained: list[asyncio.Task[None]] = []
+        draining.append(loop.create_task(drain()))
 
     def tell() -> None:
         if told is not None:
@@ -131,10 +131,8 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
 
 def _connections() -> int:
     """How many connections this process may hold: as many files as it may open, but for some of its own."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    most = CONNECTIONS if hard == resource.RLIM_INFINITY else max(64, hard - 200)
-    return min(CONNECTIONS, most)
+    hard = open_many_files()
+    return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
 
 
 def main() -> None:

@@ -12,17 +12,20 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from quorank.documents import read_json
 from quorank.errors import BadInput, require
-from quorank.files import atomically, on_disk
+from quorank.federation.checkpoint import Saved
+from quorank.files import atomically, new_folder
 from quorank.foreign import member_path, reason
-from quorank.service.store.calls import Database
+from quorank.service.home import TERMS
+from quorank.service.store.database import Database
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.service.store.tables import TABLES, columns_of
 
@@ -54,53 +57,50 @@ def backup(folder: Path, database: str, target: Path) -> Backup:
     outside = folder.resolve() not in target.resolve().parents
     require(outside, "backup.inside", "choose a file outside of the service's own folder", f"{target}")
     require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{target}")
-    store = open_store(folder, database)
-    try:
-        with TemporaryDirectory(prefix=".quorank-backup-", dir=target.parent) as name:
-            kept = open_store(Path(name))
-            try:
-                _copy(store.database, kept.database)
-                files = _keep_files(folder, kept.database)
-                members = _count(kept.database, "members")
-            finally:
-                kept.close()
-            atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
-    finally:
-        store.close()
+    with TemporaryDirectory(prefix=".quorank-backup-", dir=target.parent) as name:
+        with closing(open_store(folder, database)) as store, closing(open_store(Path(name))) as kept:
+            _copy(store.database, kept.database)
+            files = _keep_files(folder, kept.database)
+            members = _count(kept.database, "members")
+        atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
     return Backup(members, files, target.stat().st_size)
 
 
-def restore(source: Path, folder: Path, database: str = "") -> Backup:
+def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Backup:
     """Make a service's folder, and fill its store, from a backup; neither may hold anything before.
 
-    Where the store is to be is the caller's to say, and to write into the settings of the folder.
+    Where the store is to be is the caller's to say, and to write into the settings of the folder. `skip` rounds that
+    members have answered since the backup are counted as spent, and the run goes on after them.
     """
-    target = folder.absolute()
-    require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{folder}")
-    free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-    require(free, "folder.not-empty", "choose a folder that is empty or not there yet", f"{folder}")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    temporary.mkdir(mode=0o700)
-    try:
-        with _opened(source, target.parent) as kept:
-            store = open_store(temporary, database)
-            try:
-                fresh = store.version() == 0 and store.next_number() == 0
-                require(fresh, "database.not-empty", "another service is in this database", "--database")
-                files = _bring_files(kept.database, temporary, source)
-                _copy(kept.database, store.database, jump=_JUMP)
-                store.note("service.restored")
-                members = _count(store.database, "members")
-            finally:
-                store.close()
-        for path in (*temporary.rglob("*"), temporary):
-            on_disk(path)
-        temporary.rename(target)  # over an empty folder, if there is one
-        on_disk(target.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with (
+        new_folder(folder, "choose a folder that is empty or not there yet") as made,
+        _opened(source, made.parent) as kept,
+        closing(open_store(made, database)) as store,
+    ):
+        fresh = store.version() == 0 and store.next_number() == 0
+        require(fresh, "database.not-empty", "another service is in this database", "--database")
+        files = _bring_files(kept.database, made, source)
+        _copy(kept.database, store.database, jump=_JUMP)
+        if skip:
+            _skip_rounds(store, skip, read_json(made / TERMS).get("rounds"))
+        store.note("service_restored", rounds=skip)
+        members = _count(store.database, "members")
     return Backup(members, files, source.stat().st_size)
+
+
+def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
+    """Go on so many rounds later than the checkpoint; replies of the round that was open are of a round that is over."""
+    content = store.document("coordinator")
+    sentence = "this backup is not of a run with devices, or of one before its first round ended; leave --skip out"
+    require(content is not None and isinstance(planned, int), "restore.no-round", sentence, "--skip")
+    assert content is not None
+    saved = Saved.parse(content, "the backup's checkpoint")
+    left = planned - saved.state.round
+    require(0 < rounds <= left, "value.out-of-range", f"{left} rounds of the run are left", "--skip")
+    later = saved.skipping(rounds)
+    with store.database.transaction():
+        store.database.execute("UPDATE documents SET content = ? WHERE name = 'coordinator'", later.to_bytes())
+        store.database.execute("DELETE FROM replies")
 
 
 def _count(database: Database, table: str) -> int:
@@ -171,10 +171,9 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{source}") from None
     with file, TemporaryDirectory(prefix=".quorank-restore-", dir=beside) as name:
         _unseal(file, source, Path(name) / "service.sqlite")
-        kept = None
         try:
-            kept = open_store(Path(name))
-            yield kept
+            with closing(open_store(Path(name))) as kept:
+                yield kept
         except BadInput as error:
             if error.where.startswith(name):  # the copy, of which nobody has heard
                 raise BadInput(error.code, "what the backup holds is damaged; use another one", f"{source}") from None
@@ -183,9 +182,6 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
             raise
         except Exception as error:  # another database than ours under a right checksum
             raise BadInput("file.damaged", f"is no backup of a service ({reason(error)})", f"{source}") from None
-        finally:
-            if kept is not None:
-                kept.close()
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
+from quorank.errors import BadInput, require
+from quorank.federation.publication import Publication
 from quorank.federation.rebuilding import NOTHING
 from quorank.federation.requests import NONCE_SECONDS
+from quorank.service.store.database import Database
 
 NONCE_SLOT = 300.0
 """Seconds whose nonces expire together."""
 SEEN_SECONDS = 30.0
 """When a member was seen is not written again within these."""
 
-Kind = Literal["round", "secure", "rebuilding", "tuning", "over"]
 What = Literal["look", "reply", "mail", "leave"]
 
 
@@ -27,6 +27,16 @@ class Call(NamedTuple):
     what: What = "look"
     number: int = 0  # of the publication that a reply answers, or of the message that an answer is for
     content: bytes = b""
+    program: str = ""  # the version that the member runs, where it says so
+
+
+class EnrolmentCall(NamedTuple):
+    """A key that wants to be a member, by the code of an invitation or the token of an open enrolment."""
+
+    key: bytes
+    code: bytes = b""
+    token: str = ""
+    content: bytes = b""
 
 
 class Outcome(NamedTuple):
@@ -35,69 +45,7 @@ class Outcome(NamedTuple):
     code: str = ""
     sentence: str = ""
     again: bool = False  # the same was committed before
-
-
-@dataclass(frozen=True)
-class Publication:
-    """The task of the moment: the same bytes for all."""
-
-    kind: Kind
-    run: str
-    round: int
-    content: bytes
-    signature: bytes
-    next: float  # seconds until it is worth asking again
-    number: int = 0  # counts publications; given by the store
-    room: int = 0  # replies that the round takes; 0: one of each member that is asked
-    most: int = 0  # times that a member may reply in the run; 0: as often as it is asked
-    rest: int = 0  # rounds that a member sits out after a reply
-    asked: bytes = b""  # numbers of the members that are asked, as little-endian u32 in order; none: everybody
-    opened: float = 0.0  # when, by the store's clock
-
-    def asks(self, member: int) -> bool:
-        """Whether a member is asked."""
-        low, high = 0, len(self.asked) // 4
-        while low < high:
-            middle = (low + high) // 2
-            found = int.from_bytes(self.asked[4 * middle : 4 * middle + 4], "little")
-            if found == member:
-                return True
-            low, high = (middle + 1, high) if found < member else (low, middle)
-        return not self.asked
-
-
-class Database(Protocol):
-    """How a database is spoken to. Statements have `?` for their values."""
-
-    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of a statement; of one that changes rows and returns none, one row with how many it changed."""
-
-    def each(self, statement: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """All rows of a statement over a table `{given}` of these rows; `columns` are its names with their types."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing, and on disk when it ends; nobody else writes meanwhile. OSError where that is not certain."""
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """What is read inside is of one moment."""
-
-    def create(self) -> None:
-        """Make the tables (`tables`) where they are not there."""
-
-    def skip_numbers(self, table: str, last: int) -> None:
-        """Let the rows to come of a table that numbers its own begin after this number."""
-
-    def try_lock(self) -> bool:
-        """Take the lock of the holder, until this process ends or `unlock`; False where another has it."""
-
-    def unlock(self) -> None:
-        """Let go of it."""
-
-    def now(self) -> float:
-        """Seconds since 1970, by the one clock that all workers and hosts of the store share."""
-
-    def close(self) -> None:
-        """Hang up."""
+    member: int = -1  # who has enrolled
 
 
 def oldest_slot(now: float) -> int:
@@ -123,7 +71,7 @@ class CallGroup:
     def take(self, calls: Sequence[Call]) -> list[Outcome]:
         """What becomes of each call, in their order."""
         query = (
-            "SELECT number, key IS NOT NULL, revoked IS NOT NULL, gone IS NOT NULL, seen"
+            "SELECT number, key IS NOT NULL, revoked IS NOT NULL, gone IS NOT NULL, seen, program"
             " FROM {given} JOIN members ON number = given.id"
         )
         members = {row[0]: row[1:] for row in self._among(query, (call.member for call in calls))}
@@ -139,8 +87,13 @@ class CallGroup:
                 fresh.discard((call.member, call.nonce))
                 outcome = self._decide(call)
             outcomes.append(outcome)
-        late = self._now - SEEN_SECONDS
-        self._write({c.member for c in let_in if members[c.member][3] is None or members[c.member][3] < late})
+        late, seen = self._now - SEEN_SECONDS, {}
+        for call in let_in:
+            *_, before, program = members[call.member]
+            told = call.program or program
+            if before is None or before < late or told != program:
+                seen[call.member] = told
+        self._write(seen)
         return outcomes
 
     def _among(self, query: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
@@ -166,7 +119,7 @@ class CallGroup:
         )
         rows = [(slot, *one) for one in dict.fromkeys((call.member, call.nonce) for call in calls)]
         found = self._database.each(statement, {"slot": "bigint", "member": "bigint", "nonce": "bytea"}, rows)
-        return {(member, bytes(nonce)) for member, nonce in found}
+        return {(member, nonce) for member, nonce in found}
 
     def _read(self, calls: Sequence[Call]) -> None:
         """What the calls may touch: replies of the open round, turns of the run, letters, requests to leave."""
@@ -181,7 +134,7 @@ class CallGroup:
                 "SELECT replies.member, content FROM {given} JOIN replies"
                 " ON replies.run = given.run AND replies.round = given.round AND replies.member = given.member"
             )
-            self._known = {m: bytes(content) for m, content in self._database.each(query, columns, rows)}
+            self._known = dict(self._database.each(query, columns, rows))
             if self._open.most or self._open.rest:
                 query = (
                     "SELECT turns.member, taken, last FROM {given} JOIN turns"
@@ -193,36 +146,29 @@ class CallGroup:
         self._letters = {row[0]: row[1:] for row in self._among(query, wanted)}
         query = "SELECT member, request FROM {given} JOIN leaving ON member = given.id"
         leavers = (call.member for call in calls if call.what == "leave" and call.content)
-        self._leavers = {member: bytes(request) for member, request in self._among(query, leavers)}
+        self._leavers = dict(self._among(query, leavers))
 
     def _decide(self, call: Call) -> Outcome:
-        if call.what == "reply":
-            return self._reply(call)
-        if call.what == "mail":
-            return self._answer(call)
-        if call.what == "leave" and call.content:  # without, it only asks how far its leaving is
-            return self._leave(call)
+        try:
+            if call.what == "reply":
+                return self._reply(call)
+            if call.what == "mail":
+                return self._answer(call)
+            if call.what == "leave" and call.content:  # without, it only asks how far its leaving is
+                return self._leave(call)
+        except BadInput as error:
+            return Outcome(error.code, error.sentence)
         return Outcome()
 
     def _reply(self, call: Call) -> Outcome:
         open_, member = self._open, call.member
-        if open_ is None or open_.kind in ("secure", "over"):
-            return Outcome("reply.no-open-round", "no round is open that takes replies")
-        if call.number != open_.number:
-            return Outcome("reply.other-round", "the round of this reply is over")
-        if not open_.asks(member):
-            return Outcome("reply.unasked", "this member was not asked in this round")
+        if open_ is None:
+            raise BadInput("reply.no-open-round", "no round is open that takes replies")
+        open_.check_answers(member, call.number)
         if member in self._known:
-            return _again(
-                self._known[member] == call.content, "reply.repeated", "this round was answered before, otherwise"
-            )
-        taken, last = self._taken.get(member, (0, -1))
-        if open_.most and taken >= open_.most:
-            return Outcome("reply.too-often", f"a member takes part {open_.most} times at most")
-        if open_.rest and last >= 0 and open_.round - last <= open_.rest:
-            return Outcome("reply.resting", f"a member sits out {open_.rest} rounds after a reply")
-        if open_.room and self.filled >= open_.room:
-            return Outcome("reply.round-full", "the round has all the replies that it takes")
+            same = self._known[member] == call.content
+            return _again(same, "reply.repeated", "this round was answered before, otherwise")
+        open_.check_turn(*self._taken.get(member, (0, -1)), self.filled)
         self._known[member] = call.content
         self._replies.append((open_.run, open_.round, member, call.content))
         self.filled += call.content != NOTHING  # one that holds nothing takes nobody's place
@@ -230,10 +176,9 @@ class CallGroup:
 
     def _answer(self, call: Call) -> Outcome:
         member, answer = self._letters.get(call.number, (None, None))
-        if member != call.member:
-            return Outcome("mail.unknown", "there is no such message for this member")
+        require(member == call.member, "mail.unknown", "there is no such message for this member")
         if answer is not None:
-            return _again(bytes(answer) == call.content, "mail.repeated", "this message was answered before, otherwise")
+            return _again(answer == call.content, "mail.repeated", "this message was answered before, otherwise")
         self._letters[call.number] = (member, call.content)
         self.turns += 1
         self._answers.append((call.number, self.turns, call.content))
@@ -247,12 +192,12 @@ class CallGroup:
         self._requests.append((call.member, self._now, call.content))
         return Outcome()
 
-    def _write(self, seen: set[int]) -> None:
+    def _write(self, seen: Mapping[int, str | None]) -> None:
         each, now = self._database.each, self._now
         each(
-            "UPDATE members SET seen = given.at FROM {given} WHERE number = given.member",
-            {"member": "bigint", "at": "double precision"},
-            [(member, now) for member in sorted(seen)],
+            "UPDATE members SET seen = given.at, program = given.program FROM {given} WHERE number = given.member",
+            {"member": "bigint", "at": "double precision", "program": "text"},
+            [(member, now, program) for member, program in sorted(seen.items())],
         )
         each(
             "INSERT INTO replies (run, round, member, content) SELECT run, round, member, content FROM {given}",
@@ -282,4 +227,5 @@ class CallGroup:
 
 
 def _again(same: bool, code: str, sentence: str) -> Outcome:
-    return Outcome(again=True) if same else Outcome(code, sentence)
+    require(same, code, sentence)
+    return Outcome(again=True)

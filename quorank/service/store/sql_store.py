@@ -5,7 +5,7 @@ tasks and takes committed replies; whatever it writes carries its epoch, and is 
 coordinator, so that one that was only asleep cannot undo what its follower did. A round ends in one transaction: the
 holder's documents (its checkpoint among them), the next task, and the end of the round's replies.
 
-`SqlStore` is the one implementation; `SQLite` and `PostgreSQL` say how each database is spoken to.
+`SQLite` and `PostgreSQL` say how each database is spoken to.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorank.documents import Each, parse_json
-from quorank.errors import require
+from quorank.errors import BadInput, require
+from quorank.federation.publication import Publication
 from quorank.federation.rebuilding import NOTHING
-from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, Database, Outcome, Publication, oldest_slot
+from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
+from quorank.service.store.database import Database
 from quorank.service.store.tables import FORMAT
 
 TURN_SECONDS = 0.5
 """So often a process that wants to be the holder tries again."""
 EVENTS = 1000
 """So many of the newest events are kept."""
+PROGRAMS = 32
+"""So many versions of members' programs are told apart."""
 MOST_BYTES = 1 << 24
 """Bytes of replies or answers that are read at once, beyond the first."""
 
@@ -46,8 +50,6 @@ class Member:
     revoked: float | None = None
     left: float | None = None
     seen: float | None = None
-    taken: int = 0  # replies of this run that were accepted
-    last: int = -1  # the round of the last one
 
     @property
     def admitted(self) -> bool:
@@ -88,12 +90,10 @@ class RepliesCame(Exception):
     """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
 
 
-_PUBLICATION = "kind, run, round, content, signature, next, number, room, most, rest, asked, opened"
-_MEMBER = (
-    "SELECT number, name, kind, key, invited, enrolled, revoked, gone, seen, coalesce(taken, 0), coalesce(last, -1)"
-    " FROM members LEFT JOIN turns ON member = number AND run = (SELECT run FROM publication WHERE id = 1)"
-)
-_ID = {"id": "bigint"}
+_COLUMNS = [field.name for field in fields(Publication)]
+_PUBLICATION = ", ".join(_COLUMNS)
+_ADMITTED = "key IS NOT NULL AND revoked IS NULL AND gone IS NULL"
+_MEMBER = "SELECT number, name, kind, key, invited, enrolled, revoked, gone, seen FROM members"
 
 
 class SqlStore:
@@ -105,14 +105,22 @@ class SqlStore:
         self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
         try:
             database.create()
-            rows = database.execute("SELECT format FROM service WHERE id = 1")
-            require(rows, "file.damaged", "the store has lost its first row; restore a backup")
-            ((found,),) = rows
+            found = database.value("SELECT format FROM service WHERE id = 1")
+            require(found is not None, "file.damaged", "the store has lost its first row; restore a backup")
             sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
-            require(found == FORMAT, "store.version", sentence)
+            require(found <= FORMAT, "store.version", sentence)
+            if found < FORMAT:
+                self._upgrade()
         except BaseException:
             database.close()
             raise
+
+    def _upgrade(self) -> None:
+        """Add what a store of an older format lacks: the programs that members run (2)."""
+        with self.database.transaction():
+            if self.database.value("SELECT format FROM service WHERE id = 1") < FORMAT:  # nobody else did meanwhile
+                self.database.execute("ALTER TABLE members ADD COLUMN program TEXT")
+                self.database.execute("UPDATE service SET format = ?", FORMAT)
 
     def close(self) -> None:
         """Hang up."""
@@ -124,22 +132,27 @@ class SqlStore:
 
     def version(self) -> int:
         """Changes whenever what workers look at does: the task, members, messages."""
-        return int(self.database.execute("SELECT version FROM service WHERE id = 1")[0][0])
+        return int(self.database.value("SELECT version FROM service WHERE id = 1"))
 
-    def _changed(self) -> None:
-        self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
+    @contextmanager
+    def _changing(self, epoch: int | None = None) -> Iterator[None]:
+        """A transaction, of the holder where it has an epoch, that changes what workers look at."""
+        with self.database.transaction() if epoch is None else self.holding(epoch):
+            yield
+            self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
 
     # ------------------------------------------------------------ what members send
 
-    def take(self, calls: Sequence[Call]) -> list[Outcome]:
+    def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
         """Commit calls that came together, in their order; what is accepted is on disk when this returns."""
-        now = self.now()
-        with self.database.transaction():
+        now, signed = self.now(), [call for call in calls if isinstance(call, Call)]
+        with self.database.transaction() if len(signed) == len(calls) else self._changing():
             query = "SELECT filled, turns, (SELECT number FROM publication WHERE id = 1) FROM service WHERE id = 1"
             ((filled, turns, number),) = self.database.execute(query)
             if number is None or self._open is None or self._open.number != number:  # its content may be long
                 self._open = self.publication()
-            outcomes = CallGroup(self.database, self._open, now, filled, turns).take(calls)
+            taken = iter(CallGroup(self.database, self._open, now, filled, turns).take(signed))
+            outcomes = [next(taken) if isinstance(call, Call) else self._enrolled(call) for call in calls]
             if now - self._pruned > NONCE_SLOT:
                 self.database.execute("DELETE FROM nonces WHERE slot < ?", oldest_slot(now))
                 self._pruned = now
@@ -150,34 +163,32 @@ class SqlStore:
     def publication(self) -> Publication | None:
         """The task of the moment; None before the first."""
         found = self.database.execute(f"SELECT {_PUBLICATION} FROM publication WHERE id = 1")
-        if not found:
-            return None
-        kind, run, round_, content, signature, next_, number, room, most, rest, asked, opened = found[0]
-        return Publication(
-            kind, run, round_, bytes(content), bytes(signature), next_, number, room, most, rest, bytes(asked), opened
-        )
+        return Publication(*found[0]) if found else None
 
     def member(self, number: int) -> Member | None:
         """One member."""
         found = self.database.execute(f"{_MEMBER} WHERE number = ?", number)
-        return _member(found[0]) if found else None
+        return Member(*found[0]) if found else None
+
+    def _one(self, by: str, value: object) -> Member:
+        return Member(*self.database.execute(f"{_MEMBER} WHERE {by} = ?", value)[0])
 
     def letter(self, member: int) -> Letter | None:
         """The oldest message to a member that is not answered."""
         query = "SELECT id, member, content FROM letters WHERE member = ? AND answer IS NULL ORDER BY id LIMIT 1"
         found = self.database.execute(query, member)
-        return Letter(found[0][0], found[0][1], bytes(found[0][2])) if found else None
+        return Letter(*found[0]) if found else None
 
     def leaving(self, member: int) -> tuple[bytes, bytes | None] | None:
         """(request, receipt) of a member that has asked to leave; the receipt is None until it is out."""
         found = self.database.execute("SELECT request, receipt FROM leaving WHERE member = ?", member)
-        return None if not found else (bytes(found[0][0]), None if found[0][1] is None else bytes(found[0][1]))
+        return (found[0][0], found[0][1]) if found else None
 
     # ------------------------------------------------------------ who may take part
 
     def invite(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
         """A new member, by the code that will enrol it; its number is the next one unless it is given."""
-        with self.database.transaction():
+        with self._changing():
             known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
             sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
             require(not known, "invitation.repeated", sentence, name)
@@ -185,10 +196,7 @@ class SqlStore:
             taken = self.database.execute("SELECT 1 FROM members WHERE number = ?", number)
             require(not taken, "invitation.repeated", f"the number {number} is another member's", name)
             self._add(number, name, kind, hashlib.sha256(code).digest())
-            self._changed()
-        found = self.member(number)
-        assert found is not None
-        return found
+        return self._one("name", name)
 
     def _add(self, number: int, name: str, kind: str, code: bytes | None) -> None:
         new = "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)"
@@ -196,64 +204,55 @@ class SqlStore:
 
     def next_number(self) -> int:
         """The number that the next new member gets."""
-        return int(self.database.execute("SELECT coalesce(max(number), -1) + 1 FROM members")[0][0])
+        return int(self.database.value("SELECT coalesce(max(number), -1) + 1 FROM members"))
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
         """Let whoever has the token enrol, so many and so long; the same token again changes both."""
-        digest = hashlib.sha256(token.encode()).digest()
-        with self.database.transaction():
-            self.database.execute(
-                "INSERT INTO tokens VALUES (?, ?, 0, ?) ON CONFLICT (digest) DO UPDATE SET quota = ?, ends = ?",
-                digest,
-                quota,
-                ends,
-                quota,
-                ends,
-            )
-            self._changed()
+        new = (
+            "INSERT INTO tokens VALUES (?, ?, 0, ?)"
+            " ON CONFLICT (digest) DO UPDATE SET quota = excluded.quota, ends = excluded.ends"
+        )
+        with self._changing():
+            self.database.execute(new, hashlib.sha256(token.encode()).digest(), quota, ends)
 
     def close_enrolment(self) -> int:
         """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
-        with self.database.transaction():
+        with self._changing():
             now = self.now()
-            ((ended,),) = self.database.execute("UPDATE tokens SET ends = ? WHERE ends > ?", now, now)
-            self._changed()
-        return int(ended)
+            return int(self.database.value("UPDATE tokens SET ends = ? WHERE ends > ?", now, now))
 
     def is_open(self) -> bool:
         """Whether whoever has a token can enrol now."""
-        found = self.database.execute("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now())
-        return int(found[0][0]) > 0
-
-    def invited_with(self, code: bytes) -> int | None:
-        """The number of the member whose invitation has this code."""
-        digest = hashlib.sha256(code).digest()
-        found = self.database.execute("SELECT number FROM members WHERE code = ?", digest)
-        return int(found[0][0]) if found else None
+        return bool(self.database.value("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now()))
 
     def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
         """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
-        with self.database.transaction():
-            known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", key)
-            digest = hashlib.sha256(code or token.encode()).digest()
+        (outcome,) = self.take([EnrolmentCall(key, code, token)])
+        require(not outcome.code, outcome.code, outcome.sentence)
+        return self._one("number", outcome.member)
+
+    def _enrolled(self, call: EnrolmentCall) -> Outcome:
+        """What becomes of an enrolment; whatever refuses it does so before anything is written."""
+        known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", call.key)
+        digest = hashlib.sha256(call.code or call.token.encode()).digest()
+        try:
             if known:
-                number = int(known[0][0])
-                self._check_again(digest, *known[0][1:], by_code=bool(code))
-            else:
-                number = self._with_code(digest) if code else self._with_token(digest)
-                changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
-                self.database.execute(changed, key, self.now(), number)
-                self._changed()
-        found = self.member(number)
-        assert found is not None
-        return found
+                self._check_again(digest, *known[0][1:], by_code=bool(call.code))
+                return Outcome(again=True, member=known[0][0])
+            number = self._with_code(digest) if call.code else self._with_token(digest)
+        except BadInput as error:
+            invited = self.database.value("SELECT number FROM members WHERE code = ?", digest)
+            return Outcome(error.code, error.sentence, member=-1 if invited is None else invited)
+        changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
+        self.database.execute(changed, call.key, self.now(), number)
+        return Outcome(member=number)
 
     def _check_again(self, digest: bytes, code: Any, revoked: Any, gone: Any, *, by_code: bool) -> None:
         """A key that is enrolled may only ask again what it asked first."""
         require(revoked is None, "request.revoked", "the operator has revoked this member")
         require(gone is None, "request.left", "this member has left")
         if by_code:
-            same = code is not None and bytes(code) == digest
+            same = code == digest
         else:
             same = code is None and bool(self.database.execute("SELECT 1 FROM tokens WHERE digest = ?", digest))
         require(same, "enrolment.other-member", "this key is another member's already")
@@ -282,13 +281,12 @@ class SqlStore:
 
     def revoke(self, name: str) -> Member:
         """From now on nothing of this member is accepted."""
-        with self.database.transaction():
+        with self._changing():
             found = self.database.execute("SELECT revoked FROM members WHERE name = ?", name)
             require(found, "invitation.unknown", "is not invited; status shows who is", name)
             require(found[0][0] is None, "invitation.unknown", "was revoked already", name)
             self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
-            self._changed()
-        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+        return self._one("name", name)
 
     def renew(self, name: str, code: bytes) -> Member:
         """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
@@ -296,21 +294,20 @@ class SqlStore:
             "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
             " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
         )
-        with self.database.transaction():
+        with self._changing():
             found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
             sentence = "is invited already; revoke it first where its invitation was lost"
             require(found, "invitation.repeated", sentence, name)
-            self._changed()
-        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+        return self._one("name", name)
 
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
         """Members with numbers above `after`, in order: a page of them."""
         query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
-        return [_member(row) for row in self.database.execute(query, after, most)]
+        return [Member(*row) for row in self.database.execute(query, after, most)]
 
     def admitted(self) -> list[int]:
         """The numbers of all who may take part."""
-        query = "SELECT number FROM members WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL ORDER BY number"
+        query = f"SELECT number FROM members WHERE {_ADMITTED} ORDER BY number"
         return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
@@ -319,10 +316,20 @@ class SqlStore:
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
             " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
-            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
+            f" coalesce(sum(CASE WHEN {_ADMITTED} THEN 1 ELSE 0 END), 0),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
+
+    def programs(self) -> dict[str, int]:
+        """How many members run which version, by the last request of each; `other` where it told none, or a rare one."""
+        query = f"SELECT coalesce(program, 'other'), count(*) FROM members WHERE seen IS NOT NULL AND {_ADMITTED}"
+        found = sorted(
+            self.database.execute(f"{query} GROUP BY 1"), key=lambda row: (row[0] == "other", -row[1], row[0])
+        )
+        counts = dict(found[: PROGRAMS - 1])
+        rest = sum(count for _, count in found[PROGRAMS - 1 :])
+        return counts | ({"other": counts.get("other", 0) + rest} if rest else {})
 
     # ------------------------------------------------------------ the holder
 
@@ -331,8 +338,7 @@ class SqlStore:
         if not self.database.try_lock():
             return None
         with self.database.transaction():
-            self.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
-            return int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0])
+            return int(self.database.value("UPDATE service SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch"))
 
     def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
         """Become the holder once no other process or host is; None where it is asked to stop before that."""
@@ -352,7 +358,7 @@ class SqlStore:
             yield
 
     def _check_epoch(self, epoch: int) -> None:
-        if int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0]) != epoch:
+        if self.database.value("SELECT epoch FROM service WHERE id = 1") != epoch:
             raise HolderLost
 
     def publish(
@@ -363,25 +369,23 @@ class SqlStore:
         finished: Finished | None = None,
     ) -> Publication:
         """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
-        with self.holding(epoch):
+        one = publication
+        filled = (
+            "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ? AND content <> ?)"
+            " WHERE id = 1"
+        )
+        with self._changing(epoch):
             self._write(documents or {}, finished)
-            number = 1 + int(self.database.execute("SELECT coalesce(max(number), 0) FROM publication")[0][0])
-            one = publication
-            self.database.execute("DELETE FROM publication")
-            self.database.execute(
-                f"INSERT INTO publication (id, {_PUBLICATION}) VALUES (1{', ?' * 12})",
-                one.kind, one.run, one.round, one.content, one.signature, one.next, number, one.room, one.most, one.rest,
-                one.asked, self.now(),
-            )  # fmt: skip
-            filled = (
-                "UPDATE service SET filled = (SELECT count(*) FROM replies"
-                " WHERE run = ? AND round = ? AND content <> ?) WHERE id = 1"
+            one = replace(
+                one,
+                number=1 + self.database.value("SELECT coalesce(max(number), 0) FROM publication"),
+                opened=self.now(),
             )
+            self.database.execute("DELETE FROM publication")
+            new = f"INSERT INTO publication (id, {_PUBLICATION}) VALUES (1{', ?' * len(_COLUMNS)})"
+            self.database.execute(new, *(getattr(one, name) for name in _COLUMNS))
             self.database.execute(filled, one.run, one.round, NOTHING)
-            self._changed()
-        found = self.publication()
-        assert found is not None
-        return found
+        return one
 
     def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
@@ -393,29 +397,26 @@ class SqlStore:
             if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
                 raise RepliesCame
             self._delete_replies(finished.run, finished.round)
+        new = "INSERT INTO documents VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET content = excluded.content"
         for name, content in documents.items():
             if content is None:
                 self.database.execute("DELETE FROM documents WHERE name = ?", name)
             else:
-                self.database.execute(
-                    "INSERT INTO documents VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET content = excluded.content",
-                    name,
-                    content,
-                )
+                self.database.execute(new, name, content)
 
     def _delete_replies(self, run: str, round_: int) -> None:
         others = " OR ".join(
             f"EXISTS (SELECT 1 FROM replies WHERE {one})" for one in ("run < ?", "run > ?", "run = ? AND round > ?")
         )
-        if self.database.execute(f"SELECT {others}", run, run, run, round_)[0][0]:
+        if self.database.value(f"SELECT {others}", run, run, run, round_):
             self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", run, round_)
         else:
             self.database.execute("DELETE FROM replies")  # which SQLite does ten times as fast
 
     def document(self, name: str) -> bytes | None:
         """One of the holder's documents."""
-        found = self.database.execute("SELECT content FROM documents WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
+        found: bytes | None = self.database.value("SELECT content FROM documents WHERE name = ?", name)
+        return found
 
     def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[StoredReply]:
         """Committed replies to a round, in the order of their commits, after the one with this id: at most so many.
@@ -426,15 +427,13 @@ class SqlStore:
         query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
         last = _last(self.database.execute(query, run, round_, after, most))
         query = f"SELECT id, member, content FROM replies WHERE {where} AND id <= ? ORDER BY id"
-        return [StoredReply(i, m, bytes(c)) for i, m, c in self.database.execute(query, run, round_, after, last)]
+        return [StoredReply(*row) for row in self.database.execute(query, run, round_, after, last)]
 
     def send(self, epoch: int, letters: Sequence[tuple[int, bytes]]) -> list[int]:
         """Messages to members; their numbers."""
-        with self.holding(epoch):
-            new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
-            found = self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)
-            self._changed()
-        return [int(id_) for (id_,) in found]
+        new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
+        with self._changing(epoch):
+            return [id_ for (id_,) in self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)]
 
     def answers(self, epoch: int, most: int = 2000) -> list[Letter]:
         """Answers since the last call, in the order of their commits; a new epoch gets all that are kept."""
@@ -443,36 +442,34 @@ class SqlStore:
         query = "SELECT turn, length(answer) FROM letters WHERE turn > ? ORDER BY turn LIMIT ?"
         last = _last(self.database.execute(query, turn, most))
         query = "SELECT id, member, answer FROM letters WHERE turn > ? AND turn <= ? ORDER BY turn"
-        found = [Letter(i, m, b"", bytes(answer)) for i, m, answer in self.database.execute(query, turn, last)]
+        found = [Letter(i, m, b"", answer) for i, m, answer in self.database.execute(query, turn, last)]
         self._heard = (epoch, max(turn, last))
         return found
 
     def unanswered(self) -> list[tuple[int, int]]:
         """(id, member) of all messages without an answer, for a holder that takes over."""
         rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
-        return [(int(id_), int(member)) for id_, member in rows]
+        return [(id_, member) for id_, member in rows]
 
     def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
         """Messages that are not wanted any more, with their answers; None: all."""
-        with self.holding(epoch):
+        gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
+        with self._changing(epoch):
             if letters is None:
                 self.database.execute("DELETE FROM letters")
-            gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
-            self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
-            self._changed()
+            self.database.each(gone, {"id": "bigint"}, [(id_,) for id_ in letters or ()])
 
     def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
         """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
         chosen = " WHERE receipt IS NULL" if waiting else ""
         rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
-        return [(m, bytes(request), None if receipt is None else bytes(receipt)) for m, request, receipt in rows]
+        return [(member, request, receipt) for member, request, receipt in rows]
 
     def let_go(self, epoch: int, member: int, receipt: bytes) -> None:
         """The member is out of the run: its confirmation; from now on it can only ask for that."""
-        with self.holding(epoch):
+        with self._changing(epoch):
             self.database.execute("UPDATE leaving SET receipt = ? WHERE member = ?", receipt, member)
             self.database.execute("UPDATE members SET gone = ? WHERE number = ?", self.now(), member)
-            self._changed()
 
     # ------------------------------------------------------------ events
 
@@ -503,11 +500,6 @@ class SqlStore:
         return [{"at": at, "code": code, **parse_json(content.encode(), Each())} for at, code, content in rows]
 
 
-def _member(row: Sequence[Any]) -> Member:
-    number, name, kind, key, *rest = row
-    return Member(number, name, kind, None if key is None else bytes(key), *rest)
-
-
 def _last(rows: Sequence[tuple[int, int]]) -> int:
     """Of (place, bytes) in order, the last place that fits into what is read at once."""
     total = last = 0
@@ -525,12 +517,8 @@ def open_store(folder: Path, database: str = "") -> SqlStore:
         from quorank.service.store.sqlite import SQLite
 
         return SqlStore(SQLite(folder / "service.sqlite"))
-    require(
-        database.startswith(("postgresql://", "postgres://")),
-        "database.unknown",
-        "expected postgresql://user@host/name",
-        "--database",
-    )
+    known = database.startswith(("postgresql://", "postgres://"))
+    require(known, "database.unknown", "expected postgresql://user@host/name", "--database")
     from quorank.service.store.postgresql import PostgreSQL
 
     return SqlStore(PostgreSQL(database))

@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.service.store.database import Database
 from quorank.service.store.tables import schema
 
 APPLICATION = 0x51524E56
@@ -24,8 +25,10 @@ PATIENCE = 10.0
 _PASSING = ("FULL", "IOERR", "BUSY", "LOCKED", "CANTOPEN", "READONLY", "PERM", "PROTOCOL", "NOMEM", "INTERRUPT")
 
 
-class SQLite:
+class SQLite(Database):
     """One connection. What is committed is on disk (write-ahead log, synchronous = FULL)."""
+
+    begin_writing, begin_reading = "BEGIN IMMEDIATE", "BEGIN"
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
         self.path, self._patience, self._mutex, self._lock = path, patience, RLock(), -1
@@ -80,13 +83,11 @@ class SQLite:
         return BadInput("file.damaged", "the file is damaged; restore it from a backup", f"{self.path}")
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of a statement; of one that changes rows and returns none, one row with how many it changed."""
         with self._mutex, self._faults():
             cursor = self.connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
 
     def each(self, statement: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """All rows of a statement over a table `{given}` of these rows."""
         prepared = statement.format(given=f"(SELECT {', '.join(f'? AS {name}' for name in columns)}) AS given")
         found: list[tuple[Any, ...]] = []
         with self._mutex, self._faults():
@@ -95,19 +96,7 @@ class SQLite:
         return found
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, and on disk when it ends; nobody else writes meanwhile."""
-        with self._begun("BEGIN IMMEDIATE"):
-            yield
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """What is read inside is of one moment."""
-        with self._begun("BEGIN"):
-            yield
-
-    @contextmanager
-    def _begun(self, statement: str) -> Iterator[None]:
+    def begun(self, statement: str) -> Iterator[None]:
         with self._mutex:
             self.execute(statement)
             try:
@@ -123,22 +112,17 @@ class SQLite:
                 raise
 
     def create(self) -> None:
-        """Make the tables where they are not there."""
-        with self._faults():
-            (application,) = self.connection.execute("PRAGMA application_id").fetchone()
-        if application != APPLICATION:
+        if self.value("PRAGMA application_id") != APPLICATION:
             with self.transaction():
                 for statement in schema("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", " WITHOUT ROWID"):
                     self.execute(statement)
                 self.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def skip_numbers(self, table: str, last: int) -> None:
-        """Let the rows to come of a table that numbers its own begin after this number."""
         self.execute("DELETE FROM sqlite_sequence WHERE name = ?", table)
         self.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", table, last)
 
     def try_lock(self) -> bool:
-        """Take the lock of the holder; it ends with this process."""
         if self._lock < 0:
             self._lock = os.open(self.path.with_name("holder.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -148,17 +132,14 @@ class SQLite:
         return True
 
     def unlock(self) -> None:
-        """Let go of it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def now(self) -> float:
-        """This machine's clock."""
         return time.time()
 
     def close(self) -> None:
-        """Hang up."""
         self.unlock()
         with self._mutex:
             self.connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FORMAT = 1
+FORMAT = 2
 
 TABLES = {
     "service": "id INTEGER PRIMARY KEY, format INTEGER NOT NULL, epoch BIGINT NOT NULL, version BIGINT NOT NULL,"
@@ -16,7 +16,7 @@ TABLES = {
     " asked {blob} NOT NULL",
     "members": "number BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, code {blob} UNIQUE,"
     " key {blob} UNIQUE, invited DOUBLE PRECISION NOT NULL, enrolled DOUBLE PRECISION, revoked DOUBLE PRECISION,"
-    " gone DOUBLE PRECISION, seen DOUBLE PRECISION",
+    " gone DOUBLE PRECISION, seen DOUBLE PRECISION, program TEXT",
     "turns": "run TEXT NOT NULL, member BIGINT NOT NULL, taken BIGINT NOT NULL, last BIGINT NOT NULL,"
     " PRIMARY KEY (run, member)",
     "tokens": "digest {blob} PRIMARY KEY, quota BIGINT NOT NULL, used BIGINT NOT NULL, ends DOUBLE PRECISION NOT NULL",

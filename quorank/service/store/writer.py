@@ -7,7 +7,7 @@ from contextlib import suppress
 from threading import Condition, Thread
 
 from quorank.errors import BadInput
-from quorank.service.store.calls import Call, Outcome
+from quorank.service.store.calls import Call, EnrolmentCall, Outcome
 from quorank.service.store.sql_store import SqlStore
 
 MOST_CALLS = 10_000
@@ -27,12 +27,12 @@ class Writer:
     def __init__(self, store: SqlStore, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
         self.fault = ""  # code of what is wrong with the store, for /healthz; none once a transaction succeeds
         self._store, self._most_calls, self._most_bytes = store, most_calls, most_bytes
-        self._waiting: list[tuple[Call, asyncio.Future[Outcome]]] = []
+        self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
         self._bytes, self._stopping, self._changed = 0, False, Condition()
         self._thread = Thread(target=self._write_groups, name="writer", daemon=True)
         self._thread.start()
 
-    async def submit(self, call: Call) -> Outcome:
+    async def submit(self, call: Call | EnrolmentCall) -> Outcome:
         """Commit a call; `service.busy` where too many wait, `service.storage` where the store cannot be written."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         with self._changed:
@@ -64,7 +64,7 @@ class Writer:
             with suppress(RuntimeError):  # the loop has ended: nobody waits for the answers
                 group[0][1].get_loop().call_soon_threadsafe(_resolve, [future for _, future in group], outcomes)
 
-    def _commit(self, calls: list[Call]) -> list[Outcome]:
+    def _commit(self, calls: list[Call | EnrolmentCall]) -> list[Outcome]:
         try:
             outcomes = self._store.take(calls)
             self.fault = ""

@@ -2,7 +2,7 @@
 
 What dies is started again, with a longer pause each time it dies young. Workers are replaced one by one when the
 certificate has changed. Children end with this process, however it ends. It imports neither numpy nor a web framework.
-`python -m quorank.service.processes.supervisor DIR [--exit-when-done]`
+`python -m quorank.service.supervisor DIR [--exit-when-done]`
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -18,14 +17,17 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from quorank.errors import BadInput
+from quorank.files import write_whole
+from quorank.process import end_with_parent, finish, open_many_files
 from quorank.reports.live.event_log import EventLog, turn_over
 from quorank.service.home import LOG, Home
 
 WORKER = "quorank.service.intake.worker"
-SUPERVISOR = "supervisor.json"
+STATE = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2
 CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
@@ -33,8 +35,6 @@ CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
 READY_SECONDS = 30.0
 """A worker answers within so long after its start."""
 FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
-STOP_SECONDS = 40.0
-"""Workers answer what is under way, the holder ends its step: within so long, or they are killed."""
 
 
 @dataclass(eq=False)
@@ -53,25 +53,21 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it, as a child that ends with this process."""
-        words = [sys.executable, "-m", "quorank.service.processes.child", str(os.getpid()), *self.words]
-        self._forget()
-        told = -1
+        passed: tuple[int, ...] = ()
+        if self._told >= 0:
+            os.close(self._told)
         if self.listener is not None:
             self._told, told = os.pipe()
             os.set_blocking(self._told, False)
-            words += [str(self.listener), str(told)]
-        passed = () if self.listener is None else (self.listener, told)
+            passed = (self.listener, told)
+        words = [sys.executable, "-m", *self.words, *map(str, passed)]
+        ends = partial(end_with_parent, os.getpid())
         try:
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed)
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed, preexec_fn=ends)
         finally:
-            if told >= 0:
-                os.close(told)
+            for descriptor in passed[1:]:
+                os.close(descriptor)
         self._born, self.ready = time.monotonic(), self.listener is None
-
-    def _forget(self) -> None:
-        if self._told >= 0:
-            os.close(self._told)
-            self._told = -1
 
     def is_due(self, now: float) -> bool:
         """Whether it is to be started now."""
@@ -100,11 +96,8 @@ class Supervisor:
     def __init__(self, home: Home, listener: socket.socket, *, stay: bool = True) -> None:
         self.home, self.listener, self.stay = home, listener, stay
         self.stopping, self._log = False, EventLog(sys.stderr)
-        descriptor = listener.fileno()
-        folder = str(home.path)
-        self.workers = [
-            ServiceProcess(f"worker-{number}", [WORKER, folder], descriptor) for number in range(home.settings.workers)
-        ]
+        folder, names = str(home.path), [f"worker-{number}" for number in range(home.settings.workers)]
+        self.workers = [ServiceProcess(name, [WORKER, folder], listener.fileno()) for name in names]
         self.holder = ServiceProcess("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
         self._stamp, self._looked = self._certificate(), time.monotonic()
         self._renewed, self._written = self._looked, b""
@@ -209,9 +202,7 @@ class Supervisor:
         if content != self._written:
             self._written = content
             with contextlib.suppress(OSError):
-                path = self.home.path / SUPERVISOR
-                path.with_suffix(".tmp").write_bytes(content)
-                path.with_suffix(".tmp").replace(path)
+                write_whole(self.home.path / STATE, content)
 
     def _end(self) -> None:
         """Workers first, so that nothing more is accepted; then the holder."""
@@ -221,20 +212,6 @@ class Supervisor:
         for child in (*self.workers, self.holder):
             child.process = None
         self._write("stopped")
-
-
-def finish(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Ask processes to end, and kill what has not within STOP_SECONDS."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-    end = time.monotonic() + STOP_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @contextlib.contextmanager
@@ -256,8 +233,7 @@ def listening(home: Home) -> Iterator[socket.socket]:
 
 def supervise(home: Home, *, stay: bool = True) -> int:
     """Run a folder's service in this process."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    open_many_files()
     with home.running(), listening(home) as listener:
         home.renew()
         return Supervisor(home, listener, stay=stay).run()
