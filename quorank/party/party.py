@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,11 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation.declined import Declined, Refusal
-from quorank.party.member import FINISHED, SERVER, SiloMember
-from quorank.party.secrets import kept_identity
-from quorank.party.training import tells
+from quorank.party.identity import kept_identity
 from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.party.member import FINISHED, SERVER, SiloMember
 from quorank.silos.protocol.keys import Entropy
-from quorank.silos.protocol.records import SiloMessage
+from quorank.silos.protocol.records import SiloMessage, tells
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
@@ -114,13 +115,6 @@ class SiloParty:
         found: dict[str, float] | None = self._store.note("figures")
         return found
 
-    def sent_log(self) -> list[dict[str, Any]]:
-        """Everything that was given to the network: when, what, for whom, how large, and what it tells."""
-        return [
-            {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
-            for at, kind, receiver, size in self._store.rows("SELECT at, kind, receiver, bytes FROM log ORDER BY id")
-        ]
-
     def close(self) -> None:
         """Let go of the folder."""
         if self._is_finished:
@@ -202,6 +196,26 @@ class SiloParty:
         if progress != self._progress:
             self._progress = progress
             self._seen()
+
+
+def sent_log(folder: Path) -> list[dict[str, Any]]:
+    """All that a party in this folder gave to the network: when, what, for whom, how large, and what it tells.
+
+    It may be read while another process plays the party.
+    """
+    file = folder / "party.sqlite"
+    if not file.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as found:
+            rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
+    except sqlite3.Error as error:
+        sentence = f"cannot be read ({error}); try again, or restore it from a copy"
+        raise BadInput("file.unreadable", sentence, f"{file}") from None
+    return [
+        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
+        for at, kind, receiver, size in rows
+    ]
 
 
 def digest_of(holding: Holding) -> bytes:

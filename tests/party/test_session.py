@@ -17,8 +17,7 @@ from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expec
 
 from quorank.errors import BadInput
 from quorank.federation.declined import Declined
-from quorank.party.party import SiloParty
-from quorank.party.secrets import Secrets
+from quorank.party.party import SiloParty, sent_log
 from quorank.service.store import HolderLost, open_store
 from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.coordinator.server import SiloServer
@@ -26,6 +25,7 @@ from quorank.silos.learning.comparison import SiloSetting, collect_answers, prep
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.instances import ReferenceRank
 from quorank.silos.learning.training import Averaging, ClickTraining, RoundRobin
+from quorank.silos.party.secrets import Secrets
 from quorank.silos.protocol import records as silo_messages
 from quorank.silos.protocol import stream_store as silo_store
 from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
@@ -332,7 +332,7 @@ def occurring(words: set[bytes], text: bytes) -> set[bytes]:
 def test_a_party_knows_what_it_sent(group_of) -> None:
     group = group_of(terms_of("none"))
     step_through(group)
-    log = group.parties["west"].sent_log()
+    log = sent_log(group.parties["west"].folder)
     kinds = [line["kind"] for line in log]
     batches = group.server._run._asks[2]
     assert kinds.count("hello") == kinds.count("contribution") == 2
@@ -350,7 +350,7 @@ def test_without_consent_nothing_leaves(group_of) -> None:
         group.message(name)
     assert not play(group, most=40)
     assert group.server.phase == "agreement"
-    assert group.parties["south"].sent_log() == []
+    assert sent_log(group.parties["south"].folder) == []
     content = group.server.due("south")
     assert content is not None and group.parties["south"].answer(content) == Declined("consent")
     group.consent["south"] = True
@@ -466,7 +466,7 @@ def test_another_key_than_the_pinned_one_stops_a_party(group_of) -> None:
     group = group_of(terms_of("none"), pins={"north": {"south": bytes(31) + b"\x09"}})
     assert not play(group, most=60)
     assert "pinned" in group.parties["north"].progress
-    assert "masked" not in [line["kind"] for line in group.parties["north"].sent_log()]
+    assert "masked" not in [line["kind"] for line in sent_log(group.parties["north"].folder)]
     assert group.server.phase == "agreement"
 
 
