@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 
 from quorank.device.answering import DeviceAnswers
-from quorank.device.membership import HOUR, PASSING, SyncReport
+from quorank.device.membership import HOUR, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore
 from quorank.documents import Items, Text, parse_json
 from quorank.federation import notices, wire
@@ -98,22 +98,14 @@ class Exchange:
             return SyncReport("nothing", next_, "task.answered", "the service has the answer to this task")
         if not self.store.consent:
             return _declined(Declined("consent"), HOUR)
-        try:
-            next_ = self.line.reply(answer)
-        except ServiceRefusal as error:
-            if not error.code.startswith("reply."):
-                raise
-            if error.code not in PASSING:
-                self._confirmed(name)  # the same bytes again would be refused again
-            return SyncReport("refused", error.wait or next_, error.code, error.sentence)
-        self._confirmed(name)
-        if answer == NOTHING:
-            return SyncReport("nothing", next_, "rebuilding.nothing", "this device holds nothing for the rebuilding")
-        return SyncReport("sent", next_, sent=len(answer))
-
-    def _confirmed(self, name: bytes) -> None:
-        with self.store.transaction():
-            self.store.set_fact(CONFIRMED, name)
+        report, settled = hand_in(self.line, answer, next_)
+        if settled:
+            with self.store.transaction():
+                self.store.set_fact(CONFIRMED, name)
+        if answer == NOTHING and report.outcome == "sent":
+            sentence = "this device holds nothing for the rebuilding"
+            return SyncReport("nothing", report.next, "rebuilding.nothing", sentence)
+        return report
 
     def _messages(self, next_: float) -> SyncReport:
         """Answer what is in the mailbox, as far as it is of a secure sum."""

@@ -75,6 +75,17 @@ class SyncReport:
         return {name: getattr(self, name) for name in ("outcome", "next", "code", "sentence", "sent")}
 
 
+def hand_in(line: ServiceLine, reply: bytes, next_: float) -> tuple[SyncReport, bool]:
+    """Send a reply: what came of it, and whether that is settled, so that the same bytes need not be sent again."""
+    try:
+        return SyncReport("sent", line.reply(reply), sent=len(reply)), True
+    except ServiceRefusal as error:
+        if not error.code.startswith("reply."):
+            raise
+        report = SyncReport("refused", error.wait or next_, error.code, error.sentence)
+        return report, error.code not in PASSING
+
+
 class AgreedTerms(Protocol):
     """What a member agrees to, of whatever kind."""
 
@@ -123,9 +134,9 @@ class Membership(ABC, Generic[T]):
 
     @classmethod
     def _opened(cls, folder: Path | str, invitation: Path | str | None, **more: Any) -> Self:
-        path = Path(folder)
+        path = Path(folder).expanduser()
         _finish_leaving(path)
-        given = None if invitation is None else Invitation.read(Path(invitation))
+        given = None if invitation is None else Invitation.read(Path(invitation).expanduser())
         sentence = "this invitation is for a party; join with: quorank silo join"
         require(given is None or given.kind == "device", "invitation.kind", sentence, f"{invitation}")
         sentence = "there is no device here; join with an invitation first"
@@ -185,6 +196,7 @@ class Membership(ABC, Generic[T]):
     def consent(self, given: bool) -> None:
         """Agree to take part, or withdraw: from then on nothing leaves."""
         self._check_open()
+        require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
         sentence = "this device is leaving; consent cannot be given again"
         require(not given or self.store.fact(leaving.REQUEST) is None, "device.leaving", sentence)
         with self.store.transaction():

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.device.membership import PASSING, Membership, SyncReport
+from quorank.device.membership import Membership, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore, StoredRelease
 from quorank.errors import require
 from quorank.federation import wire
 from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
+from quorank.federation.line import ServedTask, ServiceLine
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
 
@@ -122,16 +122,10 @@ class Tuner(Membership[TuningTerms]):
         reply = self._reply()
         if reply is None or self.task is None:
             return SyncReport("nothing", served.next, "device.nothing", "there is nothing to send for this version")
-        try:
-            report = SyncReport("sent", line.reply(reply), sent=len(reply))
-        except ServiceRefusal as error:
-            if not error.code.startswith("reply."):
-                raise
-            report = SyncReport("refused", served.next, error.code, error.sentence)
-            if error.code in PASSING:
-                return report
-        with self.store.transaction():
-            self.store.set_fact(ANSWERED, str(self.task.version).encode())
+        report, settled = hand_in(line, reply, served.next)
+        if settled:
+            with self.store.transaction():
+                self.store.set_fact(ANSWERED, str(self.task.version).encode())
         return report
 
     def _take(self, served: ServedTask) -> None:
