@@ -277,8 +277,11 @@ class PrivateStore:
 
     def _releases(self, which: str, *values: object) -> list[StoredRelease]:
         rows = self.file.rows(f"SELECT {_RELEASE} FROM releases {which}", *values)
-        where = f"{self.folder}: releases"
-        return [StoredRelease(*row[:5], parse_json(row[5], ANYTHING, where), *row[6:]) for row in rows]
+        found = []
+        for run, round_, at, interactions, size, privacy, reply, task in rows:
+            told = parse_json(privacy, ANYTHING, f"{self.folder}: releases")
+            found.append(StoredRelease(run, round_, at, interactions, size, told, reply, task))
+        return found
 
     # leaving
 
