@@ -24,7 +24,7 @@ from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import ANYTHING, Number, Table, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import receipt_of
+from quorank.federation.leaving import Agreed, receipt_of
 from quorank.federation.line import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
 from quorank.private_file import FILE
@@ -86,16 +86,8 @@ def hand_in(line: ServiceLine, reply: bytes, next_: float) -> tuple[SyncReport, 
         return report, error.code not in PASSING
 
 
-class AgreedTerms(Protocol):
+class AgreedTerms(Agreed, Protocol):
     """What a member agrees to, of whatever kind."""
-
-    @property
-    def run(self) -> str:
-        """Its run."""
-
-    @property
-    def client(self) -> int:
-        """Its number."""
 
     def table(self) -> dict[str, Any]:
         """As invitations hold it."""
@@ -285,9 +277,7 @@ class Membership(ABC, Generic[T]):
         return SyncReport("left", 0.0, erased=erased)
 
     def _failed(self, error: BadInput) -> SyncReport:
-        if (
-            error.code == "request.unknown-member"
-        ):  # a service that was restored from before this device came: enrol anew
+        if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol anew
             with self.store.transaction():
                 self.store.forget_fact(MEMBER)
         logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)

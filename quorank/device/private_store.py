@@ -21,7 +21,7 @@ from quorank.arrays import Doubles, Floats
 from quorank.device.private_rows import Interaction, checksum, shown_from
 from quorank.documents import ANYTHING, Items, parse_json
 from quorank.errors import BadInput, require
-from quorank.private_file import LOCK, PrivateFile, wipe
+from quorank.private_file import FILE, LOCK, PrivateFile, wipe
 
 REPLIES = 8
 """The bytes of this many last releases are kept, to be sent again; of older ones the log keeps all else."""
@@ -288,7 +288,7 @@ class PrivateStore:
     def erase(self, beside: Sequence[Path] = ()) -> Erased:
         """Overwrite and delete everything, with the files `beside`; then look whether any of it is left in the folder."""
         traces = self._traces()
-        doomed = [self.file.path, self.folder / LOCK, *beside]
+        doomed = [self.folder / FILE, self.folder / LOCK, *beside]
         names = tuple(path.name for path in doomed if path.exists())
         total = self.file.overwrite() + wipe([self.folder / LOCK, *beside])
         searched = 0

@@ -82,13 +82,12 @@ class Direct:
     client: int
     others: Others = _nobody
     patience: int = 3  # answers without a release in a row, after which the line ends
-    stop: Callable[[], bool] | None = None
     verdicts: list[Verdict] = field(default_factory=list, init=False)
     _refused: int = field(default=0, init=False)
 
     def tasks(self) -> Iterator[bytes]:
         coordinator = self.coordinator
-        while not coordinator.done and self._refused < self.patience and not (self.stop and self.stop()):
+        while not coordinator.done and self._refused < self.patience:
             task = coordinator.plan()
             for reply in self.others(task, sorted(coordinator.waiting - {self.client})):
                 coordinator.receive(reply)

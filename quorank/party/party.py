@@ -34,6 +34,8 @@ from quorank.silos.protocol.records import SiloMessage, tells
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
+_UNWRITTEN = ("file.busy", "file.unwritable")  # what passes: the same message is answered later
+
 
 class SiloParty:
     """One party of a run. `pins` are the public identities that others are known by.
@@ -151,8 +153,8 @@ class SiloParty:
         try:
             with self._store.transaction():
                 self._store.take(SERVER, message)
-        except BadInput:
-            raise Refusal("place") from None
+        except BadInput as error:
+            raise Refusal("storage" if error.code in _UNWRITTEN else "place") from None
         self._work()
         reply = self._store.message(SERVER, self._number, self._digest)
         self.said_all = self._is_finished and reply.start + len(reply.pieces) == self._store.places(SERVER)[2]
@@ -185,7 +187,10 @@ class SiloParty:
         except Refusal:
             raise
         except BadInput as error:
-            self._member, self.stopped = None, str(error)
+            self._member = None
+            if error.code in _UNWRITTEN:
+                raise Refusal("storage") from None
+            self.stopped = str(error)
             raise Refusal("stopped") from None
         except BaseException:
             self._member = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from refusals import refused
 from scipy import stats
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
 
+from quorank import private_file
 from quorank.errors import BadInput
 from quorank.federation.declined import Declined
 from quorank.party.party import SiloParty, sent_log
@@ -38,7 +41,7 @@ from quorank.silos.protocol.terms import SiloTerms
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch) -> None:
     """Processes end here, machines do not: nothing has to wait for the disk."""
-    monkeypatch.setattr(silo_store, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(private_file, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture
@@ -460,6 +463,17 @@ def test_a_party_declines_what_it_did_not_agree_to(group_of) -> None:
         assert fresh.parties["north"].answer(message.to_bytes(to_party=True)) == Declined("stopped")
         assert "cannot go on" in fresh.parties["north"].progress
         fresh.close()
+
+
+def test_a_message_that_cannot_be_written_now_is_answered_later(group_of, monkeypatch) -> None:
+    monkeypatch.setattr(private_file, "_PATIENCE", 0.05)
+    group = group_of(terms_of("none"))
+    party, content = group.parties["north"], group.server.due("north")
+    with closing(sqlite3.connect(group.folder / "north" / "party.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert party.answer(content) == Declined("storage")
+        assert party.stopped is None and sent_log(party.folder) == []
+    assert isinstance(party.answer(content), bytes)
 
 
 def test_another_key_than_the_pinned_one_stops_a_party(group_of) -> None:
