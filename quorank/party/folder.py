@@ -1,6 +1,6 @@
 """A party's private folder: its invitation, where its documents are, whom it knows, and whether it takes part.
 
-What the protocol itself must keep is in `session/` (`silo_party`). The documents, queries and judgements stay where they
+What the protocol itself must keep is in `session/` (`SiloParty`). The documents, queries and judgements stay where they
 are; the folder remembers where, so that a later start needs nothing but the folder.
 """
 

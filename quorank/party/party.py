@@ -1,6 +1,6 @@
 """A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
 
-`answer` takes what came, works (`member`), and gives back what there is to say; it is the same over a network, over the
+`answer` takes what came, works (`silos.party.member`), and gives back what there is to say; it is the same over a network, over the
 store of a service and in one process. It never raises, and what it declines with is one of a fixed list (`declined`): no
 path, query, document or term is in anything that leaves but sealed or as the protocol says.
 
