@@ -1,8 +1,8 @@
 """A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
 
-`answer` takes what came, works (`silos.party.member`), and gives back what there is to say; it is the same over a network, over the
-store of a service and in one process. It never raises, and what it declines with is one of a fixed list (`declined`): no
-path, query, document or term is in anything that leaves but sealed or as the protocol says.
+`answer` takes what came, works (`silos.party.member`), and gives back what there is to say; it is the same over a network,
+over the store of a service and in one process. It never raises, and what it declines with is one of a fixed list
+(`declined`): no path, query, document or term is in anything that leaves but sealed or as the protocol says.
 
 The folder is the party's own (mode 0700): its identity, the ledger of budgets, its sketches, and one SQLite file with its
 place in the protocol, what it heard and what it sent. Restored from a copy it is refused by the coordinator, which knows
