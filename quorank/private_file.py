@@ -1,8 +1,9 @@
-"""SQLite file of a client's private state, readable by its owner only and written by one process at a time.
+"""SQLite files of private state, a device's and a party's: readable by their owner only, written by one process at a time.
 
-What is committed is on disk (write-ahead log, synchronous = FULL), what is not committed never was. The file belongs to
-its owner alone (mode 0600). A file that is damaged, newer than this program or not Quorank's is refused with a sentence.
-The process that answers tasks holds a lock for as long as it lives; others may read, and may give or withdraw consent.
+What is committed is on disk (write-ahead log, synchronous = FULL), what is not committed never was. A file belongs to
+its owner alone (mode 0600). One that is damaged, newer than this program or not Quorank's is refused with a sentence.
+The process that plays a device or a party holds a lock for as long as it lives; of a device's file others may read, and
+may give or withdraw consent.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
 
 FILE, LOCK = "device.sqlite", "device.lock"
 BUSY = "another process plays this device; stop it first, or give each device its own folder"
-VERSION = 1
-APPLICATION = 0x51524E4B
-"""Marks the file as Quorank's in its header."""
+SYNCHRONOUS = "FULL"
+"""What is committed survives a power cut; tests, which end processes only, take OFF."""
 
 _PATIENCE = 10.0  # seconds to wait for another process's transaction
 _SCHEMA = """
@@ -47,91 +48,98 @@ class Damaged(BadInput):
     """The file cannot be trusted any more."""
 
 
-class PrivateFile:
-    """An open database. Every change is made inside `transaction`."""
+class FileKind(NamedTuple):
+    """A kind of private file: its mark in the header, its version, its tables, and what its owner is told."""
 
-    def __init__(self, folder: Path, *, owner: bool) -> None:
-        self.path, self._mutex, self._held = folder / FILE, RLock(), -1
-        if owner:
-            make_folder(folder)
-            self._held = lock(folder / LOCK, BUSY)
+    application: int
+    version: int
+    schema: str
+    other: str  # of a file that is none of the kind
+    damaged: str
+
+
+DEVICE = FileKind(
+    0x51524E4B,
+    1,
+    _SCHEMA,
+    "this is not a device's file; choose another folder",
+    "the file is damaged; restore it from a copy, or move it away and join again",
+)
+
+
+class PrivateDatabase:
+    """An open file of a kind; without a path, the same in memory. Every change is made inside `transaction`.
+
+    Where a lock is given, this process alone works with the file; `busy` is what another one is told.
+    """
+
+    def __init__(self, path: Path | None, kind: FileKind, lock_file: Path | None = None, busy: str = "") -> None:
+        self.path, self.kind, self._mutex = path, kind, RLock()
+        self._let_go: Callable[[], object] = lambda: None  # lets go of the lock
+        if lock_file is not None:
+            make_folder(lock_file.parent)
+            self._let_go = weakref.finalize(self, os.close, lock(lock_file, busy))
         try:
-            require(
-                owner or self.path.is_file(),
-                "device.missing",
-                "there is no device here; join with an invitation first",
-                f"{folder}",
-            )
             self.database = self._open()
         except BaseException:
             self._unlock()
             raise
 
     def _open(self) -> sqlite3.Connection:
-        fresh = not self.path.exists()
-        if fresh:
+        if self.path is not None and not self.path.exists():
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with self._faults():
-            database = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+            name = self.path or ":memory:"
+            database = sqlite3.connect(name, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(database)
             except BaseException:
                 database.close()
                 raise
-        self.path.chmod(0o600)
+        if self.path is not None:
+            self.path.chmod(0o600)
         return database
 
     def _prepare(self, database: sqlite3.Connection) -> None:
+        kind, where = self.kind, f"{self.path}"
         application, version = (
             int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
         )
         empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not (empty and application == 0 and version == 0):  # not new, nor killed while it was made
-            require(
-                application == APPLICATION,
-                "file.other-kind",
-                "this is not a device's file; choose another folder",
-                f"{self.path}",
+            require(application == kind.application, "file.other-kind", kind.other, where)
+            sentence = (
+                f"written by a newer Quorank (version {version} of the file, this one reads {kind.version}); "
+                "install the newer one"
             )
-            require(
-                version <= VERSION,
-                "file.newer",
-                f"written by a newer Quorank (version {version} of the file, this one reads {VERSION}); "
-                "install the newer one",
-                f"{self.path}",
-            )
+            require(version <= kind.version, "file.newer", sentence, where)
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
+        database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         database.execute("PRAGMA secure_delete = ON")
         if empty:
             database.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION};"
-                f"PRAGMA user_version = {VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {kind.schema} PRAGMA application_id = {kind.application};"
+                f"PRAGMA user_version = {kind.version}; COMMIT;"
             )
-        if self._held >= 0:
-            found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if found != "ok":
-                raise self._damaged()
 
     def _damaged(self) -> Damaged:
-        return Damaged(
-            "file.damaged",
-            "the file is damaged; restore it from a copy, or move it away and join again",
-            f"{self.path}",
-        )
+        return Damaged("file.damaged", self.kind.damaged, f"{self.path}")
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[None]:
         """All of what is done inside is on disk afterwards, or none of it where anything is raised."""
         with self._mutex, self._faults():
             self.database.execute("BEGIN IMMEDIATE")
             try:
-                yield self.database
-                self.database.execute("COMMIT")
+                yield
+                self._commit()
             except BaseException:
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
                 raise
+
+    def _commit(self) -> None:
+        self.database.execute("COMMIT")
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query finds."""
@@ -139,13 +147,12 @@ class PrivateFile:
             return self.database.execute(query, values).fetchall()
 
     def close(self) -> None:
-        self.database.close()
-        self._unlock()
+        with self._mutex:
+            self.database.close()
+            self._unlock()
 
     def _unlock(self) -> None:
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        self._let_go()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -171,15 +178,31 @@ class PrivateFile:
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from None
 
+
+class PrivateFile(PrivateDatabase):
+    """A device's file; whoever is its `owner` holds the lock, and has checked that all of it can be read."""
+
+    def __init__(self, folder: Path, *, owner: bool) -> None:
+        self.folder, path = folder, folder / FILE
+        sentence = "there is no device here; join with an invitation first"
+        require(owner or path.is_file(), "device.missing", sentence, f"{folder}")
+        self._owner = owner
+        super().__init__(path, DEVICE, folder / LOCK if owner else None, BUSY)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        super()._prepare(database)
+        if self._owner and database.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+            raise self._damaged()
+
     def overwrite(self) -> int:
         """Write zeros over all of the database, close it and delete it; returns the bytes that were overwritten."""
         with self._mutex:
             with self._faults():
                 self.database.execute("PRAGMA wal_checkpoint(FULL)")
-            _, log, index = files_of(self.path.parent)
+            path, log, index = files_of(self.folder)
             total = _zeros(log)  # before closing, which deletes it; all of it is in the database by now
             self.database.close()
-            total += wipe([self.path, log, index])
+            total += wipe([path, log, index])
             self._unlock()
             return total
 

@@ -1,6 +1,6 @@
-// The same device from JavaScript, by the socket that `quorank join --data FOLDER` serves: one JSON object a line.
+// A device from JavaScript, by the socket that `quorank join --data FOLDER` serves: one JSON object a line.
 //
-//     node application.mjs FOLDER
+//     node application.mjs FOLDER [agree]
 import net from "node:net";
 import path from "node:path";
 import readline from "node:readline";
@@ -22,7 +22,7 @@ const notes = {
   "Old travel plans": [0.1, 0.1, 1.0, 0.7, 1],
 };
 
-await call("consent", { given: true }); // once the person has agreed
+if (process.argv[3] === "agree") await call("consent", { given: true }); // once, when the person has agreed
 const titles = Object.keys(notes);
 for (let search = 0; search < 3; search++) {
   const shown = await call("rank", { features: Object.values(notes) });

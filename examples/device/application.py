@@ -2,7 +2,8 @@
 
     python application.py FOLDER [INVITATION]
 
-The folder is the device's own; the invitation is needed once. Here a person searches among a few recipes.
+The folder is the device's own; the invitation is needed once. The service that it comes from must rank by five features
+(`quorank coordinator start DIR --features 5 …`). Here a person searches among a few recipes.
 """
 
 import sys
@@ -29,11 +30,12 @@ def features(query: str, title: str) -> list[float]:
 
 
 with Client.open(*sys.argv[1:3]) as client:
-    client.consent(True)  # once the person has read what leaves, and agreed
+    if len(sys.argv) > 2:  # a new device: the person has read what leaves, and agrees; a later start asks nothing again
+        client.consent(True)
     titles = list(RECIPES)
     for query, wanted in SEARCHES.items():
         shown = client.rank([features(query, title) for title in titles])
-        page = [titles[row] for row in shown.order]
+        page = [titles[row] for row in shown.order]  # what the person sees, best first
         client.record(shown, [title == wanted for title in page])
-    report = client.sync()
-    print(f"{report.outcome}: {report.sent} bytes; ask again in {report.next:.0f} s")
+    report = client.sync()  # in an application that stays open, again when report.next seconds have passed
+    print(f"{report.outcome}: {report.sentence or f'{report.sent} bytes'}; ask again in {report.next:.0f} s")

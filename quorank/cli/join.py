@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quorank.device.client import Client
     from quorank.device.membership import SyncReport
     from quorank.device.private_store import Erased
-    from quorank.device.rehearsal import JoinRehearsal
+    from quorank.experiments.rehearsal import JoinRehearsal
     from quorank.federation.declined import Declined
 
 UNREACHED = 75
@@ -80,7 +80,7 @@ def join(
             return
         rehearsal = None
         if simulate is not None and client is not None:
-            from quorank.device.rehearsal import JoinRehearsal
+            from quorank.experiments.rehearsal import JoinRehearsal
 
             rehearsal = JoinRehearsal(simulate, client)
         if consent is not None and bundle is None and rehearsal is None:
@@ -203,7 +203,7 @@ def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quie
     """Play a client of an experiment, with the coordinator in this process."""
     from quorank.device.device import Device
     from quorank.device.private_store import PrivateStore
-    from quorank.device.rehearsal import take_part
+    from quorank.experiments.rehearsal import take_part
 
     sent = 0
 

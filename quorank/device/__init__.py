@@ -3,6 +3,7 @@
 Applications use `Client`:
 
     with Client.open("folder", "invitation.json") as client:
+        client.consent(True)  # once, when the person has agreed
         shown = client.rank(features)
         client.record(shown, clicks)
         client.sync()
@@ -10,6 +11,7 @@ Applications use `Client`:
 or, where the constants of a heuristic of theirs are tuned, `Tuner`:
 
     with Tuner.open("folder", heuristic, "invitation.json") as tuner:
+        tuner.consent(True)
         weights = tuner.weights()
         tuner.record(items)
         tuner.sync()

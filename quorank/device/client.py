@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,8 @@ from quorank.device.device import Device
 from quorank.device.exchange import Exchange
 from quorank.device.membership import Membership, SyncReport
 from quorank.device.private_store import PrivateStore
-from quorank.device.status import status_of
+from quorank.device.status import log_of, status_of
+from quorank.errors import require
 from quorank.federation.invitation import Invitation
 from quorank.federation.line import ServiceLine
 from quorank.federation.terms import Terms
@@ -36,16 +38,25 @@ class Client(Membership[Terms]):
     ) -> None:
         super().__init__(store, invitation, **more)
         self._start, self._guard, self._seed = start, guard, seed
+        self._recorded: WeakSet[Shown] = WeakSet()
         self._plan()
 
     @classmethod
-    def open(cls, folder: Path | str, invitation: Path | str | None = None, **more: Any) -> Client:
+    def open(
+        cls,
+        folder: Path | str,
+        invitation: Path | str | None = None,
+        *,
+        start: npt.ArrayLike | None = None,
+        guard: ClickGuard | None = None,
+        **more: Any,
+    ) -> Client:
         """The device of a folder; a new one needs its invitation, and the same one may be given again.
 
         `start` are parameters that show lists until the first ranker comes (by default the ranker's own beginning: a linear
         one draws lists at random until then); `guard` keeps rankers that the owner's clicks speak against from the lists.
         """
-        return cls._opened(folder, invitation, **more)
+        return cls._opened(folder, invitation, start=start, guard=guard, **more)
 
     @classmethod
     def read_terms(cls, table: object) -> Terms:
@@ -68,14 +79,24 @@ class Client(Membership[Terms]):
         return self.device.rank(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
-        """Take in what was clicked on a list, true or false for each shown document; the query only where it is given."""
+        """Take in what was clicked on a list, true or false for each shown document; the query only where it is given.
+
+        Once a list, when the person is done with it: recorded twice, it would be learned from twice.
+        """
         self._check_open()
+        require(shown not in self._recorded, "list.recorded", "this list was recorded already; each counts once")
         self.device.record(shown, clicks, query)
+        self._recorded.add(shown)
 
     def status(self) -> dict[str, Any]:
         """Where the device stands, as JSON holds it."""
         self._check_open()
         return status_of(self.store) | {"next": self._left_to_wait()}
+
+    def log(self) -> dict[str, list[dict[str, Any]]]:
+        """All that ever left the device, with its privacy, and when consent was given or withdrawn, as JSON holds it."""
+        self._check_open()
+        return log_of(self.store)
 
     # the line
 

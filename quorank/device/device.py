@@ -17,7 +17,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
@@ -39,6 +40,7 @@ from quorank.federation.terms import Terms
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.late_learning import LateRanker
+from quorank.privacy import Mechanism
 
 MOST_USED = MOST_WAITING = 1000
 """Interactions that are kept after they were used, and before; older ones are forgotten."""
@@ -55,7 +57,6 @@ class PreparedRelease:
     """An update that may leave once it is stored, and what it is made of."""
 
     task: wire.Task
-    digest: bytes
     update: Doubles  # before privacy
     used: list[tuple[int, Interaction]]  # with their numbers in the store
 
@@ -203,18 +204,23 @@ class Device:
             return Declined("fault")
 
     def _answer(self, content: bytes) -> bytes:
-        refused, reply = None, b""
+        with self.committing():
+            if self.terms.secure:
+                raise Refusal("secure")
+            known, prepared = self.prepare(content)
+            return known if prepared is None else self._release(prepared)
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """A transaction that a refusal does not undo: the ranker that came with the task is kept all the same."""
+        refused = None
         with self.store.transaction():
             try:
-                if self.terms.secure:
-                    raise Refusal("secure")
-                known, prepared = self.prepare(content)
-                reply = known if prepared is None else self._release(prepared)
+                yield
             except Refusal as refusal:
-                refused = refusal  # the ranker that came is kept all the same
+                refused = refusal
         if refused is not None:
             raise refused
-        return reply
 
     def prepare(self, content: bytes) -> tuple[bytes, PreparedRelease | None]:
         """Inside a transaction: (the stored reply, None) to a task that was answered, else (b"", the update to send)."""
@@ -222,16 +228,11 @@ class Device:
         if not store.consent:
             raise Refusal("consent")
         task = self._read(content)
-        digest, round_ = digest_of(task), task.round + 1
-        known = store.release(terms.run, round_)
+        known = self.stored_reply(task)
         if known is not None:
-            if known.task != digest or known.reply is None:
-                raise Refusal("repeated")
-            return known.reply, None
-        if store.last_round(terms.run) > round_:
-            raise Refusal("old")
+            return known, None
         self._adopt(task)
-        check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), round_)
+        check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), task.round + 1)
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
         online, used = self._learned(task.theta, task.round, 0, terms.interactions)
@@ -240,7 +241,18 @@ class Device:
             update -= own
         if not np.isfinite(update).all():
             raise Refusal("numbers")
-        return b"", PreparedRelease(task, digest, update, used)
+        return b"", PreparedRelease(task, update, used)
+
+    def stored_reply(self, task: wire.Task) -> bytes | None:
+        """The reply that this task was given; another task of its round, or one of an older round, is refused."""
+        known = self.store.release(task.run, task.round + 1)
+        if known is None:
+            if self.store.last_round(task.run) > task.round + 1:
+                raise Refusal("old")
+            return None
+        if known.task != digest_of(task) or known.reply is None:
+            raise Refusal("repeated")
+        return known.reply
 
     def _read(self, content: bytes) -> wire.Task:
         task = self._decoded(content)
@@ -279,20 +291,24 @@ class Device:
 
     def _release(self, prepared: PreparedRelease) -> bytes:
         """Turn an update into the release that is sent, and store it before it leaves."""
-        task, terms = prepared.task, self.terms
-        row = self.sent_part(prepared).reshape(1, -1).copy()
+        task, clicks = prepared.task, [interaction.clicks for _, interaction in prepared.used]
+        mechanism = refreshed(self.terms.client_mechanism, self._entropy)
+        told, report = report_of(self.terms, clicks, self._entropy, task.round)
+        reply = self.reply(task, self.sent_part(prepared), mechanism, told)
+        self.note(prepared, reply, len(reply), report)
+        return reply
+
+    def reply(
+        self, task: wire.Task, update: Doubles, mechanism: Mechanism, told: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    ) -> bytes:
+        """The reply with an update's release, and what is told of the lists."""
+        terms, row = self.terms, update.reshape(1, -1).copy()
         client = np.array([terms.client], dtype=np.int64)
-        mechanism = refreshed(terms.client_mechanism, self._entropy)
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
-        clicks = [interaction.clicks for _, interaction in prepared.used]
-        told, report = report_of(terms, clicks, self._entropy, task.round)
-        reply = wire.encode_reply(
-            wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), told)
-        )
-        self.note(prepared, reply, len(reply), report)
-        return reply
+        found = wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), told)
+        return wire.encode_reply(found)
 
     def sent_part(self, prepared: PreparedRelease) -> Doubles:
         """What of an update is for all, before privacy."""
@@ -304,17 +320,7 @@ class Device:
     ) -> None:
         """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
         store, terms, task = self.store, self.terms, prepared.task
-        entry = StoredRelease(
-            task.run,
-            task.round + 1,
-            self.clock(),
-            terms.interactions,
-            size,
-            self.privacy | dict(more or {}),
-            reply,
-            prepared.digest,
-        )
-        store.add_release(entry, [name for name, _ in prepared.used])
+        self.add_release(task, reply, size, more or {}, [name for name, _ in prepared.used])
         self._online = None
         if terms.keep_every > 0 and task.round % terms.keep_every == 0:
             with np.errstate(over="ignore"):
@@ -324,6 +330,14 @@ class Device:
             before = np.zeros(terms.parameters) if own is None else own
             store.set_personal((1.0 - terms.split.decay) * before + terms.split.keep * prepared.update)
         store.trim(MOST_USED)
+
+    def add_release(
+        self, task: wire.Task, reply: bytes | None, size: int, more: Mapping[str, Any], used: Sequence[int] = ()
+    ) -> None:
+        """Inside a transaction: the line of the log for what will be sent, and which interactions are in it."""
+        at, told = self.clock(), self.privacy | dict(more)
+        entry = StoredRelease(task.run, task.round + 1, at, self.terms.interactions, size, told, reply, digest_of(task))
+        self.store.add_release(entry, used)
 
     @cached_property
     def privacy(self) -> dict[str, Any]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import NamedTuple
+from dataclasses import replace
 
 from quorank.device.answering import DeviceAnswers
-from quorank.device.membership import HOUR, PASSING, SyncReport
+from quorank.device.membership import HOUR, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore
 from quorank.documents import Items, Text, parse_json
 from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
-from quorank.federation.line import ServiceLine, ServiceRefusal
+from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import task_content
 from quorank.federation.rebuilding import NOTHING
 from quorank.federation.terms import Terms
@@ -30,19 +30,6 @@ TASK, CONFIRMED = "task", "confirmed"
 
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
 _HEAD = 1 << 16  # bytes of a task or message beside its numbers
-
-
-class ServiceTask(NamedTuple):
-    """A task whose signature was checked."""
-
-    kind: str
-    content: bytes
-    next: float
-    asked: bool = True  # whether the round asks this member
-
-    @property
-    def digest(self) -> bytes:
-        return hashlib.sha256(task_content(self.kind, self.content)).digest()
 
 
 def longest_task(terms: Terms) -> int:
@@ -62,8 +49,8 @@ class Exchange:
     def take_part(self) -> SyncReport:
         """Fetch the task of the moment and answer it."""
         task = self._task()
-        if isinstance(task, float):
-            return SyncReport("nothing", task, "task.none", "there is no task yet")
+        if task.content is None:
+            return SyncReport("nothing", task.next, "task.none", "there is no task yet")
         unasked = not task.asked and task.kind == "round"
         if task.kind in ("over", "secure") or unasked:
             declined = self.device.see(task.content)
@@ -80,23 +67,21 @@ class Exchange:
         answer = self.answers.rebuild(task.content) if rebuilds else self.device.answer(task.content)
         if isinstance(answer, Declined):
             return _declined(answer, task.next)
-        return self._reply(task, NOTHING if answer == notices.NOTHING else answer)
+        name = hashlib.sha256(task_content(task.kind, task.content)).digest()
+        return self._reply(name, NOTHING if answer == notices.NOTHING else answer, task.next)
 
-    def _task(self) -> ServiceTask | float:
-        """The task of the moment, or the seconds to wait for one."""
+    def _task(self) -> ServedTask:
+        """The task of the moment, the stored one where it has not changed; without content where there is none."""
         kept = self._kept()
         served = self.line.task(kept[0] if kept else "", longest_task(self.device.terms))
         if served.content is None:
-            return (
-                ServiceTask(kept[1], kept[2], served.next, served.asked)
-                if kept and served.etag == kept[0]
-                else served.next
-            )
+            same = kept is not None and served.etag == kept[0]
+            return served if kept is None or not same else replace(served, kind=kept[1], content=kept[2])
         if _ETAG.fullmatch(served.etag):
             head = json.dumps([served.etag, served.kind]).encode()
             with self.store.transaction():
                 self.store.set_fact(TASK, head + b"\n" + served.content)
-        return ServiceTask(served.kind, served.content, served.next, served.asked)
+        return served
 
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""
@@ -106,28 +91,21 @@ class Exchange:
         etag, kind = parse_json(head, Items(Text(), 2), f"{self.store.folder}: task")
         return etag, kind, content
 
-    def _reply(self, task: ServiceTask, answer: bytes) -> SyncReport:
-        name = task.digest + hashlib.sha256(answer).digest()
+    def _reply(self, task: bytes, answer: bytes, next_: float) -> SyncReport:
+        """Send an answer, unless the service has it; `task` is the digest of what it answers."""
+        name = task + hashlib.sha256(answer).digest()
         if self.store.fact(CONFIRMED) == name:
-            return SyncReport("nothing", task.next, "task.answered", "the service has the answer to this task")
+            return SyncReport("nothing", next_, "task.answered", "the service has the answer to this task")
         if not self.store.consent:
             return _declined(Declined("consent"), HOUR)
-        try:
-            next_ = self.line.reply(answer)
-        except ServiceRefusal as error:
-            if not error.code.startswith("reply."):
-                raise
-            if error.code not in PASSING:
-                self._confirmed(name)  # the same bytes again would be refused again
-            return SyncReport("refused", error.wait or task.next, error.code, error.sentence)
-        self._confirmed(name)
-        if answer == NOTHING:
-            return SyncReport("nothing", next_, "rebuilding.nothing", "this device holds nothing for the rebuilding")
-        return SyncReport("sent", next_, sent=len(answer))
-
-    def _confirmed(self, name: bytes) -> None:
-        with self.store.transaction():
-            self.store.set_fact(CONFIRMED, name)
+        report, settled = hand_in(self.line, answer, next_)
+        if settled:
+            with self.store.transaction():
+                self.store.set_fact(CONFIRMED, name)
+        if answer == NOTHING and report.outcome == "sent":
+            sentence = "this device holds nothing for the rebuilding"
+            return SyncReport("nothing", report.next, "rebuilding.nothing", sentence)
+        return report
 
     def _messages(self, next_: float) -> SyncReport:
         """Answer what is in the mailbox, as far as it is of a secure sum."""

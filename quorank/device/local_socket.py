@@ -22,7 +22,6 @@ from typing import Any
 
 from quorank.device.client import Client
 from quorank.device.device import place_of
-from quorank.device.status import log_of
 from quorank.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.requests import refusal
@@ -211,7 +210,7 @@ class LocalSocket:
         return {"status": self.client.status()}
 
     def _log(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"log": log_of(self.client.store)}
+        return {"log": self.client.log()}
 
     def _leave(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         report = self.client.leave()

@@ -24,7 +24,7 @@ from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import ANYTHING, Number, Table, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import receipt_of
+from quorank.federation.leaving import Agreed, receipt_of
 from quorank.federation.line import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
 from quorank.private_file import FILE
@@ -75,16 +75,19 @@ class SyncReport:
         return {name: getattr(self, name) for name in ("outcome", "next", "code", "sentence", "sent")}
 
 
-class AgreedTerms(Protocol):
+def hand_in(line: ServiceLine, reply: bytes, next_: float) -> tuple[SyncReport, bool]:
+    """Send a reply: what came of it, and whether that is settled, so that the same bytes need not be sent again."""
+    try:
+        return SyncReport("sent", line.reply(reply), sent=len(reply)), True
+    except ServiceRefusal as error:
+        if not error.code.startswith("reply."):
+            raise
+        report = SyncReport("refused", error.wait or next_, error.code, error.sentence)
+        return report, error.code not in PASSING
+
+
+class AgreedTerms(Agreed, Protocol):
     """What a member agrees to, of whatever kind."""
-
-    @property
-    def run(self) -> str:
-        """Its run."""
-
-    @property
-    def client(self) -> int:
-        """Its number."""
 
     def table(self) -> dict[str, Any]:
         """As invitations hold it."""
@@ -123,9 +126,9 @@ class Membership(ABC, Generic[T]):
 
     @classmethod
     def _opened(cls, folder: Path | str, invitation: Path | str | None, **more: Any) -> Self:
-        path = Path(folder)
+        path = Path(folder).expanduser()
         _finish_leaving(path)
-        given = None if invitation is None else Invitation.read(Path(invitation))
+        given = None if invitation is None else Invitation.read(Path(invitation).expanduser())
         sentence = "this invitation is for a party; join with: quorank silo join"
         require(given is None or given.kind == "device", "invitation.kind", sentence, f"{invitation}")
         sentence = "there is no device here; join with an invitation first"
@@ -185,6 +188,7 @@ class Membership(ABC, Generic[T]):
     def consent(self, given: bool) -> None:
         """Agree to take part, or withdraw: from then on nothing leaves."""
         self._check_open()
+        require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
         sentence = "this device is leaving; consent cannot be given again"
         require(not given or self.store.fact(leaving.REQUEST) is None, "device.leaving", sentence)
         with self.store.transaction():
@@ -273,9 +277,7 @@ class Membership(ABC, Generic[T]):
         return SyncReport("left", 0.0, erased=erased)
 
     def _failed(self, error: BadInput) -> SyncReport:
-        if (
-            error.code == "request.unknown-member"
-        ):  # a service that was restored from before this device came: enrol anew
+        if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol anew
             with self.store.transaction():
                 self.store.forget_fact(MEMBER)
         logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)

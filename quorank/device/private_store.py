@@ -21,7 +21,7 @@ from quorank.arrays import Doubles, Floats
 from quorank.device.private_rows import Interaction, checksum, shown_from
 from quorank.documents import ANYTHING, Items, parse_json
 from quorank.errors import BadInput, require
-from quorank.private_file import LOCK, PrivateFile, wipe
+from quorank.private_file import FILE, LOCK, PrivateFile, wipe
 
 REPLIES = 8
 """The bytes of this many last releases are kept, to be sent again; of older ones the log keeps all else."""
@@ -30,6 +30,7 @@ SHORTEST = 16
 """Bytes of a trace that is looked for after an erasure; shorter ones could stand anywhere by chance."""
 
 _RANKER = struct.Struct("<Q")
+_RELEASE = "run, round, at, interactions, bytes, privacy, reply, task"  # columns, in the order of `StoredRelease`
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ class PrivateStore:
         return bool(found and found[0][0])
 
     def set_consent(self, given: bool, at: float) -> None:
-        self.file.database.execute("INSERT INTO consent (at, given) VALUES (?, ?)", (at, int(given)))
+        """Note that consent was given or withdrawn; what is so already is no news."""
+        if given != self.consent:
+            self.file.database.execute("INSERT INTO consent (at, given) VALUES (?, ?)", (at, int(given)))
 
     def consents(self) -> list[tuple[float, bool]]:
         """Every time that consent was given or withdrawn."""
@@ -244,19 +247,9 @@ class PrivateStore:
         """Note what will be sent, and that these interactions are in it."""
         database = self.file.database
         privacy = json.dumps(release.privacy)
+        values = (release.run, release.round, release.at, release.interactions, release.size, privacy)
         added = database.execute(
-            "INSERT INTO releases (at, run, round, interactions, bytes, privacy, task, reply)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                release.at,
-                release.run,
-                release.round,
-                release.interactions,
-                release.size,
-                privacy,
-                release.task,
-                release.reply,
-            ),
+            f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*values, release.reply, release.task)
         ).lastrowid
         database.executemany("UPDATE interactions SET release = ? WHERE id = ?", [(added, name) for name in used])
         database.execute(
@@ -283,28 +276,19 @@ class PrivateStore:
         return int(self.file.rows("SELECT count(DISTINCT round) FROM releases WHERE run = ?", run)[0][0])
 
     def _releases(self, which: str, *values: object) -> list[StoredRelease]:
-        columns = "run, round, at, interactions, bytes, privacy, reply, task"
-        rows = self.file.rows(f"SELECT {columns} FROM releases {which}", *values)
-        return [
-            StoredRelease(
-                run,
-                round_,
-                at,
-                interactions,
-                size,
-                parse_json(privacy, ANYTHING, f"{self.folder}: releases"),
-                reply,
-                task,
-            )
-            for run, round_, at, interactions, size, privacy, reply, task in rows
-        ]
+        rows = self.file.rows(f"SELECT {_RELEASE} FROM releases {which}", *values)
+        found = []
+        for run, round_, at, interactions, size, privacy, reply, task in rows:
+            told = parse_json(privacy, ANYTHING, f"{self.folder}: releases")
+            found.append(StoredRelease(run, round_, at, interactions, size, told, reply, task))
+        return found
 
     # leaving
 
     def erase(self, beside: Sequence[Path] = ()) -> Erased:
         """Overwrite and delete everything, with the files `beside`; then look whether any of it is left in the folder."""
         traces = self._traces()
-        doomed = [self.file.path, self.folder / LOCK, *beside]
+        doomed = [self.folder / FILE, self.folder / LOCK, *beside]
         names = tuple(path.name for path in doomed if path.exists())
         total = self.file.overwrite() + wipe([self.folder / LOCK, *beside])
         searched = 0

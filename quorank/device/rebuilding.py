@@ -13,11 +13,8 @@ secure sums, that noise was planned for one release, so such a device declines, 
 
 from __future__ import annotations
 
-import numpy as np
-
 from quorank.arrays import Doubles
-from quorank.device.device import Device, digest_of
-from quorank.device.private_store import StoredRelease
+from quorank.device.device import Device
 from quorank.federation import notices, wire
 from quorank.federation.client_privacy import check_task
 from quorank.federation.declined import Declined, Refusal
@@ -42,27 +39,13 @@ class Rebuilder:
             if not can_replay(terms.client_mechanism):
                 raise Refusal("task")
             task = self._read(content)
-            digest, round_ = digest_of(task), task.round + 1
-            known = store.release(task.run, round_)
+            known = device.stored_reply(task)
             if known is not None:
-                if known.task != digest or known.reply is None:
-                    raise Refusal("repeated")
-                return known.reply
-            if store.last_round(task.run) > round_:
-                raise Refusal("old")
+                return known
             if self._batches() == 0:
                 return notices.NOTHING
-            row = self._update(task).reshape(1, -1)
-            names = np.array([terms.client], dtype=np.int64)
-            within = terms.client_mechanism.release(row, task.theta, task.round, names, task.private)
-            if not np.isfinite(row).all():
-                raise Refusal("numbers")
-            reply = wire.encode_reply(
-                wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
-            )
-            told = device.privacy | {"rebuilding": True}
-            entry = StoredRelease(task.run, round_, device.clock(), terms.interactions, len(reply), told, reply, digest)
-            store.add_release(entry, [])
+            reply = device.reply(task, self._update(task), terms.client_mechanism)
+            device.add_release(task, reply, len(reply), {"rebuilding": True})
         return reply
 
     def _read(self, content: bytes) -> wire.Task:

@@ -16,9 +16,10 @@ from quorank.federation.client_privacy import Entropy, words_of
 from quorank.federation.declined import Declined, Refusal
 from quorank.federation.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.privacy.secure_sum.identity import ClientIdentity, Pinned
+from quorank.privacy.secure_sum.identity import Pinned
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
+from quorank.signing import MemberKey
 
 _BEGUN = "secure round"
 
@@ -35,15 +36,15 @@ class SecureDevice:
         self._task = b""
 
     @property
-    def identity(self) -> ClientIdentity:
+    def identity(self) -> MemberKey:
         """This client's long-term name, made at the first use and kept in the private file."""
         store = self.device.store
         secret = store.fact("identity")
         if secret is None:
-            secret = ClientIdentity.create(self._entropy).secret
+            secret = MemberKey.create(self._entropy).secret
             with store.transaction():
                 store.set_fact("identity", secret)
-        return ClientIdentity(secret)
+        return MemberKey(secret)
 
     def answer(self, content: bytes) -> bytes | Declined:
         """The reply to one phase's task, or why there is none; it never raises."""
@@ -71,18 +72,13 @@ class SecureDevice:
         """Take part in a new round, unless this device has been in it before."""
         store, least = self.device.store, self.mechanism.signed_by
         self._member, self._task = None, b""
-        identity, refused = self.identity, None
-        with store.transaction():
-            try:
-                self.device.prepare(task)
-                begun = store.fact(_BEGUN)
-                if begun is not None and int(begun) > occasion.round:
-                    raise Refusal("old")
-                store.set_fact(_BEGUN, str(occasion.round + 1).encode())
-            except Refusal as refusal:
-                refused = refusal
-        if refused is not None:
-            raise refused
+        identity = self.identity
+        with self.device.committing():
+            self.device.prepare(task)
+            begun = store.fact(_BEGUN)
+            if begun is not None and int(begun) > occasion.round:
+                raise Refusal("old")
+            store.set_fact(_BEGUN, str(occasion.round + 1).encode())
         self._task = task
         self._member = SecureMember(
             self.device.terms.client,

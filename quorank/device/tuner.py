@@ -11,21 +11,19 @@ enrols, and it may be called as often as one likes.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.device.membership import PASSING, Membership, SyncReport
+from quorank.device.membership import Membership, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore, StoredRelease
-from quorank.documents import ANYTHING, parse_json
-from quorank.errors import require, require_range
+from quorank.errors import require
 from quorank.federation import wire
 from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
+from quorank.federation.line import ServedTask, ServiceLine
 from quorank.privacy.streams import SECRET_BYTES
-from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
+from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
 
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
@@ -78,7 +76,7 @@ class Tuner(Membership[TuningTerms]):
             return
         sums = self._sums(task.version).add(self.heuristic, self.terms, task, items)
         with self.store.transaction():
-            self.store.set_fact(SUMS, _sums_text(sums))
+            self.store.set_fact(SUMS, sums.to_bytes())
 
     def record_typed(self, **metrics: float) -> None:
         """Take in the study's metrics of one search (`characters`, `rank`); their means are answered once, with an ε."""
@@ -87,13 +85,9 @@ class Tuner(Membership[TuningTerms]):
         if study is None or not self.store.consent:
             return
         found = self._typed()
-        for name in study["metrics"]:
-            require(name in metrics, "study.no-metric", f"the study also asks for {name}", name)
-            require_range(name, metrics[name], least=0.0)
-            count, total = found.get(name, (0, 0.0))
-            found[name] = (count + 1, total + float(metrics[name]))
+        found.add(study, metrics)
         with self.store.transaction():
-            self.store.set_fact(TYPED, json.dumps(found).encode())
+            self.store.set_fact(TYPED, found.to_bytes())
 
     def releases(self) -> list[StoredRelease]:
         """All that ever left."""
@@ -107,18 +101,14 @@ class Tuner(Membership[TuningTerms]):
         return None if found is None else read_task(found, self.terms.run, self.heuristic)
 
     def _sums(self, version: int) -> DeviceSums:
-        found, empty = self.store.fact(SUMS), DeviceSums.empty(version, len(self.heuristic.weights))
-        if found is None:
-            return empty
-        kept = parse_json(found, ANYTHING, SUMS)
-        if kept["version"] != version:
-            return empty
-        return DeviceSums(version, int(kept["searches"]), np.array(kept["slopes"]), np.array(kept["rest"]))
+        found = self.store.fact(SUMS)
+        kept = None if found is None else DeviceSums.from_bytes(found, f"{self.folder}: {SUMS}")
+        if kept is None or kept.version != version:
+            return DeviceSums.empty(version, len(self.heuristic.weights))
+        return kept
 
-    def _typed(self) -> dict[str, tuple[int, float]]:
-        found = self.store.fact(TYPED)
-        table = {} if found is None else parse_json(found, ANYTHING, TYPED)
-        return {name: (int(count), float(total)) for name, (count, total) in table.items()}
+    def _typed(self) -> MetricSums:
+        return MetricSums.from_bytes(self.store.fact(TYPED) or b"{}", f"{self.folder}: {TYPED}")
 
     # ------------------------------------------------------------ the line
 
@@ -132,16 +122,10 @@ class Tuner(Membership[TuningTerms]):
         reply = self._reply()
         if reply is None or self.task is None:
             return SyncReport("nothing", served.next, "device.nothing", "there is nothing to send for this version")
-        try:
-            report = SyncReport("sent", line.reply(reply), sent=len(reply))
-        except ServiceRefusal as error:
-            if not error.code.startswith("reply."):
-                raise
-            report = SyncReport("refused", served.next, error.code, error.sentence)
-            if error.code in PASSING:
-                return report
-        with self.store.transaction():
-            self.store.set_fact(ANSWERED, str(self.task.version).encode())
+        report, settled = hand_in(line, reply, served.next)
+        if settled:
+            with self.store.transaction():
+                self.store.set_fact(ANSWERED, str(self.task.version).encode())
         return report
 
     def _take(self, served: ServedTask) -> None:
@@ -194,14 +178,9 @@ class Tuner(Membership[TuningTerms]):
         private, typed = self.terms.figures, self._typed()
         if self.store.fact(FIGURES) is not None:
             return None  # ε is spent: whatever a service asks for, there is one answer
-        if private is None or any(typed.get(name, (0, 0.0))[0] == 0 for name in private.study.metrics):
+        means = None if private is None else typed.means(private.study.metrics)
+        if private is None or means is None:
             return None
-        means = {name: typed[name][1] / typed[name][0] for name in private.study.metrics}
         answer = private.answer(means, self._entropy(SECRET_BYTES), self.terms.client)
         told = {"kind": "figure", "model": "local", "unit": "client", "epsilon": private.epsilon, "delta": 0.0}
         return figures_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), told
-
-
-def _sums_text(sums: DeviceSums) -> bytes:
-    table = {"version": sums.version, "searches": sums.searches}
-    return json.dumps(table | {"slopes": sums.slopes.tolist(), "rest": sums.rest.tolist()}).encode()

@@ -17,8 +17,8 @@ from quorank.federation import Simulator, wire
 from quorank.federation.secure_driver import single
 from quorank.federation.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.privacy.secure_sum.identity import ClientIdentity
 from quorank.privacy.secure_sum.masks import Occasion
+from quorank.signing import MemberKey
 
 
 class SimulatedMembers:
@@ -59,7 +59,7 @@ class SimulatedMembers:
                 reply.client,
                 occasion,
                 lambda own=words: own,  # type: ignore[misc]
-                ClientIdentity.create(),
+                MemberKey.create(),
                 self.mechanism.signed_by,
                 agreed=self.mechanism.plan,
             )

@@ -30,8 +30,6 @@ from quorank.federation.coordinator import Verdict
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
 from quorank.privacy.secure_sum.identity import (
-    SIGNATURE,
-    ClientIdentity,
     GuardedClient,
     GuardedServer,
     Pinned,
@@ -50,6 +48,7 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskRequest,
 )
 from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
+from quorank.signing import SIGNATURE, MemberKey
 
 M = TypeVar("M", bound=SecureSumMessage)
 
@@ -324,7 +323,7 @@ class SecureMember:
         client: int,
         occasion: Occasion,
         vector: Callable[[], Uint32s],
-        identity: ClientIdentity,
+        identity: MemberKey,
         least: int,
         *,
         pinned: Pinned | Acquaintances | None = None,

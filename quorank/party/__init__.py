@@ -1,1 +1,1 @@
-"""An organisation's side of a group: its documents, what it asks, answers and learns, and the line to the service."""
+"""An organisation's side on a network: its folder and keys, its answers to the coordinator, the line to the service."""

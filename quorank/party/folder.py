@@ -1,16 +1,14 @@
 """A party's private folder: its invitation, where its documents are, whom it knows, and whether it takes part.
 
-What the protocol itself must keep is in `session/` (`silo_party`). The documents, queries and judgements stay where they
+What the protocol itself must keep is in `session/` (`SiloParty`). The documents, queries and judgements stay where they
 are; the folder remembers where, so that a later start needs nothing but the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,8 +21,9 @@ from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
 from quorank.federation.invitation import FILE, Invitation
 from quorank.federation.line import ServiceLine
-from quorank.party.secrets import kept_identity, member_key
-from quorank.party.training import tells
+from quorank.party.identity import kept_identity, member_key
+from quorank.party.party import sent_log
+from quorank.private_file import lock
 from quorank.silos.generated import Generator
 from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
 from quorank.silos.protocol.keys import PartyIdentity
@@ -227,36 +226,17 @@ class PartyFolder:
         return kept_identity(session, self.invitation.name, os.urandom)
 
     def sent_log(self) -> list[dict[str, Any]]:
-        """All that was ever sent, as `SiloParty.sent_log` tells it; also while another process plays the party."""
-        file = self.path / SESSION / "party.sqlite"
-        if not file.is_file():
-            return []
-        try:
-            with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10.0)) as found:
-                rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
-        except sqlite3.Error as error:
-            raise BadInput(
-                "file.unreadable", f"cannot be read ({error}); try again, or restore it from a copy", f"{file}"
-            ) from None
-        return [
-            {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
-            for at, kind, receiver, size in rows
-        ]
+        """All that was ever sent, also while another process plays the party."""
+        return sent_log(self.path / SESSION)
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
         """Held by the one process that plays the party."""
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        held = lock(self.path / LOCK, "another process plays this party already; end that one first")
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BadInput(
-                    "folder.busy", "another process plays this party already; end that one first", f"{self.path}"
-                ) from None
             yield
         finally:
-            os.close(descriptor)
+            os.close(held)
 
     def _read(self, name: str, absent: Any) -> Any:
         try:

@@ -1,8 +1,8 @@
 """A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
 
-`answer` takes what came, works (`member`), and gives back what there is to say; it is the same over a network, over the
-store of a service and in one process. It never raises, and what it declines with is one of a fixed list (`declined`): no
-path, query, document or term is in anything that leaves but sealed or as the protocol says.
+`answer` takes what came, works (`silos.party.member`), and gives back what there is to say; it is the same over a network,
+over the store of a service and in one process. It never raises, and what it declines with is one of a fixed list
+(`declined`): no path, query, document or term is in anything that leaves but sealed or as the protocol says.
 
 The folder is the party's own (mode 0700): its identity, the ledger of budgets, its sketches, and one SQLite file with its
 place in the protocol, what it heard and what it sent. Restored from a copy it is refused by the coordinator, which knows
@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,15 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation.declined import Declined, Refusal
-from quorank.party.member import FINISHED, SERVER, SiloMember
-from quorank.party.secrets import kept_identity
-from quorank.party.training import tells
+from quorank.party.identity import kept_identity
 from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.party.member import FINISHED, SERVER, SiloMember
 from quorank.silos.protocol.keys import Entropy
-from quorank.silos.protocol.records import SiloMessage
+from quorank.silos.protocol.records import SiloMessage, tells
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
+
+_UNWRITTEN = ("file.busy", "file.unwritable")  # what passes: the same message is answered later
 
 
 class SiloParty:
@@ -114,13 +117,6 @@ class SiloParty:
         found: dict[str, float] | None = self._store.note("figures")
         return found
 
-    def sent_log(self) -> list[dict[str, Any]]:
-        """Everything that was given to the network: when, what, for whom, how large, and what it tells."""
-        return [
-            {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
-            for at, kind, receiver, size in self._store.rows("SELECT at, kind, receiver, bytes FROM log ORDER BY id")
-        ]
-
     def close(self) -> None:
         """Let go of the folder."""
         if self._is_finished:
@@ -157,8 +153,8 @@ class SiloParty:
         try:
             with self._store.transaction():
                 self._store.take(SERVER, message)
-        except BadInput:
-            raise Refusal("place") from None
+        except BadInput as error:
+            raise Refusal("storage" if error.code in _UNWRITTEN else "place") from None
         self._work()
         reply = self._store.message(SERVER, self._number, self._digest)
         self.said_all = self._is_finished and reply.start + len(reply.pieces) == self._store.places(SERVER)[2]
@@ -191,7 +187,10 @@ class SiloParty:
         except Refusal:
             raise
         except BadInput as error:
-            self._member, self.stopped = None, str(error)
+            self._member = None
+            if error.code in _UNWRITTEN:
+                raise Refusal("storage") from None
+            self.stopped = str(error)
             raise Refusal("stopped") from None
         except BaseException:
             self._member = None
@@ -202,6 +201,26 @@ class SiloParty:
         if progress != self._progress:
             self._progress = progress
             self._seen()
+
+
+def sent_log(folder: Path) -> list[dict[str, Any]]:
+    """All that a party in this folder gave to the network: when, what, for whom, how large, and what it tells.
+
+    It may be read while another process plays the party.
+    """
+    file = folder / "party.sqlite"
+    if not file.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as found:
+            rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
+    except sqlite3.Error as error:
+        sentence = f"cannot be read ({error}); try again, or restore it from a copy"
+        raise BadInput("file.unreadable", sentence, f"{file}") from None
+    return [
+        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
+        for at, kind, receiver, size in rows
+    ]
 
 
 def digest_of(holding: Holding) -> bytes:

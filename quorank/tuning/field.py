@@ -11,8 +11,9 @@ randomised response (`studies.private_means`).
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,6 +31,7 @@ from quorank.documents import (
     Text,
     Whole,
     check_shape,
+    parse_json,
     parse_toml,
     read_json,
 )
@@ -227,6 +229,9 @@ _TERMS = Table(
 )  # fmt: skip
 
 
+_SUMS = Table({"version": Whole(0), "searches": Whole(0), "slopes": Items(Number()), "rest": Items(Number())})
+
+
 def _study(table: Mapping[str, Any]) -> Study:
     return study_of(dict(table) | {"arms": dict(table["arms"]), "metric": table["metrics"][0]}, "study")
 
@@ -348,6 +353,17 @@ class DeviceSums(NamedTuple):
         """Return the sums of no search."""
         return cls(version, 0, np.zeros(weights), np.zeros(BESIDE))
 
+    def to_bytes(self) -> bytes:
+        """Write the sums for the device's private file."""
+        table = {"version": self.version, "searches": self.searches}
+        return json.dumps(table | {"slopes": self.slopes.tolist(), "rest": self.rest.tolist()}).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, where: str) -> DeviceSums:
+        """Read what `to_bytes` wrote."""
+        found = parse_json(raw, _SUMS, where)
+        return cls(found["version"], found["searches"], np.array(found["slopes"]), np.array(found["rest"]))
+
     def add(self, heuristic: Heuristic, terms: TuningTerms, task: TuningTask, items: Any) -> DeviceSums:
         """Return the sums with these searches added; `items` as the heuristic's score takes them, with what was chosen."""
         slopes, loss = gradients(heuristic, task.trial, items, terms.margin, terms.loss == "relative")
@@ -363,6 +379,35 @@ class DeviceSums(NamedTuple):
         numbers = np.concatenate((released, self.rest / self.searches))
         count = min(self.searches, HEAVIEST)
         return wire.encode_reply(wire.Reply(terms.run, self.version, terms.client, numbers, count))
+
+
+class MetricSums(dict[str, tuple[int, float]]):
+    """By metric of a study: how many of a device's own searches were measured, and the sum."""
+
+    def add(self, study: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Add the metrics of one search; a missing or a negative one is refused."""
+        for name in study["metrics"]:
+            require(name in metrics, "study.no-metric", f"the study also asks for {name}", name)
+            require_range(name, metrics[name], least=0.0)
+        for name in study["metrics"]:
+            count, total = self.get(name, (0, 0.0))
+            self[name] = (count + 1, total + float(metrics[name]))
+
+    def means(self, metrics: Sequence[str]) -> dict[str, float] | None:
+        """Return the mean of each metric; None where one was never measured."""
+        if any(name not in self for name in metrics):
+            return None
+        return {name: self[name][1] / self[name][0] for name in metrics}
+
+    def to_bytes(self) -> bytes:
+        """Write the sums for the device's private file."""
+        return json.dumps(self).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, where: str) -> MetricSums:
+        """Read what `to_bytes` wrote."""
+        found = parse_json(raw, Each(Items(Number(), 2)), where)
+        return cls({name: (int(count), float(total)) for name, (count, total) in found.items()})
 
 
 def figures_reply(terms: TuningTerms, version: int, answer: tuple[int, ...]) -> bytes:

@@ -112,6 +112,28 @@ def test_without_consent_nobody_is_asked_anything(service, tmp_path) -> None:
     assert client.sync(force=True).outcome == "consent" and len(service.heard) == heard
 
 
+def test_consent_said_again_is_no_news_and_a_list_counts_once(service, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service.invitation(tmp_path / "invitation.json")
+    with Client.open("~/device", "~/invitation.json") as client:
+        for given in (False, True, True, False, False, True):
+            client.consent(given)
+        assert [entry["given"] for entry in client.log()["consent"]] == [True, False, True]
+        with refused("value.wrong-type", "given"):
+            client.consent("off")  # a word is no answer: any would be taken for yes
+        search(client, service, 2)
+        shown = client.rank(np.ones((4, client.terms.n_features)))
+        client.record(shown, [True, False, False, False])
+        with refused("list.recorded"):
+            client.record(shown, [True, False, False, False])
+        assert client.status()["waiting"] == 3
+        assert client.sync().outcome == "sent"
+        (release,) = client.log()["releases"]
+        (asked,) = (asked for asked in service.heard if asked.target == "/v1/reply")
+        assert (release["round"], release["interactions"], release["bytes"]) == (1, 3, len(asked.body))
+    assert (tmp_path / "device" / "device.sqlite").is_file()
+
+
 def test_lists_of_before_the_first_task_are_learned_from(tiny_collection, tmp_path) -> None:
     """They count as those of any older ranker: the same bytes as a device whose first ranker was the given one."""
     with service_of(tiny_collection).running(tmp_path) as service:

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from quorank.cli.join import UNREACHED, join
 from quorank.device import Client, local_socket
-from quorank.device import rehearsal as rehearsals
 from quorank.device.leaving import LEFT, LOG
 from quorank.device.private_store import PrivateStore
-from quorank.device.rehearsal import FOLDER, JoinRehearsal
 from quorank.errors import BadInput
+from quorank.experiments import rehearsal as rehearsals
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
+from quorank.experiments.rehearsal import FOLDER, JoinRehearsal
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
 

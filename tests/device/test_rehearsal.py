@@ -9,8 +9,8 @@ from refusals import refused
 
 from quorank import frames
 from quorank.device import Client
-from quorank.device.rehearsal import Direct, take_part
 from quorank.errors import BadInput
+from quorank.experiments.rehearsal import Direct, take_part
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.declined import Declined

@@ -224,3 +224,8 @@ def test_nothing_of_a_search_is_in_the_file(service: Any, tmp_path: Path) -> Non
         kept = json.loads(tuner.store.fact("tuning sums") or b"{}")
         assert set(kept) == {"version", "searches", "slopes", "rest"} and len(kept["slopes"]) == 9
         assert tuner.store.waiting() == 0
+        for damaged in (b'{"version": 0}', json.dumps(kept | {"searches": "many"}).encode()):
+            with tuner.store.transaction():
+                tuner.store.set_fact("tuning sums", damaged)
+            with refused("file.damaged"):
+                search(tuner)

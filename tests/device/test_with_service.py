@@ -103,7 +103,7 @@ def test_the_example_applications_take_part(tmp_path) -> None:
         with subprocess.Popen([*join, "--bundle", str(tmp_path / "script.json")], stderr=subprocess.DEVNULL) as child:
             try:
                 until(lambda: local_socket.call(tmp_path / "two", "status") is not None)
-                script = ["node", str(EXAMPLES / "application.mjs"), str(tmp_path / "two")]
+                script = ["node", str(EXAMPLES / "application.mjs"), str(tmp_path / "two"), "agree"]
                 done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
                 assert done.returncode == 0, done.stderr
                 assert "1 releases so far" in done.stdout

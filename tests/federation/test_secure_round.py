@@ -35,15 +35,16 @@ from quorank.federation.secure_round import (
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum.identity import ClientIdentity, GuardedClient, SignedKeys, pack_clients
+from quorank.privacy.secure_sum.identity import GuardedClient, SignedKeys, pack_clients, signed_content
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
+from quorank.signing import MemberKey
 
 SESSION, LENGTH = b"a session", 7
 TASK = wire.Task("run", 2, np.zeros(LENGTH))
 OCCASION = Occasion(SESSION, 2)
-IDENTITIES = {client: ClientIdentity(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
+IDENTITIES = {client: MemberKey(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
 
 
 def pinned_of(clients) -> dict[int, bytes]:
@@ -321,7 +322,10 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
             signatures = {c: signatures[c] for c in (0, 1, 2, 3)}
         elif attack == "signatures of another round":
             before = Occasion(SESSION, 1)
-            signatures = {c: IDENTITIES[c].sign(b"quorank secure sum: survivors", before, c, everyone) for c in clients}
+            signatures = {
+                c: IDENTITIES[c].sign(signed_content(b"quorank secure sum: survivors", before, c, everyone))
+                for c in clients
+            }
             match = "the signatures of 0 clients"
         elif attack == "false signatures":
             signatures = dict.fromkeys(clients, signatures[0])
@@ -359,12 +363,16 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
     if lie == "other occasion":
-        signature = IDENTITIES[4].sign(b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes())
+        signature = IDENTITIES[4].sign(
+            signed_content(b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes())
+        )
         fake = AdvertiseKeys(2, OCCASION.tag, 4, forged.keys.channel_key, forged.keys.mask_key)
         forged = SignedKeys(fake, signature)
     elif lie == "another's signature":
         content = forged.keys.to_bytes()
-        forged = SignedKeys(forged.keys, IDENTITIES[3].sign(b"quorank secure sum: keys", OCCASION, 4, content))
+        forged = SignedKeys(
+            forged.keys, IDENTITIES[3].sign(signed_content(b"quorank secure sum: keys", OCCASION, 4, content))
+        )
     listed = secure_round.KeyList.from_bytes(keys)
     if lie == "swapped key":
         by_client_new = by_client
@@ -375,7 +383,7 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     if lie == "invented client":
         stranger = SecureClient(70, OCCASION).advertise()
         by_client_new = by_client | {70: SignedKeys(stranger, IDENTITIES[70].sign(
-            b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes()))}  # fmt: skip
+            signed_content(b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes())))}  # fmt: skip
         strange = stranger.channel_key + stranger.mask_key
         neighbours = tuple((c if c != 4 else 70, k if c != 4 else strange) for c, k in listed.neighbours)
     else:

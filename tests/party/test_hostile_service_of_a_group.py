@@ -16,12 +16,11 @@ from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 from quorank import frames
 from quorank.federation.declined import Declined
 from quorank.federation.line import ServedMail, ServedTask
-from quorank.party.member import SERVER
-from quorank.party.party import SiloParty
+from quorank.party.party import SiloParty, sent_log
 from quorank.party.taking_part import take_part
-from quorank.party.training import tells
+from quorank.silos.party.member import SERVER
 from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, written
+from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, tells, written
 
 TERMS = terms_of("published", "averaging")
 WORDS = {word.encode() for h in HOLDINGS for query in h.queries for word in query}
@@ -169,7 +168,7 @@ def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, pha
         with Watched() as done:
             answers = [party.answer(content) for _ in range(3)]
         assert time.monotonic() - began < 5.0, case
-        log = [entry["kind"].upper() for entry in party.sent_log()]
+        log = [entry["kind"].upper() for entry in sent_log(party.folder)]
         for answer in answers:
             if isinstance(answer, bytes):
                 assert all(tells(tag) and tag in log for tag in told(answer)), case
@@ -202,7 +201,7 @@ def test_it_cannot_have_more_turns_than_were_agreed_nor_ask_for_one_twice(folder
             break
         learned += told(answer).count("LEARNED")
     assert 1 <= learned <= TERMS.training.length and "turn that is over" in (party.stopped or "")
-    assert [entry["kind"] for entry in party.sent_log()].count("learned") <= 2 * TERMS.training.length
+    assert [entry["kind"] for entry in sent_log(party.folder)].count("learned") <= 2 * TERMS.training.length
     party.close()
 
 
@@ -227,7 +226,7 @@ def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     """Noise, huge, cut off, changed, of another run, for another party, from the future."""
     shutil.copytree(folders["asking"], tmp_path / "north")
     party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
-    before, draw = party.sent_log(), random.Random(1)
+    before, draw = sent_log(party.folder), random.Random(1)
     sound = messages(party, RECORDS["hello again"])
     raw = sound.to_bytes(to_party=True)
     other = terms_of("none").digest()[:16]
@@ -243,7 +242,7 @@ def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     letters = len(line.letters)
     with Watched() as done:
         assert not take_part(party, line, lambda: len(line.given) == letters, sleep=lambda seconds: None)
-    assert line.given == [b""] * letters and party.sent_log() == before
+    assert line.given == [b""] * letters and sent_log(party.folder) == before
     assert not [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
     party.close()
 

@@ -33,6 +33,19 @@ def test_a_fact_of_another_type_is_refused(value, tmp_path) -> None:
             store.close()
 
 
+@pytest.mark.parametrize(
+    ("mark", "code"), [("application_id = 7", "file.other-kind"), ("user_version = 2", "file.newer")]
+)
+def test_a_file_of_another_kind_or_a_newer_one_is_refused(mark, code, tmp_path) -> None:
+    for make, name in ((lambda: PrivateStore(tmp_path), "device"), (lambda: SiloStore(tmp_path, "party"), "party")):
+        make().close()
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as database:
+            database.execute(f"PRAGMA {mark}")
+        for _ in range(2):  # it was let go of
+            with refused(code, str(tmp_path / f"{name}.sqlite")):
+                make()
+
+
 @pytest.mark.parametrize("change", ["sent = 'x'", "heard = -1", "came = 1.5", "heard = x'00'"])
 def test_places_of_another_type_are_refused(change, tmp_path) -> None:
     store = SiloStore(tmp_path, "party")

@@ -23,8 +23,8 @@ from quorank.errors import BadInput
 from quorank.federation.invitation import Invitation
 from quorank.federation.line import ServedMail, ServedTask, ServiceRefusal
 from quorank.party.folder import PartyFolder
-from quorank.party.party import SiloParty
-from quorank.party.secrets import member_key
+from quorank.party.identity import member_key
+from quorank.party.party import SiloParty, sent_log
 from quorank.party.taking_part import take_part
 from quorank.rankers.ranker_file import read_ranker
 from quorank.service.holders.group_home import SiloHome, settings_of
@@ -114,7 +114,7 @@ def test_one_party_comes_to_the_same_bytes_whatever_carries_its_messages(tmp_pat
     assert {p.ranker.tobytes() for p in group.parties.values() if p.ranker is not None} == {wanted}
 
     def told(party: SiloParty) -> list[tuple[str, str, int]]:
-        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in party.sent_log())
+        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in sent_log(party.folder))
 
     assert {name: told(p) for name, p in group.parties.items()} == {name: told(p) for name, p in plain.parties.items()}
     assert group.ledgers() == plain.ledgers() and len(HOLDINGS) == 3

@@ -16,8 +16,8 @@ from quorank.federation.invitation import Invitation
 from quorank.federation.line import Enrolment, ServiceLine
 from quorank.federation.member_key import MemberKey
 from quorank.party.folder import FolderSource, PartyFolder
-from quorank.party.party import SiloParty
-from quorank.party.secrets import member_key
+from quorank.party.identity import member_key
+from quorank.party.party import SiloParty, sent_log
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStore
 
@@ -187,6 +187,6 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
             if isinstance(answer, bytes):
                 server.receive(name, answer)
     assert server.phase == "agreement" and "south has another key" in parties["north"].progress
-    assert {entry["kind"] for entry in parties["north"].sent_log()} == {"hello"}
+    assert {entry["kind"] for entry in sent_log(parties["north"].folder)} == {"hello"}
     for each in parties.values():
         each.close()

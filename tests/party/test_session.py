@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +17,10 @@ from refusals import refused
 from scipy import stats
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
 
+from quorank import private_file
 from quorank.errors import BadInput
 from quorank.federation.declined import Declined
-from quorank.party.party import SiloParty
-from quorank.party.secrets import Secrets
+from quorank.party.party import SiloParty, sent_log
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.coordinator.server import SiloServer
@@ -26,6 +28,7 @@ from quorank.silos.learning.comparison import SiloSetting, collect_answers, prep
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.instances import ReferenceRank
 from quorank.silos.learning.training import Averaging, ClickTraining, RoundRobin
+from quorank.silos.party.secrets import Secrets
 from quorank.silos.protocol import records as silo_messages
 from quorank.silos.protocol import stream_store as silo_store
 from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
@@ -38,7 +41,7 @@ from quorank.silos.protocol.terms import SiloTerms
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch) -> None:
     """Processes end here, machines do not: nothing has to wait for the disk."""
-    monkeypatch.setattr(silo_store, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(private_file, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture
@@ -384,7 +387,7 @@ def occurring(words: set[bytes], text: bytes) -> set[bytes]:
 def test_a_party_knows_what_it_sent(group_of) -> None:
     group = group_of(terms_of("none"))
     step_through(group)
-    log = group.parties["west"].sent_log()
+    log = sent_log(group.parties["west"].folder)
     kinds = [line["kind"] for line in log]
     batches = group.server._run._asks[2]
     assert kinds.count("hello") == kinds.count("contribution") == 2
@@ -402,7 +405,7 @@ def test_without_consent_nothing_leaves(group_of) -> None:
         group.message(name)
     assert not play(group, most=40)
     assert group.server.phase == "agreement"
-    assert group.parties["south"].sent_log() == []
+    assert sent_log(group.parties["south"].folder) == []
     content = group.server.due("south")
     assert content is not None and group.parties["south"].answer(content) == Declined("consent")
     group.consent["south"] = True
@@ -514,11 +517,22 @@ def test_a_party_declines_what_it_did_not_agree_to(group_of) -> None:
         fresh.close()
 
 
+def test_a_message_that_cannot_be_written_now_is_answered_later(group_of, monkeypatch) -> None:
+    monkeypatch.setattr(private_file, "_PATIENCE", 0.05)
+    group = group_of(terms_of("none"))
+    party, content = group.parties["north"], group.server.due("north")
+    with closing(sqlite3.connect(group.folder / "north" / "party.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert party.answer(content) == Declined("storage")
+        assert party.stopped is None and sent_log(party.folder) == []
+    assert isinstance(party.answer(content), bytes)
+
+
 def test_another_key_than_the_pinned_one_stops_a_party(group_of) -> None:
     group = group_of(terms_of("none"), pins={"north": {"south": bytes(31) + b"\x09"}})
     assert not play(group, most=60)
     assert "pinned" in group.parties["north"].progress
-    assert "masked" not in [line["kind"] for line in group.parties["north"].sent_log()]
+    assert "masked" not in [line["kind"] for line in sent_log(group.parties["north"].folder)]
     assert group.server.phase == "agreement"
 
 

@@ -13,12 +13,13 @@ from secure_rounds import OCCASION, refused, rows_for
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for, tolerated_colluders
-from quorank.privacy.secure_sum.identity import ClientIdentity, GuardedClient, GuardedServer
+from quorank.privacy.secure_sum.identity import GuardedClient, GuardedServer
 from quorank.privacy.secure_sum.masks import pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.messages import UnmaskRequest
 from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer, X25519PrivateKey
 from quorank.privacy.secure_sum.shamir import join_shares
+from quorank.signing import MemberKey
 
 LENGTH = 3
 
@@ -30,7 +31,7 @@ class LyingServer:
     """
 
     def __init__(self, n: int, plan: Neighbourhood, least: int, colluders: set[int]) -> None:
-        identities = {c: ClientIdentity(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
+        identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
         pinned = {c: identity.public for c, identity in identities.items()}
         self.rows, self.plan, self.colluders = rows_for(range(n), LENGTH), plan, colluders
         self.server = GuardedServer(SecureServer(OCCASION, LENGTH, plan), least, pinned)
@@ -162,7 +163,7 @@ def test_a_server_cannot_choose_a_victim_s_neighbours() -> None:
     with refused("neighbours", "do not follow from the roster"):
         clients[victim].share(replace(keys, neighbours=tuple((c, pairs[c]) for c in wanted)))
     few = Roster.of(server._keys[c] for c in [victim, *near[: plan.masks]])  # a roster of the victim and colluders
-    guarded = GuardedClient(clients[victim], ClientIdentity(bytes(31) + b"1"), n)
+    guarded = GuardedClient(clients[victim], MemberKey(bytes(31) + b"1"), n)
     with refused("roster", "roster of .*, and it is summed with at least 200"):
         guarded.share(replace(keys, roster=few.raw), [])
     clients[victim].share(keys)
@@ -209,7 +210,7 @@ def test_a_server_cannot_cut_a_cohort_by_withholding_shares() -> None:
     """
     n, plan = 10, Neighbourhood(9, 6, 9)
     rows = rows_for(range(n), LENGTH)
-    identities = {c: ClientIdentity(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
+    identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
     pinned = {c: identity.public for c, identity in identities.items()}
     server = GuardedServer(SecureServer(OCCASION, LENGTH, plan), n, pinned)
     clients = {c: GuardedClient(SecureClient(c, OCCASION, plan), identities[c], n, pinned) for c in range(n)}

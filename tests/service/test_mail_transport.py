@@ -17,9 +17,9 @@ from quorank.federation.secure_round import SecureMember, invitation, opened
 from quorank.federation.transport import BUSY, Failure
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
-from quorank.privacy.secure_sum.identity import ClientIdentity
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.holders.rounds import Holder
+from quorank.signing import MemberKey
 
 CLIENTS, ROUNDS = 8, 3
 
@@ -52,7 +52,7 @@ class SecureFleet(Fleet):
         if begins is not None:
             (reply,) = self.simulator.replies(decode_task(begins[1]), np.array([member]))
             words = reply.release.astype(np.int64).astype(np.uint32)
-            mechanism, identity = self.simulator.mechanism, ClientIdentity(self.keys[member].secret)
+            mechanism, identity = self.simulator.mechanism, MemberKey(self.keys[member].secret)
             self.rounds[member] = SecureMember(
                 member, begins[0], lambda: words, identity, mechanism.signed_by, agreed=mechanism.plan
             )

@@ -12,7 +12,7 @@ import numpy as np
 
 from quorank.device.device import Device
 from quorank.device.private_store import PrivateStore
-from quorank.device.simulated_user import SimulatedUser
+from quorank.experiments.simulated_user import SimulatedUser
 from quorank.federation import Federation, Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.terms import Terms

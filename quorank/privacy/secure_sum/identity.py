@@ -14,13 +14,9 @@ Pinned identities are worth as much as the way they came by: from the coordinato
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from quorank.arrays import Uint32s
 from quorank.errors import require
@@ -37,8 +33,8 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer
+from quorank.signing import SIGNATURE, MemberKey, is_signed
 
-SIGNATURE = 64  # bytes
 _PLACE = struct.Struct("<II")
 _KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"
 
@@ -47,33 +43,7 @@ Pinned = Mapping[int, bytes]
 """By client: the public key of its identity."""
 
 
-class ClientIdentity:
-    """Long-term Ed25519 key of a client, under which it signs its keys and lists of survivors."""
-
-    def __init__(self, secret: bytes) -> None:
-        self._key = Ed25519PrivateKey.from_private_bytes(secret)
-
-    @classmethod
-    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> ClientIdentity:
-        """Draw a new identity."""
-        return cls(entropy(32))
-
-    @property
-    def secret(self) -> bytes:
-        """The private key, for the client's private file."""
-        return self._key.private_bytes_raw()
-
-    @property
-    def public(self) -> bytes:
-        """The public key, for others to pin."""
-        return self._key.public_key().public_bytes_raw()
-
-    def sign(self, purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
-        """Sign content for one purpose and occasion."""
-        return self._key.sign(_signed_bytes(purpose, occasion, client, content))
-
-
-def _signed_bytes(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
+def signed_content(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
     """What is signed: bound to its purpose, the session, the round and the client who says it."""
     return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
 
@@ -81,14 +51,7 @@ def _signed_bytes(purpose: bytes, occasion: Occasion, client: int, content: byte
 def _signed_by(
     pinned: Pinned, purpose: bytes, occasion: Occasion, client: int, content: bytes, signature: bytes
 ) -> bool:
-    if client not in pinned:
-        return False
-    try:
-        public = Ed25519PublicKey.from_public_bytes(pinned[client])
-        public.verify(signature, _signed_bytes(purpose, occasion, client, content))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+    return client in pinned and is_signed(pinned[client], signed_content(purpose, occasion, client, content), signature)
 
 
 @dataclass(frozen=True)
@@ -121,9 +84,7 @@ class GuardedClient:
     `pinned` are the identities of those who may take part; without them no signature is checked.
     """
 
-    def __init__(
-        self, client: SecureClient, identity: ClientIdentity, least: int, pinned: Pinned | None = None
-    ) -> None:
+    def __init__(self, client: SecureClient, identity: MemberKey, least: int, pinned: Pinned | None = None) -> None:
         require(least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}")
         # else two lists of survivors could both be signed by enough
         sentence = f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}"
@@ -135,7 +96,10 @@ class GuardedClient:
     def advertise(self) -> SignedKeys:
         """Return the client's two public keys under its signature."""
         keys = self.inner.advertise()
-        return SignedKeys(keys, self.identity.sign(_KEYS, self.inner.occasion, self.inner.client, keys.to_bytes()))
+        return SignedKeys(keys, self._sign(_KEYS, keys.to_bytes()))
+
+    def _sign(self, purpose: bytes, content: bytes) -> bytes:
+        return self.identity.sign(signed_content(purpose, self.inner.occasion, self.inner.client, content))
 
     def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
         """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
@@ -179,7 +143,7 @@ class GuardedClient:
         shown = "was shown survivors whose masks might join them in more than one group"
         self._require(ring.joins(listed), "secure-sum.disconnected", shown)
         self._agreed, self._survivors = _listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
-        return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
+        return self._sign(_SURVIVORS, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
         """Return what `SecureClient.unmask` does, if it is asked for the list that enough have signed."""

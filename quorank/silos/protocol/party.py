@@ -32,7 +32,7 @@ from quorank.silos.sketch.hashing import Hashing
 
 
 class PartyMemory(Protocol):
-    """Where a party keeps what others tell it: in memory in one process, on disk on a network (`quorank.party.answers`)."""
+    """Where a party keeps what others tell it: in memory in one process, on disk on a network (`silos.party.answers`)."""
 
     def question_number(self, asker: str, number: int) -> int:
         """The number of another party's question, which came in its envelope `number`: it addresses the answer's noise."""

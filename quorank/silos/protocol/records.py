@@ -166,3 +166,25 @@ def table_of(value: object, *names: str) -> Sequence[Any]:
     if not isinstance(value, dict) or set(value) != set(names):
         raise BadInput("silo-message.malformed", _MALFORMED)
     return [value[name] for name in names]
+
+
+def tells(kind: str) -> str:
+    """In words what a record that left told, and whom."""
+    return _TELLS[kind]
+
+
+_TELLS = {
+    "HELLO": "public keys and the agreed settings; to everybody on the way",
+    "CONTRIBUTION": "a share of the group's key; sealed for the receiver",
+    "MASKED": "counts of terms under masks, so nothing but their sum over all parties; and how many envelopes of questions "
+    "will follow; to the coordinator",
+    "CATALOGUE": "how many documents there are and how long each is; sealed for the receiver",
+    "ASK": "the terms of queries, each hidden among others; sealed for the receiver",
+    "ANSWER": "which documents hold the asked terms and how often, as far as the protocol's noise lets through; sealed for "
+    "the receiver",
+    "REFUSE": "why a question was not answered; sealed for the receiver",
+    "ROWS": "how many instances this party learns from; to the coordinator",
+    "LEARNED": "parameters after this party's turn, which depend on its instances; to the coordinator",
+    "TALLY": "how well rankers order this party's held-out lists, in sums; to the coordinator",
+    "KEPT": "that the ranker has arrived; to the coordinator",
+}

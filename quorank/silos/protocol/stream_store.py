@@ -8,29 +8,19 @@ deleted when the peer says that it has them, pieces that came when their record 
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sqlite3
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from quorank.documents import ANYTHING, parse_json
-from quorank.errors import BadInput, require
-from quorank.private_file import lock, make_folder
+from quorank.errors import require
+from quorank.private_file import FileKind, PrivateDatabase
 from quorank.silos.protocol.records import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
-VERSION = 1
-APPLICATION = 0x51524E53
-"""Marks the file as a silo run's in its header."""
 BUSY = "another process works in this folder; stop it first"
-SYNCHRONOUS = "FULL"
-"""What is committed survives a power cut; tests, which end processes only, take OFF."""
-
+_DAMAGED = "the file is damaged; restore the folder from a copy, or begin the run anew"
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE places (peer TEXT PRIMARY KEY, came INTEGER NOT NULL, done INTEGER NOT NULL, sent INTEGER NOT NULL,
@@ -42,6 +32,7 @@ CREATE TABLE coming (peer TEXT NOT NULL, place INTEGER NOT NULL, ends INTEGER NO
 CREATE TABLE log (id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, receiver TEXT NOT NULL,
     bytes INTEGER NOT NULL);
 """
+_KIND = FileKind(0x51524E53, 1, _SCHEMA, "this is no file of a silo run; choose another folder", _DAMAGED)
 
 
 class SiloStreams:
@@ -68,8 +59,7 @@ class SiloStreams:
 
     def _check(self, sound: bool) -> None:
         """Refuse a file that holds something else than what was put into it."""
-        sentence = "the file is damaged; restore the folder from a copy, or begin the run anew"
-        require(sound, "file.damaged", sentence, f"{self.path}")
+        require(sound, "file.damaged", _DAMAGED, f"{self.path}")
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.rows(
@@ -196,101 +186,15 @@ class SiloStreams:
         self._set_places(peer, came, end + 1, sent, heard)
 
 
-class SiloStore(SiloStreams):
+class SiloStore(PrivateDatabase, SiloStreams):
     """An open file; without a folder, the same in memory."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
-        self._mutex = RLock()
-        self._let_go: Callable[[], object] = lambda: None  # lets go of the folder
-        self.path = None if folder is None else folder / f"{name}.sqlite"
-        if folder is not None:
-            make_folder(folder)
-            self._let_go = weakref.finalize(self, os.close, lock(folder / f"{name}.lock", BUSY))
-        try:
-            self.database = self._open()
-        except BaseException:
-            self._unlock()
-            raise
-
-    def _open(self) -> sqlite3.Connection:
-        if self.path is not None and not self.path.exists():
-            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with self._faults():
-            database = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
-            try:
-                marks = [
-                    database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-                ]
-                empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-                sentence = "this is no file of a silo run, or one of another version; choose another folder"
-                require(
-                    (empty and marks == [0, 0]) or marks == [APPLICATION, VERSION],
-                    "file.other-kind",
-                    sentence,
-                    f"{self.path}",
-                )
-                database.execute("PRAGMA journal_mode = WAL")
-                database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
-                database.execute("PRAGMA secure_delete = ON")
-                if empty:
-                    database.executescript(
-                        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION};"
-                        f"PRAGMA user_version = {VERSION}; COMMIT;"
-                    )
-            except BaseException:
-                database.close()
-                raise
-        return database
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        """SQLite's faults as sentences for the owner."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:
-            raise
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a table's text, or a message that quotes one
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-                raise BadInput(
-                    "file.damaged",
-                    "the file is damaged; restore the folder from a copy, or begin the run anew",
-                    f"{self.path}",
-                ) from None
-            number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
-            raise OSError(number, os.strerror(number), str(self.path)) from None
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of what is done inside is on disk afterwards, or none of it where anything is raised."""
-        with self._mutex, self._faults():
-            self.database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._commit()
-            except BaseException:
-                if self.database.in_transaction:
-                    self.database.execute("ROLLBACK")
-                raise
-
-    def _commit(self) -> None:
-        self.database.execute("COMMIT")
-
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds."""
-        with self._mutex, self._faults():
-            return self.database.execute(query, values).fetchall()
+        path, held = (None, None) if folder is None else (folder / f"{name}.sqlite", folder / f"{name}.lock")
+        super().__init__(path, _KIND, held, BUSY)
 
     def compact(self) -> None:
         """Give back the room of what was deleted; where there is none to do it in, the file stays as large as it was."""
         with self._mutex, suppress(sqlite3.Error):
             self.database.execute("VACUUM")
             self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def close(self) -> None:
-        with self._mutex:
-            self.database.close()
-            self._unlock()
-
-    def _unlock(self) -> None:
-        self._let_go()

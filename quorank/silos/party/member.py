@@ -21,14 +21,14 @@ import numpy as np
 
 from quorank import frames
 from quorank.errors import BadInput, require
-from quorank.party.answers import ReceivedAnswers
-from quorank.party.lines import Lines
-from quorank.party.secrets import Secrets
-from quorank.party.training import PartyTraining
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask
 from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
+from quorank.silos.party.answers import ReceivedAnswers
+from quorank.silos.party.channels import SealedChannels
+from quorank.silos.party.secrets import Secrets
+from quorank.silos.party.training import PartyTraining
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import Envelope, Kind
@@ -83,7 +83,7 @@ class SiloMember:
         self.party.memory = self.received
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
             self.session.receive(Envelope.from_bytes(raw))
-        self._lines = Lines(store, self.session)
+        self._channels = SealedChannels(store, self.session)
         self._served: set[str] = set()
 
     # ------------------------------------------------------------ one step after the other
@@ -140,7 +140,7 @@ class SiloMember:
         )
 
     def _seal(self, other: str, kind: Kind, text: bytes) -> None:
-        self._send(enclosed(self._lines.seal(other, kind, text).to_bytes()), other)
+        self._send(enclosed(self._channels.seal(other, kind, text).to_bytes()), other)
 
     # ------------------------------------------------------------ statistics, sketches, questions
 
@@ -260,7 +260,7 @@ class SiloMember:
             for each in out:
                 self._send(enclosed(each.to_bytes()), each.receiver)
             return
-        reply = self.party.react(envelope, self._lines.open(envelope))
+        reply = self.party.react(envelope, self._channels.open(envelope))
         if reply is not None:
             self._seal(sender, *reply)
 
@@ -273,5 +273,5 @@ class SiloMember:
         self.received.forget()
         for name in ("agreement", "charging"):
             self.store.drop_fact(name)
-        Lines.forget(self.store)
+        SealedChannels.forget(self.store)
         Secrets.forget(self.store)

@@ -10,18 +10,18 @@ from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.session import SealedChannel, Session
 from quorank.silos.protocol.stream_store import SiloStore
 
-_LINES = "lines"
+_COUNTERS = "lines"
 
 
-class Lines:
+class SealedChannels:
     """One party's ends; after the agreement."""
 
     def __init__(self, store: SiloStore, session: Session) -> None:
         self._store, self._session = store, session
-        self._counters: dict[str, list[int]] = store.note(_LINES, {})  # other → [sent, received]
+        self._counters: dict[str, list[int]] = store.note(_COUNTERS, {})  # other → [sent, received]
         self._open: dict[str, SealedChannel] = {}
 
-    def _line(self, other: str) -> SealedChannel:
+    def _channel(self, other: str) -> SealedChannel:
         if other not in self._open:
             keys, name = self._session.keys, self._session.name
             self._open[other] = SealedChannel(keys.pairs[other], name, other, *self._counters.setdefault(other, [0, 0]))
@@ -29,25 +29,25 @@ class Lines:
 
     def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
         """An envelope with the next number."""
-        envelope = self._line(other).seal(kind, text)
+        envelope = self._channel(other).seal(kind, text)
         self._counters[other][0] = envelope.number
-        self._store.set_note(_LINES, self._counters)
+        self._store.set_note(_COUNTERS, self._counters)
         return envelope
 
     def open(self, envelope: Envelope) -> bytes:
         """What another party sealed; each of its envelopes in its turn, so that none can be kept back unnoticed."""
-        line = self._line(envelope.sender)
+        channel = self._channel(envelope.sender)
         expected = self._counters[envelope.sender][1] + 1
         sentence = (
             f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back"
         )
         require(envelope.number == expected, "silo-message.order", sentence)
-        text = line.open(envelope)
+        text = channel.open(envelope)
         self._counters[envelope.sender][1] = expected
-        self._store.set_note(_LINES, self._counters)
+        self._store.set_note(_COUNTERS, self._counters)
         return text
 
     @staticmethod
     def forget(store: SiloStore) -> None:
         """Inside a transaction: the run is done."""
-        store.drop_fact(_LINES)
+        store.drop_fact(_COUNTERS)

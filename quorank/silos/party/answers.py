@@ -14,12 +14,12 @@ import numpy as np
 from quorank import frames
 from quorank.arrays import Integers
 from quorank.errors import BadInput, require
-from quorank.party.training import PartyTraining
 from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
 from quorank.silos.learning.exchange import announced_lengths, read_top_documents
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
+from quorank.silos.party.training import PartyTraining
 from quorank.silos.protocol.asker import Asker, Question
 from quorank.silos.protocol.messages import Catalogue, Refuse
 from quorank.silos.protocol.records import read, table_of, whole_numbers

@@ -1,4 +1,4 @@
-"""A simulated user in front of a real device: the searches and clicks of one client of an experiment, one at a time.
+"""Simulated user in front of a real device: the searches and clicks of one client of an experiment, one at a time.
 
 Query, list and clicks are drawn at the addresses of the simulator's own (`draws`), so a device that is given the
 experiment's seed for its lists records exactly what the simulator's client does. For rehearsals and tests.
@@ -7,13 +7,29 @@ experiment's seed for its lists records exactly what the simulator's client does
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from quorank.device.device import Device
 from quorank.draws import BATCH
+from quorank.learning import Shown
 from quorank.learning.simulation import Simulation, SimulationArrays, draw_query
 from quorank.users.click_model import click_list
+
+
+class Searched(Protocol):
+    """What a user searches with, as `quorank.device.device.Device` is it."""
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """(round, interaction) of the next list."""
+
+    def rank(self, features: npt.ArrayLike) -> Shown:
+        """Draw the list to show."""
+
+    def record(self, shown: Shown, clicks: npt.ArrayLike) -> None:
+        """Take in what was clicked on it."""
 
 
 class SimulatedUser:
@@ -26,7 +42,7 @@ class SimulatedUser:
     def world(self) -> SimulationArrays:
         return self.simulation.world()
 
-    def __call__(self, device: Device) -> None:
+    def __call__(self, device: Searched) -> None:
         world, client = self.world, self.client
         round_, interaction = device.turn
         query, model = draw_query(

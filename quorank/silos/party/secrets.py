@@ -1,4 +1,4 @@
-"""A party's secrets: its lasting identity, and what one run draws once and keeps until it is done.
+"""A party's secrets of one run: drawn once, and kept until it is done.
 
 Noise is drawn from a secret by what it is for: the document of a sketch, the field of a table, the columns of a question.
 The same question is so answered with the same cells, whoever asks and however often, also after a restart; fresh noise
@@ -8,45 +8,19 @@ would be averaged away by asking again. In a rehearsal all of it follows from th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
-from quorank.errors import BadInput, require
-from quorank.federation.member_key import MemberKey
-from quorank.files import write_whole
 from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
 from quorank.silos.learning.shared_statistics import seeded_statistics_noise
 from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
-from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
+from quorank.silos.protocol.keys import Entropy, derive
 from quorank.silos.protocol.messages import KEY
 from quorank.silos.protocol.owner import ByQuestion, Streams
 from quorank.silos.protocol.party import answer_noise
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
-IDENTITY = "identity.key"
 _SECRETS = "secrets"
-
-
-def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> PartyIdentity:
-    """The lasting identity of a party, made when it is first asked for; for its owner's eyes."""
-    path = folder / IDENTITY
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, entropy(KEY), durable=True, private=True)
-    try:
-        private = path.read_bytes()
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{path}") from None
-    sentence = "this is no identity; restore it from a copy, or tell the others a new one"
-    require(len(private) == KEY, "identity.damaged", sentence, f"{path}")
-    return PartyIdentity(name, private)
-
-
-def member_key(identity: PartyIdentity) -> MemberKey:
-    """The key that signs this party's requests: it follows from its identity, so there is one secret to keep."""
-    return MemberKey(derive(identity.private, "member key"))
 
 
 class Secrets:

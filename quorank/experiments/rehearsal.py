@@ -1,4 +1,4 @@
-"""A rehearsal: one real device, with its private file and all, among the simulated clients of an experiment.
+"""Rehearsal of a device: it is real, with its private file and all, among the simulated clients of an experiment.
 
 The device's user is simulated too, and the coordinator is in this process, so the run comes to the bits of `quorank run`
 where no device draws noise of its own.
@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from quorank.device.answering import DeviceAnswers
-from quorank.device.device import Device
-from quorank.device.simulated_user import SimulatedUser
 from quorank.errors import require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.runner import collection_of
+from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
@@ -30,27 +29,40 @@ from quorank.federation.terms import Terms
 
 FOLDER = "rehearsal"
 
-Search = Callable[[Device], None]
+Search = Callable[[Searched], None]
 """Lets a user search once with the device: simulated users, in rehearsals."""
 
 Others = Callable[[wire.Task, list[int]], Iterable[bytes | wire.Reply]]
 """What the other clients of a cohort reply to a task."""
 
 
+class Rehearsed(Searched, Protocol):
+    """The device that is rehearsed, as `quorank.device.device.Device` is one."""
+
+    def ready(self) -> bool:
+        """Whether a task would be answered."""
+
+    def answer(self, task: bytes) -> bytes | Declined:
+        """The reply to a task, or why there is none."""
+
+
 def take_part(
-    device: Device, link: Direct, search: Search | None = None, seen: Callable[[bytes | Declined], None] | None = None
+    device: Rehearsed,
+    link: Direct,
+    search: Search | None = None,
+    seen: Callable[[bytes | Declined], None] | None = None,
 ) -> int:
     """Answer tasks until the line ends; returns how many releases were sent.
 
     Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
     """
-    sent, answering = 0, DeviceAnswers.of(device)
+    sent = 0
     for task in link.tasks():
-        answer = answering.answer(task)
+        answer = device.answer(task)
         if search is not None and answer == Declined("waiting"):
             while not device.ready():
                 search(device)
-            answer = answering.answer(task)
+            answer = device.answer(task)
         if seen is not None:
             seen(answer)
         link.send(None if isinstance(answer, Declined) else answer)
@@ -70,13 +82,12 @@ class Direct:
     client: int
     others: Others = _nobody
     patience: int = 3  # answers without a release in a row, after which the line ends
-    stop: Callable[[], bool] | None = None
     verdicts: list[Verdict] = field(default_factory=list, init=False)
     _refused: int = field(default=0, init=False)
 
     def tasks(self) -> Iterator[bytes]:
         coordinator = self.coordinator
-        while not coordinator.done and self._refused < self.patience and not (self.stop and self.stop()):
+        while not coordinator.done and self._refused < self.patience:
             task = coordinator.plan()
             for reply in self.others(task, sorted(coordinator.waiting - {self.client})):
                 coordinator.receive(reply)
