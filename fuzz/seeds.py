@@ -505,7 +505,8 @@ def federations(folder: Path) -> Seeds:
     yield "frames", "valid", frames.pack([b"one", b"", b"three"])
     yield "frames", "valid-none", frames.pack([])
     yield "frames", "many", b"\xff\xff\xff\xff"
-    yield "frames-stream", "valid", frames.framed([b"one", b"two"]) + frames.framed([]) + frames.framed([b"x" * 50])
+    bundles = [frames.pack(parts) for parts in ([b"one", b"two"], [], [b"x" * 50])]
+    yield "frames-stream", "valid", b"".join(struct.pack("<Q", len(bundle)) + bundle for bundle in bundles)
     yield "frames-stream", "long", struct.pack("<Q", 2**40) + b"x"
     report = Report(*[1 if name in ("round", "interactions", "participants") else 0.5 for name in Report._fields])
     saved = Saved(

@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from quorank.errors import BadInput, require
+from quorank.errors import require
 
 LARGEST = 1 << 30
 """No bundle is longer than this many bytes."""
@@ -44,19 +44,14 @@ def unpack(bundle: bytes) -> list[bytes]:
     return parts
 
 
-def framed(parts: Sequence[bytes]) -> bytes:
-    """One bundle as it goes over a socket."""
-    bundle = pack(parts)
-    return _LENGTH.pack(len(bundle)) + bundle
-
-
 def send(connection: socket.socket, parts: Sequence[bytes]) -> None:
-    """Write one bundle to a socket that blocks."""
-    connection.sendall(framed(parts))
+    """Write one bundle to a socket."""
+    bundle = pack(parts)
+    connection.sendall(_LENGTH.pack(len(bundle)) + bundle)
 
 
 def receive(connection: socket.socket) -> list[bytes]:
-    """Read one bundle from a socket that blocks; EOFError when the other side has closed it."""
+    """Read one bundle from a socket; EOFError when the other side has closed it."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     require(length <= LARGEST, "bundle.malformed", _MALFORMED)
     return unpack(_exactly(connection, length))
@@ -71,27 +66,3 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)
-
-
-class Incoming:
-    """What has come of a stream of bundles, for sockets that do not block."""
-
-    def __init__(self) -> None:
-        self._pending = bytearray()
-
-    def add(self, content: bytes) -> list[list[bytes]]:
-        """The bundles that these bytes complete."""
-        self._pending += content
-        found = []
-        while len(self._pending) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._pending)
-            if length > LARGEST:
-                raise BadInput("bundle.malformed", _MALFORMED)
-            end = _LENGTH.size + length
-            if len(self._pending) < end:
-                break
-            with memoryview(self._pending) as view:  # a slice of the bytes themselves would be one more copy
-                bundle = bytes(view[_LENGTH.size : end])
-            found.append(unpack(bundle))
-            del self._pending[:end]
-        return found

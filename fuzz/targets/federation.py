@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -69,13 +71,22 @@ def stream(data: bytes) -> None:
     """Bundles that come in pieces are the same as those that come at once."""
 
     def all_of(pieces: list[bytes]) -> list[list[bytes]] | str:
-        incoming, found = frames.Incoming(), []
+        left = list(reversed(pieces))
+        connection: Any = SimpleNamespace(recv=lambda most: piece_of(left, most))
+        found = []
         try:
-            for piece in pieces:
-                found += incoming.add(piece)
+            while True:
+                found.append(frames.receive(connection))
+        except EOFError:
+            return found
         except BadInput as error:
             return error.code
-        return found
+
+    def piece_of(left: list[bytes], most: int) -> bytes:
+        piece = left.pop() if left else b""
+        if len(piece) > most:
+            left.append(piece[most:])
+        return piece[:most]
 
     whole, cut = all_of([data]), all_of([data[i : i + 7] for i in range(0, len(data), 7)])
     if isinstance(whole, str):

@@ -1,1 +1,1 @@
-"""Experiments on the nodes of a Flower network: `engine` brings one up on this machine, `driver` plays rounds over it."""
+"""Experiments on the nodes of a Flower network: `engine` brings one up on this machine and plays rounds over it."""

@@ -11,16 +11,16 @@ import json
 import sys
 from typing import Any
 
+import click
+from flwr.cli.app import app
+
 from quorank.files import write_whole
 
 
-def run(commands: list[list[str]]) -> list[dict[str, Any]]:
+def main() -> None:
     """Run the commands one after the other; one that fails answers with {"success": False}, and the next is run."""
-    import click
-    from flwr.cli.app import app
-
-    found = []
-    for command in commands:
+    found: list[dict[str, Any]] = []
+    for command in map(json.loads, sys.argv[2:]):
         printed = io.StringIO()
         try:
             sys.stdout = sys.__stdout__ = printed  # type: ignore[assignment,misc]  # Flower prints JSON to the latter
@@ -30,12 +30,7 @@ def run(commands: list[list[str]]) -> list[dict[str, Any]]:
         except (click.ClickException, click.exceptions.Exit, SystemExit, ValueError) as error:
             print(f"{command[0]}: {error} {printed.getvalue()}", file=sys.stderr)
             found.append({"success": False})
-    return found
-
-
-def main() -> None:
-    """Run the orders of the command line, and write down what was answered."""
-    write_whole(sys.argv[1], json.dumps(run([json.loads(word) for word in sys.argv[2:]])))
+    write_whole(sys.argv[1], json.dumps(found))
 
 
 if __name__ == "__main__":

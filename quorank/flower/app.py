@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,12 +24,13 @@ OLDEST, NEWEST = (1, 41), (1, 43)
 """Versions of Flower from the first to below the second are known to work."""
 
 CONNECTION = "quorank"
-EXECUTOR = "quorank.flower.executor"
-ADMIN = "quorank.flower.admin"
-CLIENT_PROCESS, SERVER_PROCESS = "quorank.flower.own_client", "quorank.flower.own_server"
+ADMIN, EXECUTOR, WORKER = "quorank.flower.admin", "quorank.flower.executor", "quorank.flower.worker"
 
-POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
-"""Seconds between two looks of a node's SuperExec for a task; a coordinator's has but one, and looks as often as Flower
+RECORD, CONTENT = "quorank", "content"
+"""Where the bytes are that a message of ours carries."""
+
+POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+"""Seconds between two looks of a node's SuperExec for a task; the coordinator's has but one, and looks as often as Flower
 has it."""
 
 PUBLISHER, APP_NAME = "quorank", "quorank-app"
@@ -56,16 +57,13 @@ def check_installed() -> None:
     try:
         found = importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
-        raise BadInput(
-            "engine.not-installed",
-            f"the engine flower needs the package flwr, which is not installed; install quorank[flower] ({wanted})",
-        ) from None
+        sentence = (
+            f"the engine flower needs the package flwr, which is not installed; install quorank[flower] ({wanted})"
+        )
+        raise BadInput("engine.not-installed", sentence) from None
     version = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
-    require(
-        OLDEST <= version < NEWEST,
-        "engine.version",
-        f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[flower]",
-    )
+    sentence = f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[flower]"
+    require(OLDEST <= version < NEWEST, "engine.version", sentence)
 
 
 def check_own(name: str, digest: str) -> None:
@@ -91,38 +89,32 @@ def put_in_place(module: ModuleType, functions: Mapping[str, Callable[..., Any]]
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
     """The environment of Flower's processes that live in this home folder."""
-    scripts = sysconfig.get_path("scripts")
     direct = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"]))
     return {
         **os.environ,
-        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]),
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        POLL_VARIABLE: POLL,
         "NO_PROXY": direct,
         "no_proxy": direct,
         **variables,
     }
 
 
-def write_app(folder: Path) -> None:
-    """The app that is submitted: a `pyproject.toml` and nothing else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "pyproject.toml", _APP)
-
-
-def write_connection(home: Path, address: str, certificate: Path) -> None:
-    """Tell Flower's command line, which reads this home folder, where the SuperLink is."""
-    home.mkdir(parents=True, exist_ok=True)
+def write_app(app: Path, home: Path, address: str, certificate: Path) -> None:
+    """The app, and in the home folder of Flower's command line where the SuperLink is that it is submitted to."""
+    app.mkdir()
+    write_whole(app / "pyproject.toml", _APP)
+    home.mkdir()
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{address}"\n'
     write_whole(home / "config.toml", text + f'root-certificates = "{certificate}"\n')
 
 
 @dataclass(frozen=True)
 class Commands:
-    """The command lines of one SuperLink and its nodes."""
+    """The command lines of one SuperLink and its nodes, whose scripts the `environment` finds."""
 
     address: str  # host:port of the SuperLink
     certificate: Path  # of the authority that everyone trusts
@@ -131,53 +123,30 @@ class Commands:
     def superlink(self, certificate: Path, key: Path, database: Path) -> list[str]:
         host, port = self.address.rsplit(":", 1)
         return [
-            _script("flower-superlink"), "--host", host, "--port", port,
+            "flower-superlink", "--host", host, "--port", port,
             "--ssl-ca-certfile", str(self.certificate), "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key),
             "--enable-supernode-auth", "--database", str(database), "--isolation", "process",
-            "--superexec-auth-secret-file", str(self.secret), "--disable-runtime-dependency-installation",
+            *self._secret, "--disable-runtime-dependency-installation",
         ]  # fmt: skip
 
     def server_executor(self) -> list[str]:
         """Starts our ServerApp, and no other."""
-        command = [sys.executable, "-m", EXECUTOR, "server", *self._executor(self.address)]
-        return [*command, "--root-certificates", str(self.certificate)]
+        return [*self._executor("server", self.address), "--root-certificates", str(self.certificate)]
 
     def supernode(self, key: Path, port: int) -> list[str]:
         return [
-            _script("flower-supernode"), "--superlink", self.address, "--root-certificates", str(self.certificate),
+            "flower-supernode", "--superlink", self.address, "--root-certificates", str(self.certificate),
             "--auth-supernode-private-key", str(key), "--host", "127.0.0.1", "--port", str(port),
-            "--isolation", "process", "--superexec-auth-secret-file", str(self.secret),
+            "--isolation", "process", *self._secret,
         ]  # fmt: skip
 
     def node_executor(self, port: int) -> list[str]:
         """Starts our ClientApp for every task, and no other; it reaches its SuperNode on the same machine, without TLS."""
-        command = [sys.executable, "-m", EXECUTOR, "client"]
-        return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
+        return [*self._executor("client", f"127.0.0.1:{port}"), "--insecure"]
 
-    def _executor(self, address: str) -> list[str]:
-        secret = ["--superexec-auth-secret-file", str(self.secret)]
-        return ["--runtime-api-address", address, *secret]
+    def _executor(self, app: str, address: str) -> list[str]:
+        return [sys.executable, "-m", EXECUTOR, app, "--runtime-api-address", address, *self._secret]
 
-
-def register(public_key: Path, name: str) -> list[str]:
-    """For `admin`: let the SuperLink know a node's key; the answer holds "node-id"."""
-    return ["supernode", "register", str(public_key), CONNECTION, "--name", name]
-
-
-def submit(app: Path) -> list[str]:
-    """For `admin`: start the ServerApp; the answer holds "run-id"."""
-    return ["run", str(app), CONNECTION]
-
-
-def withdraw(run: str) -> list[str]:
-    """For `admin`: end a run whose ServerApp died."""
-    return ["stop", run, CONNECTION]
-
-
-def _script(name: str) -> str:
-    return str(Path(sysconfig.get_path("scripts")) / name)
-
-
-def names_of(nodes: int) -> Sequence[str]:
-    """Stable names of so many nodes."""
-    return [f"node-{number}" for number in range(nodes)]
+    @property
+    def _secret(self) -> list[str]:
+        return ["--superexec-auth-secret-file", str(self.secret)]

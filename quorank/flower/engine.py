@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +23,6 @@ PATIENCE = 120.0
 """Seconds until a node that runs but does not answer has its clients played by another."""
 
 
-def worker_command(folder: Path) -> Callable[[Path], list[str]]:
-    """The process that plays the clients of the run in this folder."""
-    words = [sys.executable, "-m", "quorank.flower.worker", str(folder / storage.CONFIG), str(folder)]
-    return lambda path: [*words, str(path)]
-
-
 def flower(experiment: Experiment, nodes: int) -> Engine:
     """Flower with so many nodes; what it cannot do is refused here, before anything starts."""
     require_range("--nodes", nodes, least=1, most=MOST_NODES)
@@ -44,9 +37,9 @@ def flower(experiment: Experiment, nodes: int) -> Engine:
             if stop():
                 raise Interrupted(done, experiment.rounds)
 
-        with FlowerNetwork(nodes, worker_command(folder.resolve()), give_up) as network:
-            driver = Driver(network.transport, SharedNodes(network.names), patience=PATIENCE, stop=stop)
-            driver.tend = network.tend
+        with FlowerNetwork(nodes, folder.resolve() / storage.CONFIG, give_up) as network:
+            assignment = SharedNodes(network.names)
+            driver = Driver(network.transport, assignment, patience=PATIENCE, stop=stop, tend=network.tend)
 
             def play(coordinator: Coordinator) -> Report:
                 try:

@@ -9,7 +9,6 @@ left to Flower's executor.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -20,9 +19,10 @@ from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
-from quorank.flower.app import CLIENT_PROCESS, POLL_VARIABLE, SERVER_PROCESS
-
-KINDS = {"client": (TaskType.CLIENT_APP, CLIENT_PROCESS), "server": (TaskType.SERVER_APP, SERVER_PROCESS)}
+KINDS = {
+    "client": (TaskType.CLIENT_APP, "quorank.flower.own_client"),
+    "server": (TaskType.SERVER_APP, "quorank.flower.own_server"),
+}
 """Which tasks are run, and by which process, by what the executor is started for."""
 
 
@@ -44,29 +44,19 @@ class OwnAppExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is not
             sentence = f"a task wants {wants}, and this machine runs its own {self._kind} alone"
             print(f"refused task.foreign: {sentence}", file=sys.stderr, flush=True)
             return LaunchResult.failed(sentence)
-        output = subprocess.DEVNULL if spec.suppress_output else None
-        subprocess.Popen([sys.executable, "-m", self._process, *words_of(spec)], stdout=output, stderr=output)
+        words = [sys.executable, "-m", self._process]
+        words += ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
+        words += ["--insecure"] if spec.insecure else ["--root-certificates", spec.root_certificates_path]
+        if spec.parent_pid is not None:
+            words += ["--parent-pid", str(spec.parent_pid)]
+        subprocess.Popen(words)
         return LaunchResult.accepted()
-
-
-def words_of(spec: ExecutionSpec) -> list[str]:
-    """Arguments of the process of a task."""
-    words = ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
-    if spec.insecure:
-        words.append("--insecure")
-    elif spec.root_certificates_path is not None:
-        words += ["--root-certificates", spec.root_certificates_path]
-    if spec.parent_pid is not None:
-        words += ["--parent-pid", str(spec.parent_pid)]
-    return words
 
 
 def main() -> None:
     """Be Flower's executor."""
     app = sys.argv.pop(1)
     sys.argv[0] = "flower-superexec"
-    if app == "server":
-        os.environ.pop(POLL_VARIABLE, None)
     run_superexec.get_executor = lambda *given, **named: OwnAppExecutor(*KINDS[app])
     flower_superexec()
 

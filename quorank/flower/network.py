@@ -1,141 +1,88 @@
 """A whole Flower network on this machine: SuperLink with TLS and node authentication, its executor, N nodes.
 
-`tend` keeps it alive: whatever process ends is started again. Flower refuses a node that comes back within a minute of
-being killed, so a node is tried again until then. A ServerApp that died takes its run with it; a new run is submitted, and
-the driver sends again what was lost.
+The clients of a node that ends are played by the others. What there is once, the SuperLink, the ServerApp, their executor
+and the worker, is not replaced: when one of them ends, the run stops with a reason, and goes on where it is resumed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
-import shutil
-import ssl
+import socket
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from quorank.certificates import CERTIFICATE, Authority, node_keys, write_private
 from quorank.documents import Each, Items, read_json
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import require
 from quorank.files import write_whole
 from quorank.flower import app as flower_app
-from quorank.flower.processes import Child, Processes, free_ports
-from quorank.flower.transport import FlowerTransport
-from quorank.flower.worker import SOCKET
+from quorank.flower import transport, worker
+from quorank.flower.processes import Processes, free_ports
 
-_COORDINATOR = "QUORANK_COORDINATOR"
 START_SECONDS = 300.0
 """No part of a network takes longer to start, also on a machine that is busy."""
 
-AGAIN_SECONDS = 5.0
-TRIES = 30
-"""A process that ends is started again after some seconds, and so often in a row."""
-
-STEADY_SECONDS = 60.0
-"""What ran for so long has not failed in a row."""
+SINGLE = ("worker", "superlink", "executor")
+"""Processes that no other can stand in for."""
 
 
 class NetworkDown(Exception):
-    """A process of the network ends whenever it is started; the sentence says which and what it said last."""
+    """What is needed of a network has ended; the sentence says what, and what it said last."""
 
 
 @dataclass(eq=False)
 class FlowerNetwork:
     """Used as a context: inside it the network is up and `transport` carries messages; after it nothing is left.
 
-    `worker` is the command of the process that plays the clients of all nodes, given the socket where it must listen;
-    `stop` is called while the network starts, and raises to end that.
+    A worker plays the clients of the experiment file `run` for all nodes; `stop` is called while the network starts, and
+    raises to end that.
     """
 
     nodes: int
-    worker: Callable[[Path], list[str]]
-    stop: Callable[[], None] | None = None
-    transport: FlowerTransport = field(init=False)
-    processes: Processes = field(init=False)
-    recipes: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict, init=False)
-    _failures: dict[str, int] = field(default_factory=dict, init=False)
-    _missing: float | None = field(default=None, init=False)  # since when there is no ServerApp
+    run: Path  # what the clients keep goes to the file's folder
+    stop: Callable[[], None]
 
     def __post_init__(self) -> None:
-        require_range("nodes", self.nodes, least=1, most=1000)
-        flower_app.check_installed()
-
-    @property
-    def _worker(self) -> Path:
-        return self.folder / "worker.sock"
-
-    @property
-    def names(self) -> Sequence[str]:
-        return flower_app.names_of(self.nodes)
+        self.names = [f"node-{number}" for number in range(self.nodes)]
 
     def __enter__(self) -> FlowerNetwork:
-        self.folder = Path(tempfile.mkdtemp(prefix="quorank-"))  # readable by its owner alone
-        self.processes = Processes(self.folder, True)
-        try:
-            self._write_files()
-            self.transport = FlowerTransport(self.folder / "coordinator.sock", alive=self.alive)
-            self._bring_up()
-        except BaseException:
-            self._take_down()
-            raise
+        with contextlib.ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="quorank-", ignore_cleanup_errors=True)
+            self.folder = Path(stack.enter_context(temporary))  # readable by its owner alone
+            self.processes = Processes(self.folder)
+            stack.callback(self.processes.stop)
+            self.transport = transport.FlowerTransport(self.folder / "coordinator.sock", alive=self.alive)
+            stack.callback(self.transport.close)
+            self._bring_up(self._write_files())
+            self._opened = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._take_down()
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def alive(self, name: str) -> bool:
         """Whether a node's processes run; Flower itself misses a dead node after a minute only."""
-        return self.processes.running(name) and self.processes.running(f"{name}-executor")
-
-    def start(self, name: str, command: list[str], environment: dict[str, str]) -> Child:
-        """Start a process that `tend` keeps alive."""
-        self.recipes[name] = command, environment
-        return self.processes.start(name, command, environment)
+        return self.processes.is_running(name) and self.processes.is_running(f"{name}-executor")
 
     def tend(self) -> None:
-        """Start again what has ended."""
-        for name, (command, environment) in self.recipes.items():
-            child = self.processes.children.get(name)
-            now = time.monotonic()
-            if child is not None and child.running:
-                continue
-            since = 0.0 if child is None else child.since
-            if child is not None and now - since > STEADY_SECONDS:
-                self._failures[name] = 0
-            if now - since < AGAIN_SECONDS and self._failures.get(name, 0) > 0:
-                continue
-            self._failures[name] = self._failures.get(name, 0) + 1
-            if self._failures[name] > TRIES:
-                said = "" if child is None else child.last_words()
-                raise NetworkDown(f"{name} ended {TRIES} times; it said last: {said}")
-            self.processes.start(name, command, environment)
-        self._tend_run()
+        """Look whether the network can go on."""
+        for name in SINGLE:
+            if not self.processes.is_running(name):
+                raise NetworkDown(f"{name} ended; it said last: {self.processes.last_words(name)}")
+        if not self.transport.connected:
+            raise NetworkDown("Flower's ServerApp ended")
+        if not any(map(self.alive, self.names)):
+            raise NetworkDown(f"{self.names[-1]} ended too, and no node is left")
 
-    def _tend_run(self) -> None:
-        """Submit the app again where its ServerApp has been away for a while."""
-        if self.transport.connected:
-            self._missing = None
-            return
-        now = time.monotonic()
-        self._missing = self._missing or now
-        if now - self._missing > AGAIN_SECONDS and not self.processes.running("admin"):
-            self._missing = now + 4 * AGAIN_SECONDS
-            lost = str(self._answers()[-1].get("run-id", ""))
-            withdraw = [flower_app.withdraw(lost)] if lost else []
-            self.administrate([*withdraw, flower_app.submit(self.folder / "app")])
-
-    def _write_files(self) -> None:
+    def _write_files(self) -> flower_app.Commands:
         folder, port = self.folder, free_ports(1)[0]
         authority = Authority.create()
         write_whole(folder / CERTIFICATE, authority.pem)
@@ -147,89 +94,61 @@ class FlowerNetwork:
             pair = node_keys()
             write_private(folder / f"{name}.key", pair.private)
             write_whole(folder / f"{name}.pub", pair.public)
-        self.commands = flower_app.Commands(f"127.0.0.1:{port}", folder / CERTIFICATE, folder / "secret")
-        flower_app.write_app(folder / "app")
-        flower_app.write_connection(folder / "home", self.commands.address, folder / CERTIFICATE)
+        commands = flower_app.Commands(f"127.0.0.1:{port}", folder / CERTIFICATE, folder / "secret")
+        flower_app.write_app(folder / "app", folder / "home", commands.address, folder / CERTIFICATE)
+        return commands
 
-    def _bring_up(self) -> None:
-        folder, commands = self.folder, self.commands
-        home = flower_app.environment(folder / "home", **{_COORDINATOR: str(self.transport.path)})
-        link = commands.superlink(folder / "server.pem", folder / "server.key", folder / "state.db")
-        self.start("worker", self.worker(self._worker), dict(os.environ))
-        self.start("superlink", link, home)
-        self.start("executor", commands.server_executor(), home)
-        self._wait("superlink", self._healthy)
-        orders = [flower_app.register(folder / f"{name}.pub", name) for name in self.names]
-        found = self.administrate([*orders, flower_app.submit(folder / "app")], wait=True)
-        for name, answer in zip(self.names, found, strict=False):
-            self.transport.ids[name] = int(answer["node-id"])
+    def _bring_up(self, commands: flower_app.Commands) -> None:
+        folder, start, path = self.folder, self.processes.start, self.folder / "worker.sock"
+        home = flower_app.environment(folder / "home", **{transport.SOCKET: str(self.transport.path)})
+        start("worker", [sys.executable, "-m", flower_app.WORKER, str(self.run), str(path)], os.environ)
+        start("superlink", commands.superlink(folder / "server.pem", folder / "server.key", folder / "state.db"), home)
+        start("executor", commands.server_executor(), home)
+        self._wait("superlink", lambda: _is_listening(commands.address))
+        self._register(home)
         for name, port in zip(self.names, free_ports(self.nodes), strict=True):
-            self.start_node(name, folder / f"{name}.key", port)
-        self._wait("worker", self._worker.exists)
-        self._wait("nodes", lambda: len(self.transport.nodes()) == self.nodes)
+            home = flower_app.environment(folder / f"{name}-home", **{worker.SOCKET: str(path)}, **flower_app.POLLING)
+            start(name, commands.supernode(folder / f"{name}.key", port), home)
+            start(f"{name}-executor", commands.node_executor(port), home)
+        self._wait("worker", path.exists)
+        self._wait("nodes", self._are_there)
 
-    def start_node(self, name: str, key: Path, port: int) -> None:
-        """A node and the executor that runs its tasks."""
-        home = flower_app.environment(self.folder / f"{name}-home", **{SOCKET: str(self._worker)})
-        self.start(name, self.commands.supernode(key, port), home)
-        self.start(f"{name}-executor", self.commands.node_executor(port), home)
+    def _register(self, home: dict[str, str]) -> None:
+        """Let the SuperLink know the nodes' keys and start the ServerApp, by Flower's own command line."""
+        folder, out, link = self.folder, self.folder / "admin.json", flower_app.CONNECTION
+        orders = [["supernode", "register", str(folder / f"{name}.pub"), link, "--name", name] for name in self.names]
+        orders.append(["run", str(folder / "app"), link])
+        command = [sys.executable, "-m", flower_app.ADMIN, str(out), *map(json.dumps, orders)]
+        self.processes.start("admin", command, home)
+        self._wait("registration", lambda: not self.processes.is_running("admin"))
+        answers: list[dict[str, Any]] = read_json(out, Items(Each()))
+        for answer in answers:
+            said = " ".join(str(answer.get("error-message", "")).split())
+            sentence = f"the network did not start: Flower refused an order: {said}"
+            require(answer.get("success"), "engine.not-started", sentence)
+        self.transport.ids = {name: int(found["node-id"]) for name, found in zip(self.names, answers, strict=False)}
+
+    def _are_there(self) -> bool:
+        self.transport.pull()
+        return len(self.transport.nodes()) == self.nodes
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         """Wait for a part of the network; a process that has ended meanwhile is the reason why it never comes."""
         end = time.monotonic() + START_SECONDS
         while not ready():
-            if self.stop is not None:
-                self.stop()
-            for child in self.processes.children.values():
-                if not child.running and child.code != 0:
-                    raise BadInput(
-                        "engine.not-started",
-                        f"the network did not start: {child.name} ended with {child.code}; it said: {child.last_words()}",
-                    )
-            require(
-                time.monotonic() < end,
-                "engine.not-started",
-                f"the network did not start: {name} took over {START_SECONDS:g} s",
-            )
+            self.stop()
+            for child, process in self.processes.children.items():
+                sentence = f"{child} ended with {process.poll()}; it said: {self.processes.last_words(child)}"
+                require(not process.poll(), "engine.not-started", f"the network did not start: {sentence}")
+            sentence = f"the network did not start: {name} took over {START_SECONDS:g} s"
+            require(time.monotonic() < end, "engine.not-started", sentence)
             time.sleep(0.1)
 
-    def _healthy(self) -> bool:
-        context = ssl.create_default_context(cafile=str(self.folder / CERTIFICATE))
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        try:
-            with opener.open(f"https://{self.commands.address}/health", timeout=2.0) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
 
-    def administrate(self, orders: list[list[str]], *, wait: bool = False) -> list[dict[str, Any]]:
-        """Give orders to the SuperLink, by Flower's own command line."""
-        out = self.folder / "admin.json"
-        command = [sys.executable, "-m", flower_app.ADMIN, str(out), *map(json.dumps, orders)]
-        self.processes.start("admin", command, flower_app.environment(self.folder / "home"))
-        if not wait:
-            return []
-        self._wait("registration", lambda: not self.processes.running("admin"))
-        found = self._answers()
-        for answer in found:
-            said = " ".join(str(answer.get("error-message", "")).split())
-            require(
-                answer.get("success"),
-                "engine.not-started",
-                f"the network did not start: Flower refused an order: {said}",
-            )
-        return found
-
-    def _answers(self) -> list[dict[str, Any]]:
-        """What the last orders that ended were answered."""
-        file = self.folder / "admin.json"
-        found: list[dict[str, Any]] = read_json(file, Items(Each())) if file.is_file() else [{}]
-        return found
-
-    def _take_down(self) -> None:
-        if hasattr(self, "transport"):
-            self.transport.close()
-        self.processes.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+def _is_listening(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=2.0):
+            return True
+    except OSError:
+        return False

@@ -1,9 +1,9 @@
 """Flower's ClientApp process with Quorank's app in it, and no other.
 
 Flower's own process (`flwr-clientapp`) unpacks the app that its SuperLink hands out, imports it and runs it with all that
-the account may do. Whoever can submit an app there could so read a device's store or a party's documents. Here nothing
-that came over the wire is unpacked, installed or imported: what runs is `client` of the installed Quorank. An app of
-another name is refused; one that bears our name is not looked at.
+the account may do, and any account of the machine can submit one. Here nothing that came over the wire is unpacked,
+installed or imported: what runs is `client` of the installed Quorank. An app of another name is refused; one that bears
+our name is not looked at.
 
 `python -m quorank.flower.own_client` takes the arguments of `flwr-clientapp`.
 """

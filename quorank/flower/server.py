@@ -1,34 +1,28 @@
 """Flower's ServerApp: a bridge between Flower's grid and the coordinator, which is another process on the same machine.
 
-The coordinator writes pushes to a socket, and reads from it which nodes are there and what came back; it never waits for
-Flower. When the coordinator closes the socket, the app is done; when this app is killed, another one takes its place.
-The grid's `push_messages` and `pull_messages` are all that is used of Flower here.
-
-On the socket, to the app: `push TOKEN NODE CONTENT`, `forget TOKEN`; from the app: `nodes ID…`, `answer TOKEN CONTENT`,
-`failed TOKEN`. A token is the coordinator's own name for a message.
+The app reports over a socket which nodes are there and what came back, and is answered with what the coordinator wants
+sent (`transport` has both messages). The coordinator never waits for Flower; it answers when it looks, and so says how
+often Flower is asked. When it closes the socket, the app is done. The grid's `push_messages` and `pull_messages` are all
+that is used of Flower here.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 import time
-from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from quorank import frames
+from quorank.flower.app import CONTENT, RECORD
+from quorank.flower.transport import FORGET, SOCKET
+from quorank.flower.worker import FAILED
 
-SOCKET = "QUORANK_COORDINATOR"
-"""The environment's variable that tells the app where the coordinator listens."""
-
-PUSH, FORGET, NODES, ANSWER, FAILED = b"push", b"forget", b"nodes", b"answer", b"failed"
-RECORD, CONTENT, KIND = "quorank", "content", "query"
-POLL, LONGEST, LOOK = 0.2, 0.5, 1.0
-"""Seconds between two looks for answers, at first and after none have come for a while, and for nodes: each look is a
-request, which the SuperLink answers from its database."""
+KIND = "query"
+LOOK = 1.0
+"""Seconds between two looks for nodes: each is a request, which the SuperLink answers from its database."""
 
 app = ServerApp()
 
@@ -42,64 +36,54 @@ def bridge(grid: Grid, context: Context) -> None:
 
 
 class Bridge:
-    """Both sides' open messages."""
+    """Messages that are open at Flower."""
 
     def __init__(self, grid: Grid, connection: socket.socket) -> None:
         self.grid, self.connection = grid, connection
-        self.incoming = frames.Incoming()
         self.tokens: dict[str, bytes] = {}  # Flower's name of a message → the coordinator's
-        self.looked, self.wait = -LOOK, POLL
+        self.answers: list[bytes] = []
+        self.nodes, self.looked = b"", -LOOK
 
     def run(self) -> None:
-        while self.commands():
+        """Report, do what is asked for, and look what has come, until the coordinator has gone."""
+        while True:
             if time.monotonic() - self.looked >= LOOK:
                 self.looked = time.monotonic()
-                nodes = [str(node).encode() for node in self.grid.get_node_ids()]
-                frames.send(self.connection, [NODES, *nodes])
-            found = list(self.grid.pull_messages(list(self.tokens))) if self.tokens else []
-            for message in found:
+                self.nodes = b" ".join(str(node).encode() for node in self.grid.get_node_ids())
+            try:
+                frames.send(self.connection, [self.nodes, *self.answers])
+                orders = frames.receive(self.connection)
+            except (OSError, EOFError):
+                return
+            self.answers = []
+            self.obey([frames.unpack(order) for order in orders])
+            for message in self.grid.pull_messages(list(self.tokens)) if self.tokens else ():
                 self.arrived(message)
-            self.wait = POLL if found else min(1.25 * self.wait, LONGEST)
 
-    def commands(self) -> bool:
-        """Do what the coordinator asked for since the last look; False when it has gone."""
-        ready, _, _ = select.select([self.connection], [], [], self.wait)
-        if not ready:
-            return True
-        content = self.connection.recv(1 << 20)
-        pushes: dict[bytes, tuple[int, bytes]] = {}
-        for word, token, *rest in self.incoming.add(content):
-            if word == PUSH:
-                pushes[token] = int(rest[0]), rest[1]
-            elif word == FORGET:
-                pushes.pop(token, None)
-                self.tokens = {name: own for name, own in self.tokens.items() if own != token}
-        if pushes:
-            self.push(pushes)
-        return bool(content)
-
-    def push(self, pushes: dict[bytes, tuple[int, bytes]]) -> None:
+    def obey(self, orders: list[list[bytes]]) -> None:
         """Hand messages to Flower in one call; what it does not take has failed."""
+        unwanted = {token for token, node, _ in orders if node == FORGET}
+        self.tokens = {name: token for name, token in self.tokens.items() if token not in unwanted}
+        pushes = [order for order in orders if order[0] not in unwanted]
         messages = [
-            Message(RecordDict({RECORD: ConfigRecord({CONTENT: content})}), node, KIND)
-            for node, content in pushes.values()
+            Message(RecordDict({RECORD: ConfigRecord({CONTENT: content})}), int(node), KIND)
+            for _, node, content in pushes
         ]
-        names: list[Any] = list(self.grid.push_messages(messages))
-        self.wait = POLL
-        for at, token in enumerate(pushes):
+        names = list(self.grid.push_messages(messages)) if messages else []
+        for at, (token, _, _) in enumerate(pushes):
             if at < len(names) and names[at]:
                 self.tokens[names[at]] = token
             else:
-                frames.send(self.connection, [FAILED, token])
+                self.answers.append(frames.pack([token, FAILED]))
 
     def arrived(self, message: Message) -> None:
+        """Keep the answer for the next report."""
         token = self.tokens.pop(message.metadata.reply_to_message_id, None)
         if token is None:
             return
         try:
             content = message.content[RECORD][CONTENT]
             assert isinstance(content, bytes)
-            parts = [ANSWER, token, content]
         except Exception:  # an error of Flower's, or nothing that our client app sends
-            parts = [FAILED, token]
-        frames.send(self.connection, parts)
+            content = FAILED
+        self.answers.append(frames.pack([token, content]))

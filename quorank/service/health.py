@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -55,9 +56,17 @@ class ServiceHealth:
         except (OSError, BadInput):
             self._store = None
             more.append(Problem("store.unreachable", "the store cannot be read; nothing is accepted", fatal=True))
-        if self.writer is not None and self.writer.fault:
+        if self.writer is not None and self.writer.fault and not self._is_mended(self.writer):
             more.append(Problem("store.unwritable", "the store cannot be written; nothing is accepted", fatal=True))
         return (*problems_of(**measured), *more)
+
+    def _is_mended(self, writer: Writer) -> bool:
+        """Whether the store can be written again; a worker that nobody calls would tell of an old fault for ever."""
+        with contextlib.suppress(OSError, BadInput):
+            if self._store is not None:
+                self._store.touch()
+                writer.fault = ""
+        return not writer.fault
 
     def _members(self, store: SqlStore) -> dict[str, Any]:
         now, quiet, events = store.now(), 60.0 * self.home.settings.quiet, store.events()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tracemalloc
 from collections.abc import Callable
+from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,8 +89,11 @@ def test_mutated_messages_are_read_or_refused() -> None:
     assert refusals(frames.unpack, mutations([bundle], 700)) > 150
 
     def streamed(content: bytes) -> None:
-        incoming = frames.Incoming()
-        for at in range(0, len(content), 100):
-            incoming.add(content[at : at + 100])
+        stream = BytesIO(content)
+        connection = SimpleNamespace(recv=lambda most: stream.read(min(most, 100)))
+        with contextlib.suppress(EOFError):
+            while True:
+                frames.receive(connection)
 
-    assert refusals(streamed, mutations([frames.framed([REPLY, b"x"]) * 3], 400)) > 40
+    bundle = frames.pack([REPLY, b"x"])
+    assert refusals(streamed, mutations([(struct.pack("<Q", len(bundle)) + bundle) * 3], 400)) > 40

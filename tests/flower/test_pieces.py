@@ -22,8 +22,10 @@ from quorank import frames
 from quorank.certificates import Authority, node_keys, write_private
 from quorank.errors import BadInput
 from quorank.federation.transport import Memory
+from quorank.flower.network import SINGLE, FlowerNetwork, NetworkDown
 from quorank.flower.processes import Processes, free_ports
-from quorank.flower.worker import ask, serve
+from quorank.flower.transport import FlowerTransport
+from quorank.flower.worker import ask, listening, serve
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8))
@@ -43,11 +45,26 @@ def test_no_bytes_raise_anything_but_a_refusal(content) -> None:
 
 @given(st.lists(st.lists(st.binary(max_size=30), max_size=4), max_size=5), st.integers(1, 40))
 def test_a_stream_of_bundles_may_be_cut_anywhere(bundles, step) -> None:
-    stream = b"".join(frames.framed(parts) for parts in bundles)
-    incoming, found = frames.Incoming(), []
-    for at in range(0, len(stream), step):
-        found += incoming.add(stream[at : at + step])
-    assert found == bundles
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for parts in bundles:
+            frames.send(ours, parts)
+        ours.shutdown(socket.SHUT_WR)
+        stream = b"".join(iter(lambda: theirs.recv(step), b""))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def write() -> None:
+            for at in range(0, len(stream), step):
+                ours.sendall(stream[at : at + step])
+            ours.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert [frames.receive(theirs) for _ in bundles] == bundles
+        with pytest.raises(EOFError):
+            frames.receive(theirs)
+        thread.join()
 
 
 def test_a_server_is_trusted_by_its_own_authority_alone(tmp_path) -> None:
@@ -131,11 +148,11 @@ PARENT = """
 import os, sys, time
 from pathlib import Path
 from quorank.flower.processes import Processes
-processes = Processes(Path(sys.argv[1]), temporary=True)
+processes = Processes(Path(sys.argv[1]))
 grandchild = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
 processes.start("one", [sys.executable, "-c", grandchild], dict(os.environ))
 processes.start("two", ["sleep", "600"], dict(os.environ))
-print(*(child.process.pid for child in processes.children.values()), flush=True)
+print(*(child.pid for child in processes.children.values()), flush=True)
 time.sleep(600)
 """
 
@@ -164,20 +181,22 @@ def test_children_and_grandchildren_end_with_their_parent(number, tmp_path) -> N
     assert wait_until(lambda: not folder.exists())
 
 
-def test_stop_ends_gently_where_it_can_and_kills_where_it_must(tmp_path) -> None:
-    gentle = "import signal, sys, time; signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0))); "
-    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); "
-    with Processes(tmp_path) as processes:
-        for name, begin in (("gentle", gentle), ("stubborn", stubborn)):
-            code = begin + "print('up', flush=True); time.sleep(600)"
-            processes.start(name, [sys.executable, "-c", code], os.environ)
-        children = dict(processes.children)
-        assert wait_until(lambda: all("up" in child.log.read_text() for child in children.values()))
-        with pytest.raises(BadInput, match="runs already"):
-            processes.start("gentle", ["true"], os.environ)
-        processes.stop(grace=1.0)
-    assert children["gentle"].code == 0 and children["gentle"].last_words() == "bye"
-    assert children["stubborn"].code == -signal.SIGKILL
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+def test_stop_ends_children_and_grandchildren_and_leaves_their_logs(tmp_path) -> None:
+    processes = Processes(tmp_path)
+    stubborn = "import signal, subprocess; signal.signal(15, signal.SIG_IGN); p = subprocess.Popen(['sleep', '600']); "
+    processes.start("stubborn", [sys.executable, "-c", stubborn + "print(p.pid, flush=True); p.wait()"], os.environ)
+    processes.start(
+        "ended", [sys.executable, "-c", "print('one'); print('bye '); print(); raise SystemExit(3)"], os.environ
+    )
+    assert wait_until(lambda: not processes.is_running("ended") and processes.last_words("stubborn").isdecimal())
+    assert processes.children["ended"].poll() == 3 and processes.last_words("ended") == "bye"
+    assert processes.is_running("stubborn") and not processes.is_running("nobody")
+    grandchild = int(processes.last_words("stubborn"))
+    assert alive(grandchild)
+    processes.stop()
+    assert not processes.is_running("stubborn") and wait_until(lambda: not alive(grandchild))
+    assert tmp_path.is_dir()  # whoever stops the children removes it
 
 
 def test_ports_are_free_and_differ() -> None:
@@ -189,24 +208,60 @@ def test_ports_are_free_and_differ() -> None:
 
 
 def test_a_worker_s_mistakes_do_not_leave_it(caplog) -> None:
-    def respond(task: bytes) -> bytes | None:
-        if task == b"later":
-            return None
+    def respond(task: bytes) -> bytes:
         if task == b"bad":
             raise OSError(2, "No such file", "/somewhere/secret query.txt")
         return task.upper()
 
     with tempfile.TemporaryDirectory() as folder:
-        path, ready = Path(folder) / "worker.sock", threading.Event()
-        threading.Thread(target=serve, args=(path, respond, ready.set), daemon=True).start()
-        assert ready.wait(10)
+        path = Path(folder) / "worker.sock"
+        threading.Thread(target=serve, args=(listening(path), respond), daemon=True).start()
         assert path.stat().st_mode & 0o777 == 0o600
-        assert ask(str(path), b"task") == [b"answer", b"TASK"]
-        assert ask(str(path), b"later") == [b"busy"]
-        assert ask(str(path), b"bad") == [b"failed"]
+        assert ask(str(path), b"task") == b"TASK"
+        assert ask(str(path), b"bad") == b""
         assert "secret query" in caplog.text  # its owner can read it
-    assert ask(str(path), b"task") == [b"failed"]
-    assert ask("", b"task") == [b"failed"]
+    assert ask(str(path), b"task") == b""
+    assert ask("", b"task") == b""
+
+
+def test_a_network_goes_on_without_a_node_and_not_without_what_there_is_once(tmp_path) -> None:
+    network = FlowerNetwork(2, tmp_path / "run.toml", lambda: None)
+    network.processes = Processes(tmp_path)
+    network.transport = FlowerTransport(tmp_path / "c.sock")
+
+    def end(name: str) -> None:
+        network.processes.children[name].kill()
+        network.processes.children[name].wait()
+
+    def start(name: str) -> None:
+        code = f"import time; print({name!r}, 'says this', flush=True); time.sleep(600)"
+        network.processes.start(name, [sys.executable, "-c", code], os.environ)
+        assert wait_until(lambda: network.processes.last_words(name) == f"{name} says this")
+
+    try:
+        for name in (*SINGLE, "node-0", "node-0-executor", "node-1", "node-1-executor"):
+            start(name)
+        with pytest.raises(NetworkDown, match="ServerApp ended"):
+            network.tend()
+        with socket.socket(socket.AF_UNIX) as app:
+            app.connect(str(network.transport.path))
+            network.transport.pull()
+            network.tend()
+            end("node-0-executor")
+            network.tend()
+            assert not network.alive("node-0") and network.alive("node-1")
+            for name in SINGLE:
+                end(name)
+                with pytest.raises(NetworkDown, match=f"{name} ended; it said last: {name} says this"):
+                    network.tend()
+                start(name)
+            network.tend()
+            end("node-1")
+            with pytest.raises(NetworkDown, match="no node is left"):
+                network.tend()
+    finally:
+        network.transport.close()
+        network.processes.stop()
 
 
 def test_the_memory_network_loses_and_repeats_as_often_as_it_says() -> None:

@@ -17,7 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from quorank import frames
 from quorank.flower import client as flower_client
 from quorank.flower import server as flower_server
-from quorank.flower.worker import SENT, SOCKET, serve
+from quorank.flower.worker import SOCKET, listening, serve
 
 
 @pytest.fixture(autouse=True)
@@ -32,34 +32,28 @@ def task(content: object = b"task") -> Message:
     return message
 
 
-def parts_of(reply: Message) -> list[bytes]:
+def content_of(reply: Message) -> bytes:
     assert not reply.has_error()
     assert list(reply.content) == ["quorank"] and list(reply.content["quorank"]) == ["content"]
-    return frames.unpack(reply.content["quorank"]["content"])
+    found: bytes = reply.content["quorank"]["content"]
+    return found
 
 
-def test_whatever_goes_wrong_on_a_node_one_word_leaves(monkeypatch, tmp_path) -> None:
+def test_whatever_goes_wrong_on_a_node_nothing_leaves(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv(SOCKET, raising=False)
-    assert parts_of(flower_client.answer(task(), None)) == [b"failed"]
+    assert content_of(flower_client.answer(task(), None)) == b""
     monkeypatch.setenv(SOCKET, str(tmp_path / "secret" / "nobody.sock"))
     for wrong in (task(), task("text"), task([1, 2]), Message(RecordDict(), 7, "query")):
         wrong.metadata.__dict__["_message_id"] = "m"
-        assert parts_of(flower_client.answer(wrong, None)) == [b"failed"]
-    monkeypatch.setenv(SENT, str(tmp_path / "no such folder"))
-    assert parts_of(flower_client.answer(task(), None)) == [b"failed"]
+        assert content_of(flower_client.answer(wrong, None)) == b""
 
 
-def test_a_task_goes_to_the_worker_and_what_leaves_is_written_down(monkeypatch, tmp_path) -> None:
+def test_a_task_goes_to_the_worker_and_its_answer_back(monkeypatch) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path, ready = Path(folder) / "w.sock", threading.Event()
-        threading.Thread(target=serve, args=(path, bytes.upper, ready.set), daemon=True).start()
-        assert ready.wait(10)
+        path = Path(folder) / "w.sock"
+        threading.Thread(target=serve, args=(listening(path), bytes.upper), daemon=True).start()
         monkeypatch.setenv(SOCKET, str(path))
-        monkeypatch.setenv(SENT, str(tmp_path))
-        reply = flower_client.answer(task(), None)
-    assert parts_of(reply) == [b"answer", b"TASK"]
-    (note,) = tmp_path.iterdir()
-    assert note.read_bytes() == reply.content["quorank"]["content"]
+        assert content_of(flower_client.answer(task(), None)) == b"TASK"
 
 
 class FakeGrid:
@@ -90,20 +84,31 @@ def test_the_bridge_carries_both_ways_until_the_coordinator_leaves() -> None:
     thread = threading.Thread(target=flower_server.Bridge(grid, theirs).run)
     thread.start()
 
-    def heard() -> list[bytes]:
-        while (parts := frames.receive(ours))[0] == b"nodes":
-            assert parts[1:] == [b"5", b"6"]
-        return parts
+    def exchange(*orders: tuple[bytes, bytes, bytes]) -> list[list[bytes]]:
+        """Take a report in, give orders, and return the answers."""
+        nodes, *answers = frames.receive(ours)
+        assert nodes == b"5 6"
+        frames.send(ours, [frames.pack(order) for order in orders])
+        return [frames.unpack(answer) for answer in answers]
 
-    frames.send(ours, [b"push", b"t1", b"5", b"one"])
-    frames.send(ours, [b"push", b"t2", b"6", b"two"])  # this one Flower does not take
-    assert heard() == [b"failed", b"t2"]
-    assert grid.pushed[0].content["quorank"]["content"] == b"one"
+    def replied(number: int, content: object) -> Message:
+        grid.pushed[number].metadata.__dict__["_message_id"] = f"flower-{number + 1}"
+        record = RecordDict({"quorank": ConfigRecord({"content": content})})
+        return Message(record, reply_to=grid.pushed[number])
+
+    assert exchange((b"t1", b"5", b"one"), (b"t2", b"6", b"two"), (b"t3", b"5", b""), (b"t3", b"", b"")) == []
+    assert exchange() == [[b"t2", b""]]  # this one Flower did not take, and the third was taken back
+    assert [message.content["quorank"]["content"] for message in grid.pushed] == [b"one", b"two"]
     assert grid.pushed[0].metadata.dst_node_id == 5
-    grid.pushed[0].metadata.__dict__["_message_id"] = "flower-1"
-    record = RecordDict({"quorank": ConfigRecord({"content": b"reply"})})
-    grid.replies = [Message(record, reply_to=grid.pushed[0])]
-    assert heard() == [b"answer", b"t1", b"reply"]
+    exchange((b"t4", b"5", b"four"), (b"t5", b"5", b"five"))
+    exchange((b"t5", b"", b""))  # not wanted any more
+    exchange()
+    grid.replies = [replied(0, b"reply"), replied(2, "text"), replied(3, b"late")]
+    answers = []
+    while len(answers) < 2:
+        answers += exchange()
+    assert answers == [[b"t1", b"reply"], [b"t4", b""]]
+    assert exchange() == []
     ours.close()
     thread.join(10)
     assert not thread.is_alive()

@@ -55,7 +55,12 @@ def experiment_of(collection: Path, *assignments: str) -> Experiment:
 
 def running(token: str) -> list[str]:
     """The processes that inherited this token from a test and have not ended."""
-    found = []
+    return list(running_with_ids(token).values())
+
+
+def running_with_ids(token: str) -> dict[int, str]:
+    """The same by their ids."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
@@ -63,7 +68,7 @@ def running(token: str) -> list[str]:
             if token.encode() in (entry / "environ").read_bytes():
                 state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
                 if state not in "ZX":
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
     return found

@@ -292,7 +292,9 @@ def problems_of(
     found = []
     if writing_fails or (free_bytes is not None and free_bytes < LEAST_FREE_BYTES):
         room = "" if free_bytes is None else f" ({free_bytes >> 20} MiB are left)"
-        told = f"the disk is full{room}: nothing more is accepted until there is room, and nothing accepted is lost"
+        told = (
+            f"the disk is full{room}: what finds no room is refused until there is some, and nothing accepted is lost"
+        )
         found.append(Problem("disk.full", told, fatal=True))
     if certificate_days is not None and certificate_days <= 0.0:
         found.append(Problem("certificate.expires", "the certificate has ended: no member can come", fatal=True))

@@ -141,6 +141,11 @@ class SqlStore:
             yield
             self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
 
+    def touch(self) -> None:
+        """Write something, to find out whether that is possible; OSError where it is not."""
+        with self.database.transaction():
+            self._changed()
+
     # ------------------------------------------------------------ what members send
 
     def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:

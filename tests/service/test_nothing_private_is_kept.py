@@ -1,0 +1,227 @@
+"""A running service keeps nothing private: every file, page and log of it is searched for what its members know."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from postgresql_server import empty_database
+from private_values import contents_of, forms_of_numbers, forms_of_row, forms_of_text, found_in
+from real_services import RealService, free_port, real_service, until
+from signed_calls import reply_of
+from silo_groups import NAMES as PARTIES
+from silo_groups import SMALL, made, write_collection
+
+from quorank.device import Client
+from quorank.federation.invitation import Invitation
+from quorank.party.folder import SESSION, FolderSource, PartyFolder
+from quorank.party.party import SiloParty
+from quorank.party.taking_part import take_part
+from quorank.service.backup import backup
+from quorank.service.members import invite
+from quorank.service.overview import Overview
+from quorank.service.store import SqlStore
+from quorank.service.tables import TABLES
+
+pytestmark = pytest.mark.slow
+NAMES = ("anna", "ben", "cleo")
+DOCUMENTS, SEARCHES = 14, 3
+WORDS = ("Schilddrüse", "Kündigungsschutz", "Vaterschaftstest")
+
+
+class Person:
+    """A device and what its owner does there, with all of it written down by the test."""
+
+    def __init__(self, service: RealService, folder: Path, name: str) -> None:
+        self.name, self.folder, self.random = name, folder / name, np.random.default_rng(len(name))
+        store = service.home.store()
+        invite(service.home, store, name, folder / f"{name}.json")
+        store.close()
+        self.client = Client.open(self.folder, folder / f"{name}.json")
+        self.client.consent(True)
+        self.secrets: dict[str, set[bytes]] = {}
+
+    def search(self) -> None:
+        for number in range(SEARCHES):
+            query = f"{WORDS[number]} {self.name} /home/{self.name}/Dokumente/{WORDS[number]}-{len(self.secrets)}.pdf"
+            rows = self.random.normal(size=(DOCUMENTS, 5))
+            shown = self.client.rank(rows)
+            clicks = self.random.integers(0, 2, len(shown.order)).astype(bool)
+            clicks[:2] = True, False
+            self.client.record(shown, clicks, query)
+            mark = f"{self.name} {len(self.secrets)}"
+            self.secrets |= {
+                f"{mark} query": forms_of_text(query),
+                f"{self.name} {WORDS[number]}": forms_of_text(WORDS[number]),
+                f"{self.name} path of {WORDS[number]}": forms_of_text(f"{self.name}/Dokumente/{WORDS[number]}"),
+                f"{mark} features": forms_of_row(rows[shown.order[0]]),
+                f"{mark} list": forms_of_numbers(shown.order),
+                f"{mark} clicks": forms_of_numbers(clicks),
+            }
+
+    def sync(self, outcome: str) -> None:
+        end = time.monotonic() + 60.0
+        while (report := self.client.sync(force=True)).outcome != outcome:
+            assert time.monotonic() < end, report
+            time.sleep(0.05)
+
+
+def told(service: RealService, folder: Path) -> dict[str, bytes]:
+    """All that a service keeps and shows: its folder, its log, its rows, a backup, its pages, its status."""
+    settings = service.home.settings
+    backup(service.home.path, settings.database, folder / "backup")
+    found = contents_of(service.home.path, service.log, folder / "backup")
+    token = {"Authorization": f"Bearer {service.home.token}"}
+    for target in ("/", "/metrics", "/healthz"):
+        got = service.call("GET", target, headers=token)
+        assert got.status == 200, got
+        found[target] = got.body
+    found["status"] = json.dumps(Overview(service.home).read().table()).encode()
+    store = service.home.store()
+    found |= rows_of(store)
+    store.close()
+    return found
+
+
+def rows_of(store: SqlStore) -> dict[str, bytes]:
+    """Every value of every table, as bytes; of PostgreSQL too, whose files are not searched."""
+    found = {}
+    for table in TABLES:
+        values = [value for row in store.database.execute(f"SELECT * FROM {table}") for value in row]
+        raw = [bytes(value) if isinstance(value, (bytes, memoryview)) else str(value).encode() for value in values]
+        found[f"table {table}"] = b"\n".join(raw)
+    return found
+
+
+def check(kept: dict[str, bytes], people: list[Person], own: dict[str, bytes]) -> None:
+    """Nothing of the people is in what is kept; the same search finds all of it where it may be."""
+    secrets = {name: forms for person in people for name, forms in person.secrets.items()}
+    assert len(secrets) >= 6 * SEARCHES * len(people) and all(len(forms) >= 8 for forms in secrets.values())
+    assert set(found_in(own, secrets)) == set(secrets), "the search finds what is there"
+    assert found_in(kept, secrets) == {}
+
+
+def own_files(people: list[Person]) -> dict[str, bytes]:
+    return contents_of(*(person.folder for person in people))
+
+
+def test_plain_rounds_a_refused_reply_and_a_leaving(tmp_path: Path) -> None:
+    with real_service(tmp_path / "home", clients=4, rounds=2, workers=1) as service:
+        people = [Person(service, tmp_path, name) for name in NAMES]
+        stranger = service.enrolled("dora", tmp_path)
+        for person in people:
+            person.search()
+        until(lambda: service.signed(stranger, "GET", "/v1/task").status == 200, service.log)
+        spoken = f"{WORDS[0]} anna"
+        told_too_much = [
+            reply_of(stranger.number, run=spoken),
+            spoken.encode(),
+            reply_of(stranger.number)[:-9] + b"x" * 9,
+        ]
+        for body in told_too_much:
+            assert service.signed(stranger, "POST", "/v1/reply", body).status in (400, 409, 422), body
+        assert service.signed(stranger, "GET", f"/v1/{WORDS[2].lower()}").status == 404
+        store = service.home.store()
+        store.revoke("dora")
+        for person in people[:2]:
+            person.sync("sent")
+        kept = rows_of(store)
+        assert len(kept["table replies"]) > 200  # they go when the round is over
+        people[2].sync("sent")
+        own = own_files(people)
+        for person in people:
+            person.search()
+            person.sync("sent")
+        own |= {f"{name} later": content for name, content in own_files(people).items()}
+        for person in people:
+            person.sync("over")
+        kept |= contents_of(service.home.path)
+        leave(people, service)
+        kept |= {f"{where} later": content for where, content in told(service, tmp_path).items()}
+        assert {"table events later", "/metrics later"} <= set(kept) and b"dora" in kept["table members later"]
+        check(kept, people, own)
+        store.close()
+        for person in people[1:]:
+            person.client.close()
+
+
+def leave(people: list[Person], service: RealService) -> None:
+    """The first leaves; the others learn again without it."""
+    leaver, *others = people
+    assert leaver.client.leave().outcome in ("leaving", "left")
+    end = time.monotonic() + 60.0
+    while not leaver.client.closed:
+        for person in others:
+            person.client.sync(force=True)
+        leaver.client.sync(force=True)
+        assert time.monotonic() < end, service.log.read_text()
+        time.sleep(0.05)
+
+
+def test_a_secure_sum(tmp_path: Path) -> None:
+    """On PostgreSQL where there is one."""
+    database = empty_database() if find_spec("pgserver") and find_spec("psycopg") else ""
+    with real_service(
+        tmp_path / "home", clients=3, rounds=1, privacy="secure-sum", workers=1, database=database
+    ) as service:
+        people = [Person(service, tmp_path, name) for name in NAMES]
+        for person in people:
+            person.search()
+        own, kept = own_files(people), {}
+        end = time.monotonic() + 60.0
+        while {person.client.sync(force=True).outcome for person in people} != {"over"}:
+            store = service.home.store()
+            kept |= {f"{name} {hash(rows)}": rows for name, rows in rows_of(store).items()}  # letters go when answered
+            store.close()
+            assert time.monotonic() < end, service.log.read_text()
+        check(kept | told(service, tmp_path), people, own)
+        for person in people:
+            person.client.close()
+
+
+def test_a_group_of_parties(tmp_path: Path) -> None:
+    short = SMALL.replace("seed = 3\n", "").replace("asked = 4", "asked = 1").replace("turns = 3", "turns = 1")
+    service = RealService(made(tmp_path / "home", short, free_port()))
+    secrets: dict[str, set[bytes]] = {}
+    done: dict[str, bool] = {}
+
+    def take_part_as(folder: PartyFolder) -> None:
+        party = SiloParty(folder.path / SESSION, folder.invitation.name, folder.terms, folder.holding())
+        line = folder.line()
+        done[party.name] = take_part(party, line, lambda: False, enrol=folder.enrol)
+        line.close()
+        party.close()
+
+    try:
+        service.start()
+        store, threads = service.home.store(), []
+        for name in PARTIES:
+            texts = write_collection(tmp_path / f"texts-{name}", name)
+            service.home.invite(store, name, tmp_path / f"{name}.json")
+            folder = PartyFolder.accept(tmp_path / f"data-{name}", Invitation.read(tmp_path / f"{name}.json"))
+            folder.note_source(FolderSource(str(texts)))
+            secrets |= {
+                f"{name} {word}": forms_of_text(word) for word in (f"{name}word", f"{name}-document", f"{name}-query")
+            }
+            threads.append(threading.Thread(target=take_part_as, args=(folder,), daemon=True))
+            threads[-1].start()
+        for word in ("commonword", "rareword", f"/texts-{PARTIES[0]}", "-document-1\t1"):  # the last is a label
+            secrets[word] = forms_of_text(word)
+        kept: dict[str, bytes] = {}
+        while any(thread.is_alive() for thread in threads):
+            kept |= {f"{where} {hash(rows)}": rows for where, rows in rows_of(store).items()}
+            time.sleep(0.5)
+        store.close()
+        assert done == dict.fromkeys(PARTIES, True), service.log.read_text()
+        own = contents_of(*(tmp_path / f"{kind}-{name}" for name in PARTIES for kind in ("texts", "data")))
+        assert set(found_in(own, secrets)) == set(secrets), "the search finds what is there"
+        assert found_in(kept | told(service, tmp_path), secrets) == {}
+        carried = {where.split()[1] for where, rows in kept.items() if rows}
+        assert carried & {"letters", "sending", "coming"}  # their messages have been there
+    finally:
+        service.kill()
