@@ -5,6 +5,7 @@ from __future__ import annotations
 from quorank.errors import require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.starting_ranker import started_experiment
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 
@@ -31,8 +32,10 @@ def check_rounds(experiment: Experiment, least: float, report_epsilon: float) ->
     require(least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
 
 
-def features_of(experiment: Experiment) -> int:
-    """The features of the experiment's own data, where nobody says how many the devices have."""
+def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
+    """The experiment with its ranker's start, and the features of its own data, where nobody says how many devices have."""
     from quorank.experiments.runner import collection_of
 
-    return collection_of(experiment.data).train.n_features
+    collection = collection_of(experiment.data)
+    n_features = collection.train.n_features
+    return started_experiment(experiment, n_features, collection), n_features
