@@ -25,6 +25,8 @@ from quorank.rankers.ranker_file import read_ranker
 
 SPREAD = 20.0
 """By how much the best document of the middle list scores above its worst under "rule"."""
+LISTED = 24
+"""Names that a sentence lists."""
 SAMPLE = 10_000
 """Lists of the sample that are looked at, evenly spread over it."""
 
@@ -93,7 +95,8 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
         where = f"start.{key[:100]}"
         numbers = [int(key)] if is_number(key) else known.get(typed_name(key), [])
         if not numbers:
-            there = f"it has {', '.join(known)}, and" if known else "its features have no names: use"
+            listed = ", ".join([*known][:LISTED]) + (", …" if len(known) > LISTED else "")
+            there = f"it has {listed}, and" if known else "its features have no names: use"
             meant = suggest(typed_name(key), known)
             sentence = f"the data has no feature {brief(key)}{meant}; {there} numbers 1 to {n_features}"
             raise BadInput("ranker.no-such-feature", sentence, where)
