@@ -22,9 +22,9 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
     ranker = experiment.ranker
     if ranker.prior is None:
         return experiment
-    names, sample = (), None
+    names = () if collection is None else feature_names(experiment.data, n_features)
+    sample = None
     if collection is not None:
-        names = feature_names(experiment.data, n_features)
         sample = collection.train if collection.validation is None else collection.validation
     try:
         ranker = started(ranker, n_features, experiment.data.normalize, names, sample)

@@ -34,7 +34,8 @@ class Linear(Ranker):
         return prior_of(self.start, self.start_scale)
 
     def with_prior(self, prior: Prior | None) -> Linear:
-        return replace(self, start=prior and prior.start, start_scale=prior and prior.scale)
+        start, scale = (None, None) if prior is None else (prior.start, prior.scale)
+        return replace(self, start=start, start_scale=scale)
 
     def initial(self, n_features: int, seed: int) -> Doubles:
         if self.prior is None:

@@ -51,7 +51,7 @@ class Prior:
         return not isinstance(self.start, str) and not named and self.scale != "rule"
 
     def check_known(self) -> None:
-        """Raise BadInput where a file, a name or a scale is left; whoever came by the part so must not read a file for it."""
+        """Raise BadInput where a file, a name or a scale is left: a part that came from others makes nobody read a file."""
         sentence = "the start is a file, names features or asks for a measured scale: write it as numbers"
         require(self.is_known, "ranker.start-unknown", sentence, "start")
 
@@ -88,7 +88,7 @@ def prior_of(start: Start | None, scale: Scale | None) -> Prior | None:
 
 def is_number(key: str) -> bool:
     """Return whether a key of weights is a feature's number and no name."""
-    return key.isascii() and key.isdecimal() and len(key) < 10
+    return key.isascii() and key.isdecimal() and len(key) < 10 and key == str(int(key))
 
 
 def wrong_size(given: int, expected: str) -> BadInput:

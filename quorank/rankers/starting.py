@@ -58,11 +58,7 @@ def _units(ranker: Ranker) -> str:
 
 
 def started(
-    ranker: Ranker,
-    n_features: int,
-    normalize: str,
-    names: Sequence[str] = (),
-    sample: RankingData | None = None,
+    ranker: Ranker, n_features: int, normalize: str, names: Sequence[str] = (), sample: RankingData | None = None
 ) -> Ranker:
     """Return the ranker with a prior of numbers alone that fits data of `n_features`; BadInput where it does not.
 
@@ -102,10 +98,10 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
             raise BadInput("ranker.no-such-feature", sentence, where)
         sentence = f"features {', '.join(map(str, numbers))} have this name; write the number"
         require(len(numbers) == 1, "ranker.ambiguous-feature", sentence, where)
-        number = str(numbers[0])
-        sentence = f"feature {number} has two weights, by its name and by its number; write one"
-        require(number not in found, "ranker.feature-twice", sentence, where)
-        found[number] = weight
+        own = str(numbers[0])
+        sentence = f"feature {own} has two weights, by its name and by its number; write one"
+        require(own not in found, "ranker.feature-twice", sentence, where)
+        found[own] = weight
     return Numbers(found)
 
 
@@ -127,4 +123,3 @@ def _spreads(lists: Sequence[Doubles]) -> Doubles:
     """Highest minus lowest score of each list whose documents do not all score alike."""
     spreads = np.array([float(of_list.max() - of_list.min()) for of_list in lists])
     return spreads[spreads > 0.0]
-

@@ -26,7 +26,7 @@ FEWEST = 5
 
 
 def judged_rows(collection: TextCollection, depth: int = DEPTH) -> list[QueryRows]:
-    """Return the candidates of each judged query, (at most depth, 16) raw features; a query that finds nothing is left out."""
+    """Return the candidates of each judged query, (at most depth, 16) raw features; one that finds nothing is left out."""
     require_range("depth", depth, least=2, most=100_000)
     indexed, found = IndexedDocuments.build(collection.without_empty().documents), []
     for query in collection.queries:

@@ -95,7 +95,12 @@ def test_one_normalised_feature_gets_the_spread_itself() -> None:
     data = RankingData.from_arrays(features, [0] * 7, [0, 3, 5, 7])
     assert started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query", sample=data).start_scale == SPREAD
     with refused("ranker.no-spread", "start"):
-        started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query", sample=data.select_rows(np.array([5]), np.array([0, 1]), ["q"]))
+        started(
+            Linear(start={1: 1.0}, start_scale="rule"),
+            1,
+            "query",
+            sample=data.select_rows(np.array([5]), np.array([0, 1]), ["q"]),
+        )
     with refused("ranker.no-sample", "start_scale"):
         started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query")
 
@@ -130,7 +135,9 @@ def test_a_start_that_the_data_does_not_have(ranker: Ranker, start: Any, code: s
 
 
 def test_a_sentence_says_what_there_is() -> None:
-    with pytest.raises(BadInput, match=r"no feature 'bm25-of-bdy' \(did you mean 'bm25-of-body'\?\); it has bm25-of-body, "):
+    with pytest.raises(
+        BadInput, match=r"no feature 'bm25-of-bdy' \(did you mean 'bm25-of-body'\?\); it has bm25-of-body, "
+    ):
         started(Linear(start={"bm25-of-bdy": 1.0}), 5, "query", NAMES)
     with pytest.raises(BadInput, match="its features have no names: use numbers 1 to 5"):
         started(Linear(start={"bm25": 1.0}), 5, "query")
