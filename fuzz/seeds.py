@@ -113,6 +113,8 @@ def letor() -> Seeds:
     yield "letor-gz", "valid", gzip.compress(LETOR, mtime=0)
     yield "letor-gz", "cut-off", gzip.compress(LETOR, mtime=0)[:-9]
     yield "letor-gz", "a-bomb-of-5-MB", gzip.compress(b"\n" * (5 << 20), mtime=0)
+    yield "feature-names", "valid", b"length of body\nTF of body\n\nBM25 of body\r\n\n"
+    yield "feature-names", "not-utf-8", b"TF\n\xff\n"
     yield "letor-writer", "valid", LETOR
     yield (
         "letor-writer",
@@ -281,6 +283,17 @@ def experiments() -> Seeds:
     yield "experiment", "table-for-a-choice", b'[partition]\nkind = "quantity"\nlaw = {}\n'
     yield "experiment", "list-for-a-kind", b'[privacy]\nkind = ["none"]\n'
     yield "experiment", "large-mlp", b'[ranker]\nkind = "mlp"\nhidden = 9223372036854775807\n'
+    yield (
+        "experiment",
+        "valid-start",
+        b'[ranker]\nstart = { 5 = 20.0, 13 = 10.0, bm25-of-body = 1 }\nstart_scale = "rule"\n',
+    )
+    yield (
+        "experiment",
+        "valid-start-of-a-network",
+        b'[ranker]\nkind = "mlp"\nhidden = 2\nstart = [0.5, 0.0]\nstart_scale = 2\n',
+    )
+    yield "experiment", "start-with-a-long-name", b'[ranker]\nstart = "' + b"x" * 4000 + b'.json"\n'
     yield "experiment", "date", b"seed = 1979-05-27\n"
     yield "experiment", "not-utf-8", b"seed = \xff\n"
     yield "experiment", "two-lines", b'seed = "a\\nb"\n'

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import (
     TYPE_CHECKING,
@@ -26,6 +26,7 @@ from typing import (
     Protocol,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -48,6 +49,32 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part)
+MOST_VALUES = 100_000
+"""Of a list or a table in a field."""
+
+
+class Numbers(Mapping[str, float]):
+    """Numbers by name as a field of a part: a table that cannot change, prints as a dictionary and can be hashed."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Mapping[Any, float]) -> None:
+        self._numbers = {str(name): float(number) for name, number in numbers.items()}
+
+    def __getitem__(self, name: str) -> float:
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._numbers.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._numbers)
 
 
 class Family(Generic[P]):
@@ -205,7 +232,8 @@ def to_table(part: Part) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             value = to_table(value)  # type: ignore[arg-type]
         if value is not None:
-            table[f.name] = list(value) if isinstance(value, tuple) else value
+            plain = list(value) if isinstance(value, tuple) else value
+            table[f.name] = dict(plain) if isinstance(plain, Numbers) else plain
     return table
 
 
@@ -246,8 +274,13 @@ def _convert(value: object, hint: Any, where: str) -> object:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise BadInput("value.wrong-type", f"expected a list, got {brief(value)}", where)
-        require(len(value) <= 100_000, "value.out-of-range", f"a list of {len(value):,} values", where)
+        require(len(value) <= MOST_VALUES, "value.out-of-range", f"a list of {len(value):,} values", where)
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
+    if hint is Numbers:
+        if not isinstance(value, Mapping):
+            raise BadInput("value.wrong-type", f"expected a table of numbers, got {brief(value)}", where)
+        require(len(value) <= MOST_VALUES, "value.out-of-range", f"a table of {len(value):,} values", where)
+        return Numbers({k: cast("float", _convert(v, float, f"{where}.{str(k)[:100]}")) for k, v in value.items()})
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fuzz.target import as_file, scratch, target
+from quorank.data.feature_names import FILE as NAMES
+from quorank.data.feature_names import feature_names, write_feature_names
 from quorank.data.importing import import_collection
 from quorank.data.intents import read_intents
 from quorank.data.letor.reader import read_letor
@@ -86,6 +88,17 @@ def letor_writer(data: bytes) -> None:
         first.labels, again.labels
     )
     assert same and list(first.query_ids) == list(again.query_ids), "written and read back it is another one"
+
+
+@target("feature-names", words=(b"\n\n", b"BM25 of body\n", b"\xff"))
+def names_of_features(data: bytes) -> None:
+    """Names of features beside LETOR files, written and read back."""
+    folder = scratch()
+    source = DataSource(str(folder))
+    (folder / NAMES).write_bytes(data)
+    names = feature_names(source, 1000)
+    write_feature_names(folder, names)
+    assert feature_names(source, 1000) == names, "written and read back they are others"
 
 
 def _import(data: bytes, name: str) -> None:

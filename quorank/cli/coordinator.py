@@ -373,7 +373,7 @@ def _absolute(file: str | None) -> str | None:
 
 
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
-    from quorank.experiments.deployment import check_experiment, features_of
+    from quorank.experiments.deployment import check_experiment, fitted_to_data
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.service.home import Home, Settings
@@ -383,7 +383,7 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
         raise BadInput("coordinator.missing", sentence, f"{folder}")
     found = Experiment.read(read_experiment_file(shipped_file(file) or file))
     check_experiment(found)
-    count = features_of(found) if features is None else features
+    found, count = fitted_to_data(found) if features is None else (found, features)
     return Home.create(folder, found, Settings(run or file.stem, count, **coordinators.with_address(chosen, "devices")))
 
 

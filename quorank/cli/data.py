@@ -70,10 +70,13 @@ def stats(
 ) -> None:
     """Describe a collection: queries, documents, labels and features of each split."""
     from quorank.data import DataSource, load
+    from quorank.data.feature_names import feature_names
     from quorank.data.ranking import describe_collection
 
     chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
-    found = describe_collection(load(chosen)) | {"fold": fold, "normalize": normalize}
+    collection = load(chosen)
+    names = feature_names(chosen, collection.train.n_features)
+    found = describe_collection(collection) | {"fold": fold, "normalize": normalize, "feature_names": [*names]}
     print_figures(found, as_json, _show_stats, indent=2)
 
 
@@ -96,6 +99,12 @@ def _show_stats(found: dict[str, Any]) -> None:
         )
     title = f"{found['name']}, fold {found['fold']}, {found['features']} features"
     _table(title, ["", *splits], list(zip(*columns, strict=True)))
+    named = [(str(number), name) for number, name in enumerate(found["feature_names"], 1) if name]
+    if named:
+        from quorank.data.feature_names import typed_name
+
+        rows = [[number, name, typed_name(name)] for number, name in named]
+        _table("Features, and how a ranker's start names them", ["number", "name", "typed"], rows)
 
 
 @app.command()
@@ -123,10 +132,24 @@ def synthesize(
 def import_(
     path: Annotated[Path, Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
     name: Annotated[str | None, Option(help="Name to use as source; the folder's name by default.")] = None,
+    text: Annotated[
+        bool, Option("--text", help="It holds documents, queries and judgements: make the sixteen text features.")
+    ] = False,
+    depth: Annotated[int, Option(min=2, help="With --text: candidates of a query, by BM25.")] = 100,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
-    from quorank.data.importing import import_collection
+    from quorank.data.importing import collection_name, import_collection
 
+    if text:
+        from quorank.data.library import library_folder
+        from quorank.text import read_collection
+        from quorank.text.letor_folder import write_letor_folder
+
+        name = collection_name(path, name)
+        found = read_collection(path)
+        path = library_folder("collections") / name
+        say(f"writing {path}: features of {len(found.queries):,} queries in {len(found.documents):,} documents")
+        write_letor_folder(found, path, depth)
     _imported(import_collection(path, name, say))
 
 

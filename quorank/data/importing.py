@@ -38,9 +38,7 @@ def import_collection(
     path = home_expanded(path)
     sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
     require(path.exists(), "file.missing", sentence)
-    known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
-    sentence = f"{excerpt(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
-    require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
+    known_as = collection_name(path, name)
     if path.is_file():
         sentence = "is a file; expected a folder, a .zip or a .tar.gz with a collection"
         require(path.name.lower().endswith(ZIP + TAR + RAR), "archive.unknown", sentence, f"{path}")
@@ -58,6 +56,14 @@ def import_collection(
     entry = ImportedCollection(known_as, str(folder), folds, first.train.n_features, queries, rows)
     register_collection(entry)
     return entry
+
+
+def collection_name(path: Path, name: str | None = None) -> str:
+    """Return the name that the collection of a folder or an archive gets, if it can be one."""
+    known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
+    sentence = f"{excerpt(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
+    require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
+    return known_as
 
 
 def find_collection(folder: Path) -> Path:

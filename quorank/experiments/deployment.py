@@ -10,6 +10,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.starting_ranker import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.keeping import Keeping
 from quorank.federation.terms import PARTS
@@ -92,8 +93,10 @@ def deployed_coordinator(
     return Coordinator(*basis, figure=figure, enrolled=whoever)
 
 
-def features_of(experiment: Experiment) -> int:
-    """The features of the experiment's own data, where nobody says how many the devices have."""
+def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
+    """The experiment with its ranker's start, and the features of its own data, where nobody says how many devices have."""
     from quorank.experiments.runner import collection_of
 
-    return collection_of(experiment.data).train.n_features
+    collection = collection_of(experiment.data)
+    n_features = collection.train.n_features
+    return started_experiment(experiment, n_features, collection), n_features

@@ -28,6 +28,7 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, P, read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
+from quorank.rankers.starting import read_start
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
@@ -147,9 +148,14 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput("value.wrong-type", f"expected a whole number, got {brief(seed)}", "seed")
+    data = read_fields(DataSource, _section(tables, "data"), "data")
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
+    try:
+        ranker = read_start(ranker, data.normalize)
+    except BadInput as error:
+        raise error.under("ranker") from None
     return Experiment(
-        read_fields(DataSource, _section(tables, "data"), "data"),
+        data,
         ranker,
         CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
         federation,

@@ -68,8 +68,14 @@ class Grid:
         return Grid(plain, axes, _cells(plain, axes))
 
     def toml(self) -> bytes:
-        """Encode the file with its [grid], so that a grid can be resumed."""
-        return write_toml({**self.file.tables, "grid": self.axes}).encode()
+        """Encode the file with its [grid], so that a grid can be resumed: with the parameters of a ranker file that all
+        cells start from, which need not stay where it is."""
+        tables, ranker = dict(self.file.tables), self.file.tables.get("ranker")
+        prior = self.cells[0].experiment.ranker.prior
+        shared = not {"ranker", "ranker.start"} & {*self.axes}
+        if isinstance(ranker, Mapping) and isinstance(ranker.get("start"), str) and prior is not None and shared:
+            tables["ranker"] = {**ranker, "start": prior.start}
+        return write_toml({**tables, "grid": self.axes}).encode()
 
     def open_folder(self, folder: Path, *, resume: bool, overwrite: bool) -> list[tuple[Cell, Path]]:
         """Make the grid's folder with the files about it; return the cells that are to be run, and where.

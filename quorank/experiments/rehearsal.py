@@ -20,6 +20,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.runner import collection_of
 from quorank.experiments.simulated_user import Searched, SimulatedUser
+from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
@@ -110,7 +111,12 @@ class JoinRehearsal:
     def __init__(self, file: Path, client: int) -> None:
         found = shipped_file(file) or file
         require(found.is_file(), "file.missing", "there is no such experiment file", f"{file}")
-        self.experiment, self.client = Experiment.read(read_experiment_file(found)), client
+        self._given, self.client = Experiment.read(read_experiment_file(found)), client
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        collection = collection_of(self._given.data)
+        return started_experiment(self._given, collection.train.n_features, collection)
 
     @cached_property
     def simulator(self) -> Simulator:

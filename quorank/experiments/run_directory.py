@@ -18,6 +18,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files import read_whole, remove_leftovers, sha256, write_whole
 from quorank.manifest import MANIFEST, write_manifest
+from quorank.parts import to_table
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -142,7 +143,7 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
 
     content = {
         "format": FORMAT,
-        "ranker": experiment.tables()["ranker"],
+        "ranker": to_table(experiment.ranker.with_prior(None)),
         "n_features": n_features,
         "normalize": experiment.data.normalize,
         "parameters": theta.tolist(),

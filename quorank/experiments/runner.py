@@ -23,6 +23,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
+from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -63,8 +64,9 @@ class Runner:
     kept: KeptUpdates | None = None  # what clients keep for unlearning
 
     def __post_init__(self) -> None:
-        experiment = self.experiment
-        self.collection = collection_of(experiment.data)
+        self.collection = collection_of(self.experiment.data)
+        n_features = self.collection.train.n_features
+        experiment = self.experiment = started_experiment(self.experiment, n_features, self.collection)
         self.workload = Workload(experiment, self.collection, self.threads)
         shares = self.workload.shares
         interactions = None if shares is None else shares.interactions
@@ -211,6 +213,7 @@ def run_experiment(
         storage.check_new(folder, overwrite=overwrite)
     # this reads the data: nothing is on disk if they are bad
     runner = Runner(experiment, threads or available_threads())
+    experiment = runner.experiment
     kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
     runner.kept = kept
     if not resume:

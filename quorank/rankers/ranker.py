@@ -10,7 +10,8 @@ import numpy as np
 
 from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData
-from quorank.errors import require
+from quorank.errors import BadInput, require
+from quorank.rankers.prior import Prior
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,17 @@ class Ranker(ABC):
     def starts_flat(self) -> bool:
         """Whether all gradients are zero at `initial`, so that learners that follow them cannot begin."""
         return False
+
+    @property
+    def prior(self) -> Prior | None:
+        """What it starts from that somebody has given; None where it begins on its own."""
+        return None
+
+    def with_prior(self, prior: Prior | None) -> Ranker:
+        """Return the same ranker starting from this prior, or on its own."""
+        if prior is not None:
+            raise BadInput("option.conflict", f"a {self.kind} ranker starts on its own; leave the start out", "start")
+        return self
 
     def inputs(self, n_features: int) -> int:
         """Return how many numbers `transform` makes of a document's n features."""

@@ -43,7 +43,10 @@ class SavedRanker:
 
 def read_ranker(path: Path) -> SavedRanker:
     """From the file, or from the directory of a run that holds it."""
-    file = path / FILE if path.is_dir() else path
+    try:
+        file = path / FILE if path.is_dir() else path
+    except OSError:  # a name that is too long for one
+        file = path
     try:
         digest = (read_manifest(file.parent) or {}).get(FILE) if file.name == FILE else None
         raw = read_whole(file, LARGEST, digest, "ranker-file.damaged")

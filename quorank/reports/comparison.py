@@ -14,6 +14,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.finished_run import Run
+from quorank.files import sha256
 from quorank.metrics.significance import Difference, corrected, mark, paired_t, welch_t
 from quorank.reports import statement
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 REPETITION_KEYS = ("seed", "data.fold")
 """Runs that differ in nothing else are repetitions of one setting."""
 _ABSENT = object()
+LONGEST_LIST = 8
+"""Values of a list that a label shows one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,8 @@ def _lone_label(run: Run) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple) and len(value) > LONGEST_LIST:
+        return f"{len(value)} values ({sha256(repr(value).encode())[:6]})"
     # As many digits as tell two values apart, and 1.0 is the same setting as 1.
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 

@@ -118,7 +118,9 @@ class Home:
         from quorank.experiments.client_terms import terms_of
         from quorank.experiments.deployment import check_experiment, check_rounds
         from quorank.experiments.experiment_file import write_toml
+        from quorank.experiments.starting_ranker import started_experiment
 
+        experiment = started_experiment(experiment, settings.n_features)
         check_experiment(experiment, settings.n_features)
         check_rounds(experiment, settings.least, settings.report_epsilon)
         terms = terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)

@@ -40,6 +40,7 @@ KINDS = {
     "evolution": ('learner.kind="evolution"', 'privacy.kind="randomised-response"'),
     "some": ('federation.participation={kind="sampled", cohort=9}', "federation.keep_every=0"),
     "median": ('federation.aggregation="median"',),
+    "start": ("ranker.start={5=20.0,13=10.0}",),
     "mlp": ('ranker.kind="mlp"', "ranker.hidden=4"),
 }
 

@@ -45,6 +45,7 @@ MORE = {
     "sampled": 'participation = { kind = "sampled", cohort = 4 }\n',
     "arrivals": 'participation = { kind = "arrivals", enough = 4, least = 2, most = 3, rest = 0, rate = 0.6 }\n',
     "gaussian": '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
+    "start": '[ranker]\nstart = { 5 = 20.0, 13 = 10.0 }\nstart_scale = "rule"\n',
     "secure": '[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
 }
 

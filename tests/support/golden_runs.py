@@ -113,6 +113,15 @@ RUNS: dict[str, tuple[str, ...]] = {
         "privacy.kind=gaussian",
         "privacy.noise_multiplier=1.5",
     ),
+    "from weights": ("ranker.start={5=20.0,13=10.0}", "federation.server=add"),
+    "from weights at a measured scale": (
+        "ranker.kind=mlp",
+        "ranker.hidden=3",
+        "ranker.start={5=2.0,13=1.0}",
+        "ranker.start_scale=rule",
+        "privacy.kind=gaussian",
+        "privacy.noise_multiplier=1.5",
+    ),
     "poisson": ("federation.participation.kind=poisson", "federation.participation.rate=0.5"),
 }
 """Each run by what differs from SMALL, as `--set` takes it."""

@@ -76,7 +76,16 @@ FAMILIES: dict[str, Family[Any]] = {
 }
 
 EXAMPLES: dict[str, list[Any]] = {
-    "rankers": [Linear(), MLP(), MLP(hidden=10, start="zero"), MLP(hidden=1)],
+    "rankers": [
+        Linear(),
+        Linear(start={1: 20.0, "4": -0.1 - 0.2}, start_scale=0.7),
+        Linear(start=(1.0, -2.0, 0.0, 1 / 3)),
+        MLP(),
+        MLP(hidden=10, start="zero"),
+        MLP(hidden=1),
+        MLP(hidden=2, start={3: 5.0}),
+        MLP(hidden=1, start=(1.0, -2.0, 0.0, 0.25, 0.5, -1.0), start_scale=2.0),
+    ],
     "users": [
         *(Cascade(preset=name) for name in ("perfect", "navigational", "informational", "poison")),
         Cascade(preset="navigational", grades=5),
@@ -191,6 +200,19 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("rankers", {"kind": "mlp", "hidden": True}),
     ("rankers", {"kind": "mlp", "hidden": "64"}),
     ("rankers", {"kind": "mlp", "start": "one"}),
+    ("rankers", {"kind": "mlp", "start_scale": 2.0}),
+    ("rankers", {"kind": "linear", "start": "zero"}),
+    ("rankers", {"kind": "linear", "start": {}}),
+    ("rankers", {"kind": "linear", "start": []}),
+    ("rankers", {"kind": "linear", "start": {"1": NAN}}),
+    ("rankers", {"kind": "linear", "start": [INF]}),
+    ("rankers", {"kind": "linear", "start": {"1": "2"}}),
+    ("rankers", {"kind": "linear", "start": {"1": True}}),
+    ("rankers", {"kind": "linear", "start": 5}),
+    ("rankers", {"kind": "linear", "start_scale": "rule"}),
+    ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": 0.0}),
+    ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": NAN}),
+    ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": "rules"}),
     ("users", {"kind": "cascade", "preset": "lazy"}),
     ("users", {"kind": "cascade", "grades": 4}),
     ("users", {"kind": "cascade", "click": [0.0, 0.5, 1.0]}),

@@ -1,0 +1,125 @@
+"""A ranker's prior made known: its file read, features found by their names, its scale measured.
+
+Exploration draws lists by a softmax over scores, so the scale of a prior decides how far the first lists stray from its
+ranking. `start_scale = "rule"` brings the scores to a stated spread: in the middle list the best document scores `SPREAD`
+above the worst. It looks at features and at no label, on a sample that the owner may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.data.feature_names import typed_name
+from quorank.data.ranking import RankingData
+from quorank.errors import BadInput, brief, require
+from quorank.foreign import home_expanded
+from quorank.parts import Numbers, suggest
+from quorank.rankers import Linear, Ranker, scores
+from quorank.rankers.prior import is_number
+from quorank.rankers.ranker_file import read_ranker
+
+SPREAD = 20.0
+"""By how much the best document of the middle list scores above its worst under "rule"."""
+LISTED = 24
+"""Names that a sentence lists."""
+SAMPLE = 10_000
+"""Lists of the sample that are looked at, evenly spread over it."""
+
+
+def read_start(ranker: Ranker, normalize: str) -> Ranker:
+    """Return the ranker with the parameters of its start's file in the file's place; the same where there is no file."""
+    prior = ranker.prior
+    if prior is None or not isinstance(prior.start, str):
+        return ranker
+    try:
+        saved = read_ranker(home_expanded(Path(prior.start)))
+    except BadInput as error:
+        raise BadInput(error.code, f"{error.where}: {error.sentence}", "start") from None
+    alike = saved.ranker.kind == ranker.kind and saved.ranker.hidden == ranker.hidden
+    linear = saved.ranker.kind == Linear.kind
+    sentence = (
+        f"holds a ranker of kind {saved.ranker.kind}{_units(saved.ranker)}, and this run's is of kind "
+        f"{ranker.kind}{_units(ranker)}; give a file of that, or of a linear ranker"
+    )
+    require(alike or linear, "ranker-file.other-kind", f"{prior.start} {sentence}", "start")
+    sentence = f'was trained on features with normalize = "{saved.normalize}", and [data] has "{normalize}"'
+    same = saved.normalize == normalize
+    require(same, "ranker-file.other-normalisation", f"{prior.start} {sentence}; use the same", "start")
+    return ranker.with_prior(replace(prior, start=tuple(saved.theta.tolist())))
+
+
+def _units(ranker: Ranker) -> str:
+    return f" with {ranker.hidden} hidden units" if ranker.hidden else ""
+
+
+def started(
+    ranker: Ranker, n_features: int, normalize: str, names: Sequence[str] = (), sample: RankingData | None = None
+) -> Ranker:
+    """Return the ranker with a prior of numbers alone that fits data of `n_features`; BadInput where it does not.
+
+    `names` are those of the features in their order, where the data has them; `sample` is what a scale is measured on.
+    """
+    ranker = read_start(ranker, normalize)
+    prior = ranker.prior
+    if prior is None:
+        return ranker
+    if isinstance(prior.start, Numbers):
+        prior = replace(prior, start=numbered(prior.start, names, n_features))
+    if prior.scale == "rule":
+        unscaled = ranker.with_prior(replace(prior, scale=None))
+        prior = replace(prior, scale=measured_scale(unscaled, n_features, sample))
+    ranker = ranker.with_prior(prior)
+    ranker.initial(n_features, 0)  # refuses what does not fit
+    return ranker
+
+
+def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers:
+    """Return weights by the features' numbers."""
+    if all(is_number(key) for key in weights):
+        return weights
+    known: dict[str, list[int]] = {}
+    for number, name in enumerate(names, 1):
+        if name:
+            known.setdefault(typed_name(name), []).append(number)
+    found: dict[str, float] = {}
+    for key, weight in weights.items():
+        where = f"start.{key[:100]}"
+        numbers = [int(key)] if is_number(key) else known.get(typed_name(key), [])
+        if not numbers:
+            listed = ", ".join([*known][:LISTED]) + (", …" if len(known) > LISTED else "")
+            there = f"it has {listed}, and" if known else "its features have no names: use"
+            meant = suggest(typed_name(key), known)
+            sentence = f"the data has no feature {brief(key)}{meant}; {there} numbers 1 to {n_features}"
+            raise BadInput("ranker.no-such-feature", sentence, where)
+        sentence = f"features {', '.join(map(str, numbers))} have this name; write the number"
+        require(len(numbers) == 1, "ranker.ambiguous-feature", sentence, where)
+        own = str(numbers[0])
+        sentence = f"feature {own} has two weights, by its name and by its number; write one"
+        require(own not in found, "ranker.feature-twice", sentence, where)
+        found[own] = weight
+    return Numbers(found)
+
+
+def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None) -> float:
+    """Return the scale that brings the median over lists of (highest − lowest score) to `SPREAD`, in three digits."""
+    if sample is None:
+        sentence = 'start_scale = "rule" measures scores on lists, and there are none here; write a number'
+        raise BadInput("ranker.no-sample", sentence, "start_scale")
+    step = max(1, sample.n_queries // SAMPLE)
+    lists = [sample.rows_of(query) for query in range(0, sample.n_queries, step)]
+    found = scores(ranker, ranker.initial(n_features, 0), sample)
+    spreads = _spreads([np.asarray(found[rows], dtype=np.float64) for rows in lists if rows.stop > rows.start])
+    sentence = "the start scores all documents of each list alike, so there is no spread to bring to a scale"
+    require(len(spreads) > 0, "ranker.no-spread", sentence, "start")
+    return float(f"{SPREAD / float(np.median(spreads)):.3g}")
+
+
+def _spreads(lists: Sequence[Doubles]) -> Doubles:
+    """Highest minus lowest score of each list whose documents do not all score alike."""
+    spreads = np.array([float(of_list.max() - of_list.min()) for of_list in lists])
+    return spreads[spreads > 0.0]

@@ -1,0 +1,66 @@
+"""LETOR files of a text collection: for each judged query its best documents by BM25, with the sixteen named features."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from quorank.data.feature_names import write_feature_names
+from quorank.data.letor.writer import write_letor
+from quorank.data.ranking import RankingData
+from quorank.errors import require, require_range
+from quorank.text.collection import TextCollection
+from quorank.text.features import FEATURE_NAMES
+from quorank.text.index import IndexedDocuments
+from quorank.text.ranking_rows import QueryRows
+
+DEPTH = 100
+"""Candidates of a query."""
+HIGHEST = 4
+"""Grades above are taken as this one."""
+FEWEST = 5
+"""Queries that three splits take."""
+
+
+def judged_rows(collection: TextCollection, depth: int = DEPTH) -> list[QueryRows]:
+    """Return the candidates of each judged query, (at most depth, 16) raw features; one that finds nothing is left out."""
+    require_range("depth", depth, least=2, most=100_000)
+    indexed, found = IndexedDocuments.build(collection.without_empty().documents), []
+    for query in collection.queries:
+        terms, grades = indexed.body.tokeniser.tokenise(query.text), collection.judgements.get(query.id)
+        rows = indexed.best(terms, depth) if grades else np.empty(0, np.int64)
+        if grades and len(rows):
+            ids = [indexed.ids[row] for row in rows]
+            labels = [min(max(grades.get(id_, 0), 0), HIGHEST) for id_ in ids]
+            found.append(QueryRows(_word(query.id), [_word(id_) for id_ in ids], indexed.features(terms, rows), labels))
+    return found
+
+
+def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DEPTH) -> None:
+    """Write train.txt (three fifths of the queries, by a digest of their ids), vali.txt, test.txt and features.txt."""
+    rows = sorted(judged_rows(collection, depth), key=lambda row: hashlib.sha256(row.query_id.encode()).digest())
+    sentence = f"has {len(rows)} judged queries that find a document; expected at least {FEWEST} for three splits"
+    require(len(rows) >= FEWEST, "text.too-few-queries", sentence, collection.name)
+    first, second = len(rows) * 3 // 5, len(rows) * 4 // 5
+    for split, part in (("train", rows[:first]), ("vali", rows[first:second]), ("test", rows[second:])):
+        write_letor(_data_of(part), folder / f"{split}.txt")
+    write_feature_names(folder, FEATURE_NAMES)
+
+
+def _data_of(rows: list[QueryRows]) -> RankingData:
+    """The rows of some queries as they are; an experiment normalises them."""
+    return RankingData.from_arrays(
+        np.concatenate([row.features for row in rows]),
+        np.concatenate([np.asarray(row.labels) for row in rows]),
+        np.cumsum([0, *(len(row.document_ids) for row in rows)]),
+        [row.query_id for row in rows],
+        [id_ for row in rows for id_ in row.document_ids],
+    )
+
+
+def _word(id_: str) -> str:
+    """An id as LETOR files can hold it."""
+    return re.sub(r"[\s#]", "_", id_)

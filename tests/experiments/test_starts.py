@@ -1,0 +1,168 @@
+"""Runs that start from a prior: every method from the same bits, and nothing needed but the run's own folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_runs import RUNS
+from interrupted_runs import stop_after
+from quick_runs import run_quickly
+from refusals import refused
+from small_runs import SMALL, document, experiment, files_of
+
+from quorank.data.source import DataSource, load
+from quorank.errors import Interrupted
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
+from quorank.experiments.grid import Grid, run_grid
+from quorank.experiments.run_directory import ranker_bytes, read_experiment
+from quorank.experiments.runner import Runner
+from quorank.experiments.unlearning.request import Unlearning
+from quorank.rankers import Linear
+from quorank.rankers.starting import SPREAD
+from quorank.text.features import FEATURE_NAMES
+
+WEIGHTS = "ranker.start={3=0.5,46=-0.25}"
+FEW = ("federation.rounds=2", "federation.keep_every=0", "evaluation.every=2")
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if "ranker.start" not in str(RUNS[name])])
+def test_every_method_goes_on_from_the_start(name: str) -> None:
+    """A run with a start is the run without one whose first state is changed by hand."""
+    chosen = experiment(*RUNS[name], *FEW)
+    with_start, without = Runner(experiment(*RUNS[name], *FEW, WEIGHTS), 1), Runner(chosen, 1)
+    theta = without.simulator.initial().theta
+    if chosen.ranker.hidden:  # two units pass the weights on, and the others are as they were, but say nothing
+        theta[46 * chosen.ranker.hidden :] = 0.0
+        theta[47 * chosen.ranker.hidden :][:2] = 1.0, -1.0
+        theta[:92] = 0.0
+    theta[[2, 45]] = 0.5, -0.25
+    if chosen.ranker.hidden:
+        theta[46:92] = -theta[:46]
+    assert with_start.simulator.initial().theta.tobytes() == theta.tobytes()
+    without.state = replace(without.simulator.initial(), theta=theta)
+    without.run()
+    with_start.run()
+    assert with_start.state is not None and without.state is not None
+    assert with_start.state.theta.tobytes() == without.state.theta.tobytes() != theta.tobytes()
+    assert with_start.summary()["online"] == without.summary()["online"]
+
+
+def shipped(folder: Path) -> tuple[Path, np.ndarray]:
+    """A ranker file of the kind that runs write."""
+    theta = np.random.default_rng(1).normal(size=46)
+    folder.mkdir(exist_ok=True)
+    (folder / "prior.json").write_bytes(ranker_bytes(Experiment(), 46, theta))
+    return folder / "prior.json", theta
+
+
+def test_a_run_needs_the_file_that_it_started_from_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, theta = shipped(tmp_path / "elsewhere")
+    chosen = experiment(f'ranker.start="{file}"', "federation.clients=6", "federation.keep_every=1")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run_quickly(chosen, whole, threads=1)
+    with monkeypatch.context() as patched:
+        stop_after(patched, 4)
+        with pytest.raises(Interrupted):
+            run_quickly(chosen, cut, threads=1)
+    file.unlink()
+    run_quickly(read_experiment(cut), cut, threads=1, resume=True)
+    again = tmp_path / "again"
+    run_quickly(Experiment.read(read_experiment_file(whole / "run.toml")), again, threads=1)
+    assert files_of(whole) == files_of(cut) == files_of(again)
+    assert read_experiment(whole).ranker == Linear(start=tuple(theta.tolist()))
+
+
+@pytest.mark.parametrize("method", ["retrain", "fresh"])
+def test_unlearning_begins_where_the_run_began(tmp_path: Path, method: str) -> None:
+    file, theta = shipped(tmp_path / "elsewhere")
+    chosen = experiment(f'ranker.start="{file}"', "federation.clients=6", "federation.keep_every=1")
+    run_quickly(chosen, tmp_path / "run", threads=1)
+    file.unlink()
+    request = Unlearning(tmp_path / "run", (2,), method=method, threads=1)
+    assert request.start.tobytes() == theta.tobytes()
+    rebuilt = request.rebuilt.theta
+    assert 0.0 < np.linalg.norm(rebuilt - theta) < np.linalg.norm(rebuilt)
+
+
+def test_a_grid_is_resumed_without_the_file(tmp_path: Path, no_pages: None) -> None:
+    file, theta = shipped(tmp_path / "elsewhere")
+    text = f'{SMALL}[ranker]\nstart = "{file}"\n[grid]\nseed = [1, 2]\n"ranker.start_scale" = [0.5, 2.0]\n'
+    grid = Grid.read(parse_experiment_file(text, "grid.toml"))
+    assert grid is not None
+    folder = tmp_path / "grid"
+    run_grid(grid, folder, threads=1)
+    (folder / grid.cells[-1].name / "summary.json").unlink()
+    file.unlink()
+    resumed = Grid.read(read_experiment_file(folder / "grid.toml"))
+    assert resumed is not None and [cell.name for cell in resumed.cells] == [cell.name for cell in grid.cells]
+    assert [cell.experiment for cell in resumed.cells] == [cell.experiment for cell in grid.cells]
+    assert resumed.cells[0].experiment.ranker == Linear(start=tuple(theta.tolist()), start_scale=0.5)
+
+
+def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Path) -> None:
+    chosen = experiment(
+        f'data={{source="{letor_folder}"}}', 'ranker={start={bm25-of-body=3.0,13=1.0},start_scale="rule"}'
+    )
+    found = Runner(chosen, 1).experiment.ranker
+    assert isinstance(found, Linear) and found.start == {"5": 3.0, "13": 1.0}
+    sample = load(DataSource(str(letor_folder))).validation  # what the owner may see: never the clients' lists
+    assert sample is not None
+    theta = np.zeros(16)
+    theta[[4, 12]] = 3.0, 1.0
+    spreads = [np.ptp(sample.features[sample.rows_of(q)].astype(np.float64) @ theta) for q in range(sample.n_queries)]
+    assert found.start_scale == pytest.approx(SPREAD / np.median([s for s in spreads if s > 0.0]), rel=0.006)
+
+
+@pytest.fixture
+def letor_folder(tmp_path: Path) -> Path:
+    """A collection with the names of the text features."""
+    from quorank.data.letor.writer import write_letor
+    from quorank.data.ranking import RankingData
+
+    random = np.random.default_rng(3)
+    for split in ("train", "vali", "test"):
+        data = RankingData.from_arrays(random.random((60, 16)), random.integers(0, 3, 60), np.arange(0, 61, 6))
+        write_letor(data, tmp_path / "named" / f"{split}.txt")
+    (tmp_path / "named" / "features.txt").write_text("\n".join(FEATURE_NAMES) + "\n\n")
+    return tmp_path / "named"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "code", "where"),
+    [
+        (("ranker.start.47=1",), "ranker.no-such-feature", "ranker.start.47"),
+        (("ranker.start.bm25=1",), "ranker.no-such-feature", "ranker.start.bm25"),
+        (("ranker.start=[1.0]",), "ranker.wrong-size", "ranker.start"),
+        (("ranker.start.5=20", 'privacy="published"'), "ranker.start-too-long", "ranker.start"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path, assignments: tuple[str, ...], code: str, where: str
+) -> None:
+    with refused(code, where):
+        run_quickly(experiment(*assignments), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_is_found_at_its_place() -> None:
+    with refused("ranker-file.missing", '--set ranker.start="no.json": ranker.start'):
+        experiment('ranker.start="no.json"')
+    with refused("option.conflict", "--set ranker.start_scale=2: ranker.start_scale"):
+        Experiment.read(document("ranker.start_scale=2"))
+
+
+def test_names_of_features_beyond_the_data_are_refused(letor_folder: Path) -> None:
+    (letor_folder / "features.txt").write_text("\n".join(map(str, range(17))))
+    with refused("feature-names.too-many", str(letor_folder / "features.txt")):
+        Runner(experiment(f'data={{source="{letor_folder}"}}', "ranker.start.x=1"), 1)
+
+
+def test_runs_without_a_start_say_nothing_of_one(tmp_path: Path) -> None:
+    run_quickly(experiment(*FEW), tmp_path / "run", threads=1)
+    assert "start" not in (tmp_path / "run" / "run.toml").read_text()
+    assert json.loads((tmp_path / "run" / "ranker.json").read_text())["ranker"] == {"kind": "linear"}

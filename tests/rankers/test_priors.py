@@ -1,0 +1,196 @@
+"""Rankers that start from what somebody has: a file, parameters, or weights of features by number and name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import refused
+
+from quorank.data.ranking import RankingData
+from quorank.errors import BadInput
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.run_directory import ranker_bytes
+from quorank.federation import Federation, Simulator
+from quorank.federation.terms import Terms
+from quorank.learning import Simulation
+from quorank.parts import Numbers, to_table
+from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
+from quorank.rankers.prior import Prior
+from quorank.rankers.starting import SPREAD, read_start, started
+from quorank.users import Cascade
+
+NAMES = ("BM25 of body", "", "LMIR.ABS of title", "length", "Length")
+
+
+def lists(n_features: int = 5, seed: int = 1) -> RankingData:
+    """Forty lists of one to nine documents, with features of both signs."""
+    random = np.random.default_rng(seed)
+    offsets = np.cumsum([0, *random.integers(1, 10, size=40)])
+    features = random.normal(size=(offsets[-1], n_features)).astype(np.float32)
+    return RankingData.from_arrays(features, random.integers(0, 3, size=offsets[-1]), offsets)
+
+
+def saved(path: Path, ranker: Ranker, theta: Any, n_features: int = 5) -> str:
+    path.write_bytes(ranker_bytes(Experiment(ranker=ranker), n_features, np.asarray(theta, dtype=np.float64)))
+    return str(path)
+
+
+def test_weights_count_features_from_one() -> None:
+    ranker = Linear(start={5: 20.0, "2": -0.1})
+    assert ranker.initial(5, 7).tobytes() == np.array([0.0, -0.1, 0.0, 0.0, 20.0]).tobytes()
+    assert ranker.initial(6, 7).tolist() == [0.0, -0.1, 0.0, 0.0, 20.0, 0.0]
+    assert Linear(start={2: 0.1}, start_scale=3.0).initial(2, 7).tolist() == [0.0, 0.1 * 3.0]
+
+
+def test_parameters_are_taken_bit_for_bit() -> None:
+    given = np.random.default_rng(2).normal(size=5)
+    assert Linear(start=tuple(given.tolist())).initial(5, 1).tobytes() == given.tobytes()
+    network = np.random.default_rng(3).normal(size=MLP(3).size(5))
+    assert MLP(3, start=tuple(network.tolist())).initial(5, 1).tobytes() == network.tobytes()
+
+
+def test_a_network_begins_as_the_linear_ranker_to_the_last_bit() -> None:
+    data, random = lists(), np.random.default_rng(4)
+    weights = tuple(random.normal(size=5).tolist())
+    linear = scores(Linear(start=weights), Linear(start=weights).initial(5, 1), data)
+    for hidden in (2, 3, 64):
+        ranker = MLP(hidden, start=weights, start_scale=None)
+        assert scores(ranker, ranker.initial(5, 1), data).tobytes() == linear.tobytes()
+    by_number = MLP(8, start=dict(enumerate(weights, 1)))
+    assert by_number.initial(5, 1).tobytes() == MLP(8, start=weights).initial(5, 1).tobytes()
+
+
+def test_all_units_of_a_network_that_begins_so_learn() -> None:
+    ranker = MLP(8, start={1: 2.0})
+    simulation = Simulation(lists(), ranker, Cascade(preset="perfect"), 3, seed=1)
+    simulator = Simulator(Federation(10, 4), simulation)
+    start = simulator.initial()
+    moved, _ = simulator.federation.round(start, simulator.gather(start))
+    assert np.all(moved.theta[-8:] != start.theta[-8:])
+
+
+def test_the_scale_of_a_network_is_that_of_its_scores() -> None:
+    data = lists()
+    network = tuple(np.random.default_rng(5).normal(size=MLP(3).size(5)).tolist())
+    plain, tripled = MLP(3, start=network), MLP(3, start=network, start_scale=3.0)
+    found, expected = (scores(r, r.initial(5, 1), data) for r in (tripled, plain))
+    np.testing.assert_allclose(found, 3.0 * expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
+    data, weights = lists(), np.random.default_rng(6).normal(size=5)
+    ranker = started(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, "query", sample=data)
+    theta = ranker.initial(5, 1)
+    ranges = [np.ptp(data.features[data.rows_of(q)].astype(np.float64) @ theta) for q in range(data.n_queries)]
+    assert np.median([r for r in ranges if r > 0.0]) == pytest.approx(SPREAD, rel=0.006)  # three digits
+    assert ranker.start_scale == float(f"{ranker.start_scale:.3g}")
+
+
+def test_one_normalised_feature_gets_the_spread_itself() -> None:
+    features = [[0.0], [0.3], [1.0], [0.0], [1.0], [0.0], [0.0]]  # in [0, 1] within each query, or constant
+    data = RankingData.from_arrays(features, [0] * 7, [0, 3, 5, 7])
+    assert started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query", sample=data).start_scale == SPREAD
+    with refused("ranker.no-spread", "start"):
+        started(
+            Linear(start={1: 1.0}, start_scale="rule"),
+            1,
+            "query",
+            sample=data.select_rows(np.array([5]), np.array([0, 1]), ["q"]),
+        )
+    with refused("ranker.no-sample", "start_scale"):
+        started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query")
+
+
+def test_features_are_found_by_their_names_however_they_are_typed() -> None:
+    for key in ("BM25 of body", "bm25-of-body", "bm25_of_body", "BM25  OF body"):
+        found = started(Linear(start={key: 20.0, "lmir-abs-of-title": 1.0, "2": 3.0}), 5, "query", NAMES)
+        assert found == Linear(start={1: 20.0, 3: 1.0, 2: 3.0})
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "where"),
+    [
+        ({"6": 1.0}, "ranker.no-such-feature", "start.6"),
+        ({"0": 1.0}, "ranker.no-such-feature", "start.0"),
+        ({"bm25": 1.0}, "ranker.no-such-feature", "start.bm25"),
+        ({"-1": 1.0}, "ranker.no-such-feature", "start.-1"),
+        ({"": 1.0}, "ranker.no-such-feature", "start."),
+        ({"99999999999999999999": 1.0}, "ranker.no-such-feature", "start.99999999999999999999"),
+        ({"length": 1.0}, "ranker.ambiguous-feature", "start.length"),
+        ({"1": 1.0, "bm25-of-body": 1.0}, "ranker.feature-twice", "start.bm25-of-body"),
+        ((1.0, 2.0), "ranker.wrong-size", "start"),
+        ((1.0,) * 6, "ranker.wrong-size", "start"),
+        ("absent.json", "ranker-file.missing", "start"),
+    ],
+)
+@pytest.mark.parametrize("ranker", [Linear(), MLP(3)])
+def test_a_start_that_the_data_does_not_have(ranker: Ranker, start: Any, code: str, where: str) -> None:
+    given = Prior(Numbers(start) if isinstance(start, dict) else start)
+    with refused(code, where):
+        started(ranker.with_prior(given), 5, "query", NAMES)
+
+
+def test_a_sentence_says_what_there_is() -> None:
+    with pytest.raises(
+        BadInput, match=r"no feature 'bm25-of-bdy' \(did you mean 'bm25-of-body'\?\); it has bm25-of-body, "
+    ):
+        started(Linear(start={"bm25-of-bdy": 1.0}), 5, "query", NAMES)
+    with pytest.raises(BadInput, match="its features have no names: use numbers 1 to 5"):
+        started(Linear(start={"bm25": 1.0}), 5, "query")
+
+
+def test_one_unit_cannot_pass_weights_on() -> None:
+    with refused("ranker.too-few-units", "hidden"):
+        started(MLP(1, start={1: 1.0}), 5, "query")
+
+
+def test_a_file_of_the_same_or_of_a_linear_ranker(tmp_path: Path) -> None:
+    weights, network = [0.1, 0.2, -0.3, 0.0, 1 / 3], np.random.default_rng(7).normal(size=MLP(3).size(5))
+    linear, mlp = saved(tmp_path / "l.json", Linear(), weights), saved(tmp_path / "m.json", MLP(3), network)
+    assert started(Linear(start=linear), 5, "query").initial(5, 1).tolist() == weights
+    assert started(MLP(3, start=mlp), 5, "query").initial(5, 1).tobytes() == network.tobytes()
+    assert started(MLP(7, start=linear), 5, "query") == MLP(7, start=tuple(weights))
+    for ranker in (Linear(start=mlp), MLP(4, start=mlp)):
+        with refused("ranker-file.other-kind", "start"):
+            read_start(ranker, "query")
+    with refused("ranker-file.other-normalisation", "start"):
+        read_start(Linear(start=linear), "none")
+    with refused("ranker.wrong-size", "start"):
+        started(Linear(start=linear), 6, "query")
+    (tmp_path / "l.json").write_text("{}")
+    with refused("ranker-file.other-format", "start"):
+        read_start(Linear(start=linear), "query")
+
+
+def test_a_ranker_file_says_nothing_of_where_its_ranker_began() -> None:
+    theta, start = np.arange(5.0), {1: 20.0}
+    for ranker in (Linear, MLP):
+        size = ranker().size(5)
+        began, own = (ranker_bytes(Experiment(ranker=r), 5, np.zeros(size)) for r in (ranker(start=start), ranker()))
+        assert began == own
+    assert json.loads(ranker_bytes(Experiment(), 5, theta))["ranker"] == {"kind": "linear"}
+    assert MLP(start="zero").with_prior(None).start == "zero"
+
+
+def test_terms_carry_the_prior_and_never_a_file_to_read(tmp_path: Path) -> None:
+    terms = Terms("run", 0, 5, 3, ranker=Linear(start={5: 20.0}, start_scale=0.5))
+    told = json.loads(json.dumps(terms.table()))
+    assert told["ranker"] == {"kind": "linear", "start": {"5": 20.0}, "start_scale": 0.5}
+    assert Terms.read(told).ranker.initial(5, 0).tolist() == [0.0, 0.0, 0.0, 0.0, 10.0]
+    path = saved(tmp_path / "secret.json", Linear(), np.ones(5))
+    for ranker in ({"start": path}, {"start": {"BM25": 1.0}}, {"start": {"1": 1.0}, "start_scale": "rule"}):
+        with refused("ranker.start-unknown", "start"):
+            Terms.read(told | {"ranker": {"kind": "linear", **ranker}}).ranker.initial(5, 0)
+
+
+def test_tables_of_numbers_are_values() -> None:
+    one, other = Numbers({"5": 20.0, "13": 10}), Numbers({13: 10.0, 5: 20})
+    assert one == other and hash(one) == hash(other) and one != Numbers({"5": 20.0})
+    assert RANKERS.parse(str(Linear(start=one))) == Linear(start=other)
+    assert to_table(Linear(start=one))["start"] == {"5": 20.0, "13": 10.0}
+    with refused("value.wrong-type", "ranker.start.5"):
+        RANKERS.read({"start": {"5": "much"}}, "ranker")
