@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.finished_run import Run
-from quorank.metrics.significance import Difference, corrected, mark, paired_t, welch_t
+from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
 from quorank.reports import statement
 
 if TYPE_CHECKING:
@@ -37,6 +36,10 @@ class RunGroup:
     def figures(self, section: str, name: str) -> Doubles:
         """Return (runs,) one figure of every run's summary."""
         return np.array([run.figure(section, name) for run in self.runs])
+
+    def repeated(self, section: str, name: str) -> list[tuple[Repetition, float]]:
+        """Return the same figures, each with its run's seed and fold."""
+        return [(run.repetition, run.figure(section, name)) for run in self.runs]
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -141,9 +144,9 @@ class CompareTable:
             found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
             tests = " or ".join(sorted({d.test for d in found}))
             notes.append(
-                f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test, "
-                f"p Bonferroni-corrected for {self.comparisons} comparison{'s'[: self.comparisons > 1]} "
-                "per measure; △▽ p < .05, ▲▼ p < .01."
+                f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test over "
+                f"{tested_units(found)}, p Bonferroni-corrected for {self.comparisons} "
+                f"comparison{'s'[: self.comparisons > 1]} per measure; △▽ p < .05, ▲▼ p < .01."
             )
         if self.same_privacy:
             told = privacy_of(self.rows[0].group)[0]
@@ -243,9 +246,16 @@ def p_text(difference: Difference) -> str:
     """Format a p value: p = .003 ▲, p < .001 ▲, or why there is none."""
     p = difference.corrected_p
     if p is None:
-        return "1 run, no test"
+        return "1 fold, no test" if difference.unit == "fold" else "1 run, no test"
     value = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("= 0.", "= .")
     return f"{value} {mark(difference)}".rstrip()
+
+
+def tested_units(differences: Sequence[Difference]) -> str:
+    """Say what tests took as independent: "5 folds (means over seeds)", "3 seeds of one fold"."""
+    found = {(max(d.n, d.n_baseline), d.unit) for d in differences if d.p is not None}
+    words = {"fold": "folds (means over seeds)", "seed": "seeds of one fold", "run": "runs"}
+    return " or ".join(f"{n} {words[unit]}" for n, unit in sorted(found))
 
 
 def privacy_of(group: RunGroup) -> list[str]:
@@ -254,15 +264,8 @@ def privacy_of(group: RunGroup) -> list[str]:
 
 
 def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference | None:
-    ours = {run.repetition: run.figure(measure.section, measure.key) for run in group.runs}
-    theirs = {run.repetition: run.figure(measure.section, measure.key) for run in first.runs}
-    one_to_one = len(ours) == len(group.runs) and len(theirs) == len(first.runs) and ours.keys() == theirs.keys()
-    if one_to_one and all(math.isfinite(v) for v in (*ours.values(), *theirs.values())):
-        order = sorted(ours)
-        return paired_t([ours[r] for r in order], [theirs[r] for r in order])
-    a, b = (g.figures(measure.section, measure.key) for g in (group, first))
-    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
-    return welch_t(a, b) if len(a) and len(b) else None
+    ours, theirs = (g.repeated(measure.section, measure.key) for g in (group, first))
+    return repeated_t(ours, theirs)
 
 
 def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

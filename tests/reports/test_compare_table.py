@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.experiments.finished_run import load_run, load_runs
@@ -44,7 +46,24 @@ def test_matching_seeds_are_paired(make_grid) -> None:
     groups = _groups(make_grid(seeds=3))
     found = compare_table(groups).rows[1].against_first[0]
     expected = paired_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
-    assert found == expected
+    assert found == replace(expected, unit="seed")
+
+
+def test_seeds_of_a_fold_are_averaged_before_the_test(make_run) -> None:
+    settings = (("perfect", 0.45), ("navigational", 0.44))
+    paths = [
+        make_run(f"{p}{f}{s}", preset=p, level=level + f / 100 * (p == "perfect"), fold=f, seed=s)
+        for p, level in settings
+        for f in (1, 2, 3)
+        for s in (1, 2)
+    ]
+    groups = _groups(*paths)
+    table = compare_table(groups)
+    found = table.rows[1].against_first[0]
+    means = [group.figures("offline", "ndcg@10").reshape(3, 2).mean(axis=1) for group in groups]
+    assert found is not None and found.p == pytest.approx(stats.ttest_rel(means[1], means[0]).pvalue)
+    assert found.unit == table.as_dict()["settings"][1]["against_first"]["offline.ndcg@10"]["unit"] == "fold"
+    assert "paired t-test over 3 folds (means over seeds)" in " ".join(_printed(table).split())
 
 
 def test_pairing_goes_by_seed_not_by_order(make_run) -> None:
@@ -60,7 +79,8 @@ def test_other_seeds_are_compared_by_welch(make_run) -> None:
     paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.4) for s in (3, 4)]
     groups = _groups(*paths)
     found = compare_table(groups).rows[1].against_first[0]
-    assert found == welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    expected = welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    assert found == replace(expected, unit="seed")
 
 
 def test_p_is_corrected_for_the_comparisons_of_a_measure(make_grid) -> None:
@@ -125,7 +145,7 @@ def test_the_terminal_says_what_letters_conventions_and_marks_mean(make_grid) ->
     for words in (
         "A users.preset=perfect B users.preset=navigational",
         "queries without a relevant document are skipped",
-        "two-tailed paired t-test, p Bonferroni-corrected for 1 comparison per measure",
+        "two-tailed paired t-test over 3 seeds of one fold, p Bonferroni-corrected for 1 comparison per measure",
         "▲▼ p < .01",
         "No privacy mechanism",
     ):
@@ -169,8 +189,6 @@ def test_letters() -> None:
 
 
 def test_p_in_words() -> None:
-    from dataclasses import replace
-
     d = paired_t([0.5, 0.51, 0.49], [0.4, 0.42, 0.41])
     assert p_text(replace(d, corrected_p=0.0004)) == "p < .001 ▲"
     assert p_text(replace(d, corrected_p=0.03)) == "p = .030 △"
