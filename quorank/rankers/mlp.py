@@ -1,4 +1,4 @@
-"""The ranker with one hidden layer: f(x) = v·relu(Wx + b)."""
+"""The ranker with one hidden layer: f(x) = v·a(Wx + b), where a is the rectifier or the logistic function."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from quorank.rankers.ranker import Ranker
 
 @dataclass(frozen=True)
 class MLP(Ranker):
-    """Scores v·relu(Wx + b), without an output bias, which would change no ranking.
+    """Scores v·a(Wx + b), without an output bias, which would change no ranking.
 
+    `activation = "sigmoid"` is the network of the code that was published with PDGD and FPDGD, "relu" trains faster.
     `start = "zero"` is what the published evolution strategies use; gradients need broken symmetry, so the default
     draws W and v from N(0, 1/inputs) and starts b at zero.
     """
@@ -25,6 +26,7 @@ class MLP(Ranker):
 
     hidden: int = 64  # units of the hidden layer
     start: Literal["scaled", "zero"] = "scaled"
+    activation: Literal["relu", "sigmoid"] = "relu"  # a: max(0, x), or 1 / (1 + e^−x)
 
     def __post_init__(self) -> None:
         require_range("hidden", self.hidden, least=1, most=4096)
