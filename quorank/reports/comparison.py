@@ -106,7 +106,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One setting; `against_first` follows MEASURES and is empty for the first setting itself."""
+    """One setting; `against_first` follows the table's measures and is empty for the first setting itself."""
 
     name: str  # A, B, …
     group: RunGroup
@@ -119,6 +119,7 @@ class CompareTable:
     """Table of settings that `quorank compare` shows: for a terminal, for programs (`as_dict`) and for pages."""
 
     rows: tuple[Row, ...]
+    measures: tuple[Measure, ...] = MEASURES
 
     @property
     def comparisons(self) -> int:
@@ -134,12 +135,12 @@ class CompareTable:
         repeated = any(len(row.group.runs) > 1 for row in self.rows)
         spread_note = " ± is one standard deviation over runs." if repeated else ""
         notes = [
-            f"Offline nDCG@10: {convention}.{spread_note}",
+            f"Offline nDCG: {convention}.{spread_note}",
             "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
         ]
-        depths = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
-        if depths != ["10"]:
-            notes.append(f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth.")
+        shown = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
+        if shown != ["10"]:
+            notes.append(f"These runs show lists of {' or '.join(shown)} documents.")
         if self.comparisons:
             found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
             tests = " or ".join(sorted({d.test for d in found}))
@@ -160,11 +161,11 @@ class CompareTable:
 
     def mean_rows(self) -> list[list[str]]:
         """Return a row per setting: its name, how many runs it has, and its means."""
-        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in self.rows]
+        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, self.measures)] for row in self.rows]
 
     def difference_rows(self) -> list[list[str]]:
         """Return a row per setting but the first: its differences from the first."""
-        return [[f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in self.rows[1:]]
+        return [[f"{row.name} − A", *map(difference_text, row.against_first, self.measures)] for row in self.rows[1:]]
 
     def __rich__(self) -> Renderable:
         """Return all of it for a terminal: what the letters stand for, the tables, the notes."""
@@ -181,8 +182,11 @@ class CompareTable:
             names.add_row(row.name, Text(row.group.label))
             if not self.same_privacy:
                 names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
-        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), _table(("", "runs"), self.mean_rows())]
-        parts += [_table(("",), self.difference_rows())] if len(self.rows) > 1 else []
+        parts: list[RenderableType] = [
+            Padding(names, (0, 0, 0, 1)),
+            _table(("", "runs"), self.measures, self.mean_rows()),
+        ]
+        parts += [_table(("",), self.measures, self.difference_rows())] if len(self.rows) > 1 else []
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
     def as_dict(self) -> dict[str, Any]:
@@ -191,18 +195,25 @@ class CompareTable:
             "baseline": self.rows[0].group.label,
             "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
             "notes": self.notes(),
-            "settings": [_row_dict(row) for row in self.rows],
+            "settings": [_row_dict(row, self.measures) for row in self.rows],
         }
 
 
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
-    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in MEASURES]
+    measures = measures_of(groups)
+    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in measures]
     against = [(), *zip(*by_measure, strict=True)]
-    spreads = [tuple(spread(group, measure) for measure in MEASURES) for group in groups]
+    spreads = [tuple(spread(group, measure) for measure in measures) for group in groups]
     names = map(letter, range(len(groups)))
-    return CompareTable(tuple(map(Row, names, groups, spreads, against)))
+    return CompareTable(tuple(map(Row, names, groups, spreads, against)), measures)
+
+
+def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
+    """Return MEASURES, behind the first of them offline nDCG at the other cut-offs that any run has."""
+    further = sorted({n for group in groups for run in group.runs for n in run.further})
+    return (MEASURES[0], *(Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further), *MEASURES[1:])
 
 
 def spread(group: RunGroup, measure: Measure) -> Spread:
@@ -268,7 +279,7 @@ def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference |
     return repeated_t(ours, theirs)
 
 
-def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
     """Rows for a terminal, 80 columns wide at most; the columns of `first` are followed by one per measure."""
     from rich import box
     from rich.table import Table
@@ -276,7 +287,7 @@ def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in first:
         table.add_column(name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True)
-    for measure in MEASURES:
+    for measure in measures:
         # Where there is too little room a figure goes on in the next line; it is never cut.
         table.add_column(measure.name, justify="right", overflow="fold")
     for row in rows:
@@ -284,13 +295,13 @@ def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _row_dict(row: Row) -> dict[str, Any]:
+def _row_dict(row: Row, measures: Sequence[Measure]) -> dict[str, Any]:
     figures: dict[str, dict[str, Any]] = {"offline": {}, "online": {}}
-    for measure, value in zip(MEASURES, row.spreads, strict=True):
+    for measure, value in zip(measures, row.spreads, strict=True):
         figures[measure.section][measure.key] = asdict(value)
     against = {
         f"{m.section}.{m.key}": None if d is None else asdict(d) | {"mark": mark(d)}
-        for m, d in zip(MEASURES, row.against_first, strict=bool(row.against_first))
+        for m, d in zip(measures, row.against_first, strict=bool(row.against_first))
     }
     return {
         "name": row.name,

@@ -18,6 +18,7 @@ from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
 from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, letter, p_text
+from quorank.reports.report import comparison_page, report_page
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
@@ -165,13 +166,29 @@ def test_conventions_that_differ_are_not_named_as_one(make_run) -> None:
     assert "settings differ in how queries count" in table.notes()[0]
 
 
-def test_another_depth_is_named(make_run) -> None:
+def test_shorter_lists_are_named(make_run) -> None:
     folder = make_run()
     text = (folder / "run.toml").read_text()
     (folder / "run.toml").write_text(text.replace("every = 10", "every = 10\nk = 5"))
-    table = compare_table(_groups(folder))
-    assert "judge 5 documents: read nDCG@10 as that depth" in table.notes()[2]
-    assert statement.at_depth("Offline nDCG@10", load_run(folder)) == "Offline nDCG@5"
+    assert "show lists of 5 documents" in compare_table(_groups(folder)).notes()[2]
+
+
+def test_further_cutoffs_are_measures_of_their_own(make_run) -> None:
+    paths = [make_run("a"), make_run("b", preset="navigational"), make_run("c", seed=2)]
+    for number, path in enumerate(paths):
+        file = path / "summary.json"
+        summary = json.loads(file.read_text())
+        summary["offline"] |= {"ndcg@3": 0.31 + number / 100, "ndcg@1": 0.25}
+        file.write_text(json.dumps(summary))
+    table = compare_table(_groups(*paths))
+    names = [measure.name for measure in table.measures]
+    assert names[:4] == ["offline nDCG@10", "offline nDCG@1", "offline nDCG@3", "offline MaxRR"]
+    assert table.rows[0].spreads[2].mean == pytest.approx(0.32)
+    assert table.as_dict()["settings"][1]["offline"]["ndcg@3"]["mean"] == pytest.approx(0.32)
+    text = _printed(table)
+    assert "nDCG@3" in text and "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert "Offline nDCG@3" in report_page(load_run(paths[0]))
+    assert "offline nDCG@3" in comparison_page(_groups(*paths))
 
 
 def test_as_dict_is_json(make_grid) -> None:
