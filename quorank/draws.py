@@ -101,6 +101,13 @@ def fill_batch(key: Uint64s, block: int, interaction: int, client: int, round_: 
     out[1:BATCH:2] = ((c2 >> _5).astype(np.float64) * 67108864.0 + (c3 >> _6).astype(np.float64)) * scale
 
 
+@vector_code("quorank.draw_code")
+def fill_clients(key: Uint64s, client: int, round_: int, out: Doubles) -> None:
+    """out[:BATCH] = the first draw of clients `client`, `client` + 1, … in a round: that of `uniform_pair`, all at once."""
+    for i in range(BATCH):
+        out[i] = uniform_pair(key, 0, 0, client + i, round_)[0]
+
+
 @kernel
 def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) uniform draws of an address."""

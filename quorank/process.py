@@ -1,4 +1,4 @@
-"""Threads and files that this process may use, signals that ask it to stop, and the end of its children."""
+"""Threads, memory and files that this process may use, signals that ask it to stop, and the end of its children."""
 
 from __future__ import annotations
 
@@ -11,12 +11,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 
 def available_threads() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Bytes of memory that this process may use: the machine's, or less where its control group has a limit."""
+    found = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return min((count for count in found if count > 0), default=1 << 62)
 
 
 def open_many_files() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,7 +43,8 @@ def test_parameters_of_another_size(size) -> None:
 @pytest.mark.parametrize("labels", [[0, 3], [0, -1]])
 def test_labels_beyond_the_users_tables(labels) -> None:
     with pytest.raises(BadInput, match=r"labels must lie in 0\.\.2"):
-        Simulation(data(labels), Linear(), Cascade(), 3, 1).world()
+        lists = replace(data([0, 1]), labels=np.array(labels, dtype=np.int8))
+        Simulation(lists, Linear(), Cascade(), 3, 1).world()
     with pytest.raises(BadInput, match=r"labels must lie in 0\.\.2"):
         simulate_clicks(Cascade().tables(3, 10), labels, 1)
 

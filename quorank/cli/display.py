@@ -175,15 +175,18 @@ def compact(number: float) -> str:
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the figures of one run."""
     evaluation, seconds = summary["evaluation"], summary["seconds"]
-    offline, online, k = summary["offline"], summary["online"], evaluation["k"]
+    offline, online, shown = summary["offline"], summary["online"], evaluation["k"]
+    further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
+    more = [("", further[0].partition(" ")[0], f"nDCG of it: {', '.join(further)}")] if further else []
     convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
     judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
     trained = f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s"
     rate = f"{compact(summary['interactions_per_second'])}/s"
     print_rows(
-        ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}"),
+        ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@10 of the final ranker, {judged}"),
+        *more,
         ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
-        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown"),
+        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} that people were shown"),
         ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
         ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
         ("privacy", *_privacy(summary["privacy"])),

@@ -89,8 +89,7 @@ class RunWatch:
         federation, done = runner.experiment.federation, progress.done
         self._count(runner, done)
         epsilon, stated = self._spent[1], self._planned or {}
-        k = runner.experiment.evaluation.k
-        measure = f"offline nDCG@{k}"
+        measure = "offline nDCG@10"
         newest = progress.last("offline_ndcg@10")
         judged = np.flatnonzero(np.isfinite(progress.values["offline_ndcg@10"][:done]))
         open_seconds = None if self._last is None or done != self._last[0] else time.monotonic() - self._last[1]

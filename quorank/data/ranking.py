@@ -53,11 +53,18 @@ class RankingData:
         query_ids: Sequence[str] | None = None,
         document_ids: Sequence[str] | None = None,
     ) -> RankingData:
-        """Build from an ordinary (rows, features) array; the rows of a query must stand together."""
-        dense = np.asarray(features, dtype=np.float32)
-        offsets_ = np.ascontiguousarray(offsets, dtype=np.int64)
-        ids = query_ids if query_ids is not None else [str(q) for q in range(len(offsets_) - 1)]
-        labels_ = np.ascontiguousarray(labels, dtype=np.int8)
+        """Build from an ordinary (rows, features) array; the rows of a query must stand together.
+
+        features: finite numbers. labels: (rows,) whole numbers from 0 to 127. offsets: (queries + 1,) the first row of each
+        query, and the number of rows at the end. What does not fit is refused with its row, or its place in the offsets.
+        """
+        dense = _dense_features(features)
+        labels_, offsets_ = _whole_labels(labels, len(dense)), _rising_offsets(offsets, len(dense))
+        queries = len(offsets_) - 1
+        ids = query_ids if query_ids is not None else [str(q) for q in range(queries)]
+        for name, given, expected in (("query_ids", ids, queries), ("document_ids", document_ids, len(dense))):
+            sentence = f"expected {expected:,}, got {len(given or ()):,}"
+            require(given is None or len(given) == expected, "ranking-data.length", sentence, name)
         return cls(pad(dense), labels_, offsets_, dense.shape[1], ids, document_ids)
 
     @property
@@ -149,11 +156,16 @@ class Collection:
 
     @property
     def grades(self) -> int:
-        """3 for labels 0..2 and 5 for labels 0..4: the two scales for which click models are published."""
+        """2 for labels 0/1, 3 for 0..2 and 5 for 0..4: the scales for which click models are published."""
         highest = max(split.max_label for split in self.splits.values())
-        sentence = f"label {highest} found; labels 0..2 or 0..4 are supported"
+        sentence = f"label {highest} found; labels 0..1, 0..2 or 0..4 are supported"
         require(highest <= 4, "collection.label-too-high", sentence, self.name)
-        return 3 if highest <= 2 else 5
+        return grades_of(highest)
+
+
+def grades_of(highest: int) -> int:
+    """Return the grades of the scale with this highest label: 2, 3 or 5."""
+    return 2 if highest <= 1 else 3 if highest <= 2 else 5
 
 
 def stride_of(n_features: int) -> int:
@@ -167,6 +179,78 @@ def pad(features: Floats, width: int = 0) -> Floats:
     out = np.zeros((rows, stride_of(width or n)), dtype=np.float32)
     out[:, :n] = features
     return out
+
+
+HIGHEST_LABEL = 127
+"""What a label may be at most: labels are kept in a byte."""
+
+
+def _numbers(values: npt.ArrayLike, name: str, dimensions: int) -> npt.NDArray[Any]:
+    """An array of numbers with so many dimensions."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise BadInput("ranking-data.shape", "expected rows of the same length", name) from None
+    sentence = f"expected an array with {dimensions} dimension{'s'[: dimensions > 1]}, got the shape {array.shape}"
+    require(array.ndim == dimensions, "ranking-data.shape", sentence, name)
+    if array.size == 0 and array.dtype == np.float64:
+        array = array.astype(np.int64)  # an empty list says nothing about its type
+    numeric = array.dtype.kind in "iufb"
+    require(numeric, "ranking-data.not-numbers", f"expected numbers, got an array of {array.dtype}", name)
+    return array
+
+
+def _first(wrong: npt.NDArray[np.bool_]) -> int:
+    return int(np.argmax(wrong))
+
+
+def _dense_features(values: npt.ArrayLike) -> Floats:
+    """(rows, features) float32, all of them finite."""
+    array = _numbers(values, "features", 2)
+    with np.errstate(over="ignore"):  # what is too large for float32 is refused with the others
+        dense = np.asarray(array, dtype=np.float32)
+    wrong = np.asarray(~np.isfinite(dense).all(axis=1))
+    if wrong.any():
+        row = _first(wrong)
+        column = int(np.argmin(np.isfinite(dense[row])))
+        sentence = f"feature {column + 1} is {array[row, column]}; expected finite numbers within ±3.4e38"
+        raise BadInput("ranking-data.not-finite", sentence, f"features row {row}")
+    return dense
+
+
+def _whole_labels(values: npt.ArrayLike, rows: int) -> Int8s:
+    """(rows,) int8 from 0 on."""
+    array = _numbers(values, "labels", 1)
+    require(len(array) == rows, "ranking-data.length", f"expected {rows:,}, one per row, got {len(array):,}", "labels")
+    for wrong, code, expected in (
+        (~np.isfinite(array), "ranking-data.not-finite", "a number"),
+        (array != np.floor(array), "ranking-data.label-fractional", "a whole number"),
+        (array < 0, "ranking-data.label-negative", "at least 0, which is not relevant"),
+        (array > HIGHEST_LABEL, "ranking-data.label-too-high", f"at most {HIGHEST_LABEL}"),
+    ):
+        if wrong.any():
+            row = _first(wrong)
+            raise BadInput(code, f"label {array[row]}; expected {expected}", f"labels row {row}")
+    return np.ascontiguousarray(array, dtype=np.int8)
+
+
+def _rising_offsets(values: npt.ArrayLike, rows: int) -> Integers:
+    """(queries + 1,) int64 that run from 0 to the number of rows."""
+    array = _numbers(values, "offsets", 1)
+    sentence = "expected the first row of each query and the number of rows, got nothing"
+    require(len(array) >= 1, "ranking-data.length", sentence, "offsets")
+    wrong = ~np.isfinite(array) | (array != np.floor(array))
+    if wrong.any():
+        at = _first(wrong)
+        raise BadInput("ranking-data.offset-fractional", f"{array[at]}; expected whole numbers", f"offsets[{at}]")
+    if (array[1:] < array[:-1]).any():
+        at = _first(array[1:] < array[:-1]) + 1
+        sentence = f"{array[at]} follows {array[at - 1]}; expected offsets that do not fall"
+        raise BadInput("ranking-data.offsets-fall", sentence, f"offsets[{at}]")
+    for at, expected in ((0, 0), (len(array) - 1, rows)):
+        sentence = f"{array[at]}; expected {expected}, so that every row is of one query"
+        require(array[at] == expected, "ranking-data.offsets-incomplete", sentence, f"offsets[{at}]")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def widen(data: RankingData, n_features: int) -> RankingData:

@@ -25,6 +25,7 @@ from quorank.federation import (
 )
 from quorank.federation.simulator import UNEQUAL
 from quorank.learning import LEARNERS, PDGD
+from quorank.learning.simulation import JUDGED
 from quorank.parts import Family, P, read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
@@ -47,11 +48,21 @@ class EvaluationPlan:
 
     every: int = 1  # rounds between evaluations; the last round is always evaluated
     no_relevant: Literal["skip", "zero"] = "skip"  # what a query without relevant documents counts
-    k: int = 10  # documents shown and judged
+    k: int = 10  # documents shown, among which MaxRR looks for the first relevant one
+    cutoffs: tuple[int, ...] = (10,)  # depths of the offline nDCG; 10 is always among them
 
     def __post_init__(self) -> None:
         require_range("every", self.every, least=1)
         require_range("k", self.k, least=1, most=100)
+        for depth in self.cutoffs:
+            require_range("cutoffs", depth, least=1, most=1000)
+        twice = f"each depth once, got {list(self.cutoffs)}"
+        require(len({*self.cutoffs}) == len(self.cutoffs), "value.out-of-range", twice, "cutoffs")
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The depths beside 10, ascending."""
+        return tuple(sorted({*self.cutoffs} - {JUDGED}))
 
 
 @dataclass(frozen=True)

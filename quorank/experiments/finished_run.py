@@ -49,7 +49,7 @@ CONFIG_SHAPE = Table(
             {}, {"clients": Whole(1), "interactions": Whole(1), "rounds": Whole(1), "aggregation": _PART}
         ),
         "privacy": _PART,
-        "evaluation": Table({}, {"k": Whole(1), "every": Whole(1), "no_relevant": Text()}),
+        "evaluation": Table({}, {"k": Whole(1), "every": Whole(1), "no_relevant": Text(), "cutoffs": Items(Whole(1))}),
     },
 )
 """What commands about finished runs ask of `run.toml`; `Experiment.read` checks all of it."""
@@ -118,9 +118,15 @@ class Run:
 
     def curve(self, column: str) -> tuple[Doubles, Doubles]:
         """Return (points,) interactions and (points,) values of one column where it was measured."""
-        values = self.history[column]
+        values = self.history.get(column, np.full(len(self.history["interactions"]), np.nan))
         measured = np.isfinite(values)
         return self.history["interactions"][measured], values[measured]
+
+    @property
+    def further(self) -> list[int]:
+        """Cut-offs other than 10 at which its offline nDCG was measured, ascending."""
+        depths = [key.removeprefix("ndcg@") for key in self.summary["offline"] if key.startswith("ndcg@")]
+        return sorted(int(depth) for depth in depths if depth.isdecimal() and depth.isascii() and depth != "10")
 
     @property
     def seed(self) -> int:

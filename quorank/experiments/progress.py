@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,11 @@ LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, f
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
 
 
+def offline_column(cutoff: int) -> str:
+    """Return the name of the column of offline nDCG at a cut-off."""
+    return f"offline_ndcg@{cutoff}"
+
+
 @dataclass(eq=False)
 class Progress:
     """Figures of a run so far: `values[name][t]` is of round t + 1; offline ones are NaN where none was measured."""
@@ -40,9 +46,15 @@ class Progress:
     evaluate_seconds: float = 0.0
 
     @classmethod
-    def empty(cls, rounds: int) -> Progress:
-        """Return the progress of a run before its first round."""
-        return cls(rounds, {name: np.full(rounds, np.nan) for name in (*COLUMNS, *LEDGER)})
+    def empty(cls, rounds: int, cutoffs: Sequence[int] = ()) -> Progress:
+        """Return the progress of a run before its first round; `cutoffs` are those of its plan beside 10."""
+        names = (*COLUMNS, *map(offline_column, cutoffs), *LEDGER)
+        return cls(rounds, {name: np.full(rounds, np.nan) for name in names})
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Columns of offline nDCG at other cut-offs than 10."""
+        return tuple(name for name in self.values if name not in COLUMNS and name not in LEDGER)
 
     def record(self, report: Report) -> None:
         """Take over the figures of a round that was closed."""
@@ -54,11 +66,15 @@ class Progress:
         self.interactions += report.interactions
         self.done = report.round
 
-    def record_offline(self, rounds: list[int], ndcg: Doubles, maxrr: Doubles) -> None:
-        """Take over (rounds,) offline nDCG and MaxRR of the rankers after these rounds."""
-        for round_, x, y in zip(rounds, ndcg, maxrr, strict=True):
-            self.values["offline_ndcg@10"][round_ - 1] = x
-            self.values["offline_maxrr"][round_ - 1] = y
+    def record_offline(self, rounds: list[int], means: Doubles) -> None:
+        """Take over the figures (2 + cut-offs, rounds) of `Workload.means` of the rankers after these rounds."""
+        for name, values in zip(("offline_ndcg@10", "offline_maxrr", *self.further), means, strict=True):
+            self.values[name][np.array(rounds) - 1] = values
+
+    def offline(self) -> dict[str, float]:
+        """Return the newest offline figures, as `summary.json` names them."""
+        names = ("offline_ndcg@10", "offline_maxrr", *self.further)
+        return {name.removeprefix("offline_"): self.last(name) for name in names}
 
     def last(self, name: str) -> float:
         """Return the newest figure of a column, NaN if there is none."""
@@ -90,7 +106,7 @@ class Progress:
         # cohorts of a size left to chance differ from round to round: each round counts as their mean
         interactions = (rows + 1) * self.interactions // max(count, 1)
         table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": interactions}
-        for name in COLUMNS:
+        for name in (*COLUMNS, *self.further):
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]
         return table
@@ -153,12 +169,14 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     fault = state_fault(state, start, experiment.federation.clients)
     if not 1 <= state.round <= rounds or min(counts) < 0:
         fault = f"{state.round} rounds done of {rounds}"
-    if {*columns} != {*COLUMNS, *LEDGER} or any(len(values) != rounds for values in columns.values()):
+    names = {*Progress.empty(0, experiment.evaluation.further).values}
+    if {*columns} != names or any(len(values) != rounds for values in columns.values()):
         fault = "figures of other rounds or columns"
     kept: Arrays = {name: arrays[name] for name in ("kept_clients", "kept_digests") if name in arrays}
     if len(kept) == 1 or len({len(values) for values in kept.values()}) > 1:
         fault = "digests of other clients than kept updates"
     require(not fault, code, f"damaged checkpoint ({fault}){advice}", str(path))
+    columns = {name: columns[name] for name in Progress.empty(0, experiment.evaluation.further).values}
     progress = Progress(rounds, columns, counts[1], counts[2], state.round, *arrays["seconds"].tolist())
     return Checkpoint(state, progress, kept or None)
 

@@ -95,7 +95,7 @@ class Runner:
         """
         experiment, simulator = self.experiment, self.simulator
         state = self.state or simulator.initial()
-        progress = self.progress or Progress.empty(experiment.rounds)
+        progress = self.progress or Progress.empty(experiment.rounds, experiment.evaluation.further)
         self.state, self.progress = state, progress
         coordinator = Coordinator(
             experiment.federation,
@@ -147,8 +147,7 @@ class Runner:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        ndcg, maxrr = self.workload.means(pending)
-        self.progress.record_offline([s.round for s in pending], ndcg, maxrr)
+        self.progress.record_offline([s.round for s in pending], self.workload.means(pending))
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()
 
@@ -158,7 +157,7 @@ class Runner:
         progress, plan = self.progress, self.experiment.evaluation
         dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}
         return {
-            "offline": {"ndcg@10": progress.last("offline_ndcg@10"), "maxrr": progress.last("offline_maxrr")},
+            "offline": progress.offline(),
             "online": {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
             "rounds": progress.done,
             "interactions": progress.interactions,
@@ -170,6 +169,7 @@ class Runner:
             "version": __version__,
             "evaluation": {
                 "k": plan.k,
+                "cutoffs": sorted({10, *plan.cutoffs}),
                 "no_relevant": plan.no_relevant,
                 "test_queries": self.collection.test.n_queries,
                 "counted_queries": int(np.count_nonzero(self.evaluator.counted())),

@@ -13,7 +13,7 @@ from quorank.data.partition import Shares
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.learning import Simulation
-from quorank.learning.simulation import ClientDifferences
+from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator
 from quorank.users import CLICK_MODELS, ClickModel
 
@@ -75,7 +75,8 @@ class Workload:
         """An evaluator per test split: one, or one for each preference."""
         plan, ranker = self.experiment.evaluation, self.experiment.ranker
         tests = (self.collection.test,) if self.shares is None else self.shares.tests
-        return [Evaluator(test.resident(), ranker, plan.k, plan.no_relevant, self.threads) for test in tests]
+        how = (JUDGED, plan.no_relevant, self.threads, plan.k, plan.further)
+        return [Evaluator(test.resident(), ranker, *how) for test in tests]
 
     @cached_property
     def test_of_client(self) -> Integers:
@@ -84,16 +85,16 @@ class Workload:
             return np.zeros(self.experiment.federation.clients, dtype=np.int64)
         return self.shares.test_of_group[self.shares.group]
 
-    def means(self, states: list[State]) -> tuple[Doubles, Doubles]:
-        """Compute (states,) offline nDCG and MaxRR: of the shared ranker, or the mean over honest clients.
+    def means(self, states: list[State]) -> Doubles:
+        """Compute (2 + cut-offs, states) offline nDCG@10, MaxRR and nDCG at the further cut-offs of the plan.
 
-        A client's ranker is its personal one, evaluated on its own test split.
+        They are of the shared ranker, or the mean over honest clients: a client's ranker is its personal one, evaluated on
+        its own test split.
         """
         federation = self.experiment.federation
         if len(self.evaluators) == 1 and all(state.personal is None for state in states):
-            return self.evaluators[0].means([federation.ranker(state) for state in states])
-        found = np.array([self._client_means(federation, state) for state in states])
-        return found[:, 0], found[:, 1]
+            return self.evaluators[0].all_means([federation.ranker(state) for state in states])
+        return np.array([self._client_means(federation, state) for state in states]).T
 
     def _client_means(self, federation: Federation, state: State) -> Doubles:
         first = 0 if federation.attack is None else federation.attack.clients
@@ -101,11 +102,11 @@ class Workload:
         tests = self.test_of_client[clients]
         if state.personal is None:
             numbers = np.bincount(tests, minlength=len(self.evaluators)) / len(clients)
-            each = [np.array(e.means([federation.ranker(state)]))[:, 0] for e in self.evaluators]
+            each = [e.all_means([federation.ranker(state)])[:, 0] for e in self.evaluators]
             return np.asarray(numbers @ np.array(each), dtype=np.float64)
-        total = np.zeros(2)
+        total = np.zeros(2 + len(self.experiment.evaluation.further))
         for number, evaluator in enumerate(self.evaluators):
             thetas = [federation.ranker(state) + state.personal[c] for c in clients[tests == number]]
             if thetas:
-                total += np.array(evaluator.means(thetas)).sum(axis=1)
+                total += evaluator.all_means(thetas).sum(axis=1)
         return np.asarray(total / len(clients), dtype=np.float64)

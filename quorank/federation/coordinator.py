@@ -36,6 +36,7 @@ from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.process import memory_bytes
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""
@@ -110,6 +111,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         if self.rules.asynchronous is not None:
             check_asynchronous(self.federation, self.mechanism)
+        self.federation.check_room(memory_bytes())
         sentence = "who is enrolled matters to rounds that take whoever comes, and this run draws its cohorts"
         require(self.enrolled is None or self._takes_whoever_comes, "option.conflict", sentence, "enrolled")
         self._replies = self._empty()

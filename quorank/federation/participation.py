@@ -12,7 +12,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import BATCH, Purpose, fill_clients, key_of, uniform_pair
 from quorank.errors import BadInput, require, require_range
 from quorank.parts import Family
 from quorank.privacy.setting import Turns
@@ -116,9 +116,18 @@ class Sampled(Participation):
         return self.cohort
 
     def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
-        """Return the clients whose own draw of this round is among the smallest."""
-        draws = _draws(clients, round_, seed)
-        return np.sort(np.argsort(draws, kind="stable")[: self.cohort]).astype(np.int64)
+        """Return the clients whose own draw of this round is among the smallest; of equal ones the lower number.
+
+        Only draws below a limit are looked at, which about as many clients have as are wanted: the population is never
+        sorted.
+        """
+        count = min(self.cohort, clients)
+        limit = (count + 8.0 * math.sqrt(count) + 8.0) / clients
+        while True:
+            found, draws = _below(clients, round_, seed, limit)
+            if len(found) >= count or limit >= 1.0:
+                return np.sort(found[np.argsort(draws, kind="stable")[:count]])
+            limit *= 2.0
 
 
 @dataclass(frozen=True)
@@ -141,8 +150,7 @@ class Poisson(Participation):
         return max(1, round(self.rate * clients))
 
     def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
-        draws = _draws(clients, round_, seed)
-        return np.flatnonzero(draws < self.size(clients) / clients).astype(np.int64)
+        return _below(clients, round_, seed, self.size(clients) / clients)[0]
 
 
 @dataclass(frozen=True)
@@ -270,17 +278,29 @@ def _draw_times(
         out[client] = -math.log(1.0 - u) / (rates[client] * day)
 
 
-def _draws(clients: int, round_: int, seed: int) -> Doubles:
-    """(clients,) each client's own draw of a round."""
-    draws = np.empty(clients)
-    _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
-    return draws
+def _below(clients: int, round_: int, seed: int, limit: float) -> tuple[Integers, Doubles]:
+    """Return the clients whose own draw of a round is below the limit, ascending, and these draws."""
+    key, room = key_of(seed, Purpose.PARTICIPATION), int(min(limit, 1.0) * clients * 1.1) + 64
+    while True:
+        found, draws = np.empty(room, dtype=np.int64), np.empty(room)
+        count = _collect_below(key, round_, clients, limit, found, draws)
+        if count <= room:
+            return found[:count].copy(), draws[:count].copy()
+        room = count
 
 
 @kernel
-def _draw_each(key: Uint64s, round_: int, out: Doubles) -> None:
-    for client in range(len(out)):
-        out[client], _ = uniform_pair(key, 0, 0, client, round_)
+def _collect_below(key: Uint64s, round_: int, clients: int, limit: float, found: Integers, draws: Doubles) -> int:
+    """Fill in the clients below the limit as far as there is room; return how many there are."""
+    count, batch = 0, np.empty(BATCH)
+    for first in range(0, clients, BATCH):
+        fill_clients(key, first, round_, batch)
+        for i in range(min(BATCH, clients - first)):
+            if batch[i] < limit:
+                if count < len(found):
+                    found[count], draws[count] = first + i, batch[i]
+                count += 1
+    return count
 
 
 PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson, Arrivals, base=Participation)

@@ -147,6 +147,11 @@ class Federation:
         drawn = not (self.everyone or self.participation.takes_whoever_comes)
         return drawn and self.privacy.relies_on_secret_cohorts
 
+    def check_room(self, memory: int) -> None:
+        """Refuse a rule that compares more pairs than so many bytes of memory hold."""
+        groups = self.privacy.sum_groups
+        self.aggregation.check_room(groups if groups > 1 else self.participation.size(self.clients), memory)
+
     def setting(self, rounds: int, parameters: int, values: int = 11) -> Setting:
         """Return what the privacy of a run of so many rounds must know."""
         cohort = self.participation.size(self.clients)

@@ -14,13 +14,12 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.compiled import kernel
-from quorank.data.ranking import LANES
 from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.errors import require, require_range
 from quorank.learning.learner import Learner
 from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
 from quorank.metrics.evaluator import top_k
-from quorank.rankers.scoring import pack, score_rows
+from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 from quorank.users.click_model import click_list
 
 
@@ -100,9 +99,8 @@ def _measure_clients(
     """measured[i, side, j]: the reward of clients[i]'s j-th interaction with φ + σz (side 0) or φ − σz (side 1)."""
     size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
     stride = world.padded.shape[1]
-    width = (hidden + LANES - 1) // LANES * LANES
-    packed = np.zeros(stride if hidden == 0 else hidden * stride + 2 * width, dtype=np.float32)
-    activation = np.zeros(width, dtype=np.float32)
+    packed = np.zeros(packed_size(hidden, stride), dtype=np.float32)
+    activation = np.zeros(width_of(hidden), dtype=np.float32)
     z, local = np.empty(size), np.empty(size)
     scores = np.empty(world.longest, dtype=np.float32)
     shown = np.zeros(k_max, dtype=np.int64)

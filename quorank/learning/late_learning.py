@@ -68,7 +68,7 @@ class LateRanker(OnlineRanker):
         require(np.isin(given, (0, 1)).all(), "clicks.values", "clicks must be true or false, or 1 or 0")
         clicked, coefficients = given.astype(np.bool_), np.empty(k)
         now = np.empty(len(shown.padded_features), dtype=np.float32)
-        score_rows(self._packed, self.ranker.hidden, shown.padded_features, 0, len(now), now, self._activation)
+        score_rows(self._packed, self.ranker.layer, shown.padded_features, 0, len(now), now, self._activation)
         pull = self.learner.eta * self.learner.proximal
         if pull > 0.0:
             self._local -= pull * (self._local - self.theta)
@@ -76,7 +76,7 @@ class LateRanker(OnlineRanker):
         if learned:
             coefficients *= self.learner.eta
             add_gradients(
-                self._local, self._packed, self.ranker.hidden, self.n_features, shown.padded_features, 0, shown.order,
+                self._local, self._packed, self.ranker.layer, self.n_features, shown.padded_features, 0, shown.order,
                 coefficients, k, self._activation,
             )  # fmt: skip
         if self.bound < math.inf:

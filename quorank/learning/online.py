@@ -61,8 +61,8 @@ class OnlineRanker:
         self._local = self.theta.copy()
         self._inputs = self.ranker.inputs(self.n_features)
         self._stride = pad(np.zeros((1, self._inputs), dtype=np.float32)).shape[1]
-        self._packed = np.zeros(packed_size(self.ranker.hidden, self._stride), dtype=np.float32)
-        self._activation = np.zeros(width_of(self.ranker.hidden), dtype=np.float32)
+        self._packed = np.zeros(packed_size(self.ranker.layer, self._stride), dtype=np.float32)
+        self._activation = np.zeros(width_of(self.ranker.layer), dtype=np.float32)
         self._key = key_of(self.seed, Purpose.RANKING)
         self._pack()
 
@@ -77,7 +77,7 @@ class OnlineRanker:
         padded, n = pad(self.ranker.transform(dense)), len(dense)
         k = min(self.k, n)
         scores = np.empty(n, dtype=np.float32)
-        score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
+        score_rows(self._packed, self.ranker.layer, padded, 0, n, scores, self._activation)
         order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
         rest = sample_list(
             scores, n, k, self._key, self.interactions, self.client, self.round, scratch_for(n, padded), order, weights
@@ -96,7 +96,7 @@ class OnlineRanker:
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
         learned = learn_list(
-            self._local, shown.packed_parameters, self.ranker.hidden, self._inputs, shown.padded_features, 0,
+            self._local, shown.packed_parameters, self.ranker.layer, self._inputs, shown.padded_features, 0,
             len(shown.padded_features), shown.scores, shown.order, shown.weights, shown.rest, clicked, k,
             self.learner.eta, np.empty(k), np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip
@@ -118,4 +118,4 @@ class OnlineRanker:
         return self._local - self.theta
 
     def _pack(self) -> None:
-        pack(self._local, self.ranker.hidden, self._inputs, self._stride, self._packed)
+        pack(self._local, self.ranker.layer, self._inputs, self._stride, self._packed)

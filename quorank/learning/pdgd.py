@@ -13,13 +13,12 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
-from quorank.data.ranking import LANES
 from quorank.errors import require, require_range
 from quorank.learning.learner import Learner, PDGDStep
 from quorank.learning.pair_weights import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
-from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists
+from quorank.rankers.scoring import add_gradients, ask_for, pack, packed_size, score_lists, width_of
 from quorank.users.click_model import click_list
 
 
@@ -162,8 +161,7 @@ def simulate_clients(
     """
     size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
     stride = world.padded.shape[1]
-    width = (hidden + LANES - 1) // LANES * LANES
-    start_packed = np.zeros(stride if hidden == 0 else hidden * stride + 2 * width, dtype=np.float32)
+    start_packed = np.zeros(packed_size(hidden, stride), dtype=np.float32)
     pack(theta, hidden, n_features, stride, start_packed)
     packed = np.zeros((SIDE_BY_SIDE, len(start_packed)), dtype=np.float32)
     scores = np.empty((SIDE_BY_SIDE, world.longest), dtype=np.float32)
@@ -176,7 +174,7 @@ def simulate_clients(
     coefficients = np.empty(k_max)
     logarithms = np.empty(k_max + 1)
     inverses = np.empty(k_max + 1)
-    activation = np.zeros(width, dtype=np.float32)
+    activation = np.zeros(width_of(hidden), dtype=np.float32)
     _draw_lists(world, 0, 0, round_, clients, interactions, following)
     for base in range(0, len(clients), SIDE_BY_SIDE):
         side = min(SIDE_BY_SIDE, len(clients) - base)

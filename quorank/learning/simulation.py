@@ -18,12 +18,16 @@ from quorank.errors import require
 from quorank.metrics.evaluator import discounts, ideal_dcg
 from quorank.rankers import Ranker
 from quorank.users import ClickModel
+from quorank.users.click_model import stack_tables
 
 Privatise = Callable[[Doubles, int, Integers], Doubles]
 """Local privacy of the numbers that clients send: (measurements, round, clients) → what leaves them."""
 
 STATISTICS = 3
-"""Columns behind a client's update: Σ nDCG of its lists, Σ MaxRR of its clicks, number of clicks."""
+"""Columns behind a client's update: Σ nDCG@10 of its lists, Σ MaxRR of its clicks, number of clicks."""
+
+JUDGED = 10
+"""Online nDCG is nDCG@10 of the list that was shown, however long that is."""
 
 
 class SimulationArrays(NamedTuple):
@@ -32,11 +36,11 @@ class SimulationArrays(NamedTuple):
     padded: Floats
     labels: Int8s
     offsets: Integers
-    ideal: Doubles  # (queries,) DCG@k of the best list, 0 where nothing is relevant
+    ideal: Doubles  # (queries,) DCG@10 of the best list, 0 where nothing is relevant
     discount: Doubles  # (k,)
     gain: Doubles  # (128,) by label
-    examine: Doubles  # (click models, k)
-    click: Doubles  # (click models, grades)
+    examine: Doubles  # (click models, 1 or k + 1, k), see `users.click_model.stack_tables`
+    click: Doubles  # (click models, 1 or k, grades)
     stop: Doubles  # (click models, grades)
     group: Integers  # (clients,) whose queries a client submits; of length 1 where all are alike
     first_query: Integers  # (groups,)
@@ -47,8 +51,8 @@ class SimulationArrays(NamedTuple):
     ranking_key: Uint64s
     click_key: Uint64s
     n_features: int
-    hidden: int
-    k: int
+    hidden: int  # the ranker's `layer`
+    k: int  # documents of a list that are shown
     longest: int
 
 
@@ -89,7 +93,7 @@ class Simulation:
         who = self.who or ClientDifferences(alike, alike, np.array([data.n_queries]), alike, (self.users,))
         tables = [model.tables(self.grades, self.k) for model in who.click_models]
         lowest, highest = int(data.labels.min(initial=0)), data.max_label
-        grades = min(len(table.click) for table in tables)
+        grades = min(table.click.shape[-1] for table in tables)
         outside = f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}"
         require(lowest >= 0 and highest < grades, "simulation.label-out-of-range", outside)
         require((who.query_count >= 1).all(), "simulation.no-query", "a client has no query to search for")
@@ -97,12 +101,10 @@ class Simulation:
             data.padded,
             data.labels,
             data.offsets,
-            ideal_dcg(data, self.k),
+            ideal_dcg(data, JUDGED),
             discounts(self.k),
             np.exp2(np.arange(128, dtype=np.float64)) - 1.0,
-            np.array([table.examine for table in tables]),
-            np.array([table.click[:grades] for table in tables]),
-            np.array([table.stop[:grades] for table in tables]),
+            *stack_tables(tables),
             np.asarray(who.group, dtype=np.int64),
             np.asarray(who.first_query, dtype=np.int64),
             np.asarray(who.query_count, dtype=np.int64),
@@ -112,7 +114,7 @@ class Simulation:
             key_of(self.seed, Purpose.RANKING),
             key_of(self.seed, Purpose.CLICK),
             data.n_features,
-            self.ranker.hidden,
+            self.ranker.layer,
             self.k,
             data.longest,
         )
@@ -167,10 +169,10 @@ def draw_query(
 def list_ndcg(
     labels: Int8s, start: int, ideal: float, gain: Doubles, discount: Doubles, shown: Integers, k: int
 ) -> float:
-    """nDCG@k of the list that was shown, 0 where nothing is relevant (SPEC §1, online)."""
+    """nDCG@10 of the list of k documents that was shown, 0 where nothing is relevant (SPEC §1, online)."""
     if ideal <= 0.0:
         return 0.0
     total = 0.0
-    for p in range(k):
+    for p in range(min(k, JUDGED)):
         total += gain[labels[start + shown[p]]] * discount[p]
     return float(total / ideal)

@@ -15,10 +15,10 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
 from quorank.compiled import kernel
-from quorank.data.ranking import LANES, RankingData
+from quorank.data.ranking import RankingData
 from quorank.metrics.lists import NoRelevant, err
 from quorank.rankers import Ranker, scores
-from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
+from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_of
 
 
 def discounts(k: int) -> Doubles:
@@ -83,21 +83,24 @@ def _evaluate(
     offsets: Integers,
     ideal: Doubles,
     discount: Doubles,
+    cutoffs: Integers,
+    page: int,
     longest: int,
     first: int,
     last: int,
     ndcg: Doubles,
     reciprocal: Doubles,
 ) -> None:
+    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank among the first `page`."""
     k = len(discount)
     scores = np.empty((packed.shape[0], longest), dtype=np.float32)
-    activation = np.zeros((hidden + LANES - 1) // LANES * LANES, dtype=np.float32)
+    activation = np.zeros(width_of(hidden), dtype=np.float32)
     top = np.zeros(k, dtype=np.int64)
     gain = np.empty(128)
     for label in range(128):
         gain[label] = 2.0**label - 1.0
     for q in range(first, last):
-        if ideal[q] <= 0.0:
+        if ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
@@ -107,15 +110,17 @@ def _evaluate(
             for p in range(size):
                 label = labels[start + top[p]]
                 total += gain[label] * discount[p]
-                if label > 0 and rr == 0.0:
+                if label > 0 and rr == 0.0 and p < page:
                     rr = 1.0 / (p + 1)
-            ndcg[r, q] = total / ideal[q]
+                for c in range(len(cutoffs)):
+                    if p + 1 == min(cutoffs[c], size):
+                        ndcg[c, r, q] = total / ideal[c, q]
             reciprocal[r, q] = rr
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Evaluates rankers on one split.
+    """Evaluates rankers on one split: nDCG@k, MaxRR of the first `page`, and nDCG at other `cutoffs` in the same pass.
 
     `no_relevant` says what a query without relevant documents counts: "skip" (the published code) or "zero".
     """
@@ -125,6 +130,8 @@ class Evaluator:
     k: int = 10
     no_relevant: NoRelevant = "skip"
     threads: int = 1
+    page: int | None = None  # documents among which the first relevant one is looked for; k unless given
+    cutoffs: tuple[int, ...] = ()  # further depths
 
     @cached_property
     def _inputs(self) -> RankingData:
@@ -139,19 +146,25 @@ class Evaluator:
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
-        data, hidden = self._inputs, self.ranker.hidden
-        stride = data.padded.shape[1]
-        ideal = ideal_dcg(data, self.k)
+        ndcg, reciprocal = self._measured(thetas)
+        return ndcg[0], reciprocal
+
+    def _measured(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
+        """(1 + cutoffs, rankers, queries) of nDCG at k and the further depths; (rankers, queries) of reciprocal ranks."""
+        data, hidden = self._inputs, self.ranker.layer
+        stride, depths, page = data.padded.shape[1], (self.k, *self.cutoffs), self.page or self.k
+        ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         for theta in thetas:
             self.ranker.check_size(theta, self.data.n_features)
         packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)
-        ndcg, reciprocal = np.zeros((2, len(thetas), data.n_queries))
+        ndcg, reciprocal = np.zeros((len(depths), len(thetas), data.n_queries)), np.zeros((len(thetas), data.n_queries))
+        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(*depths, page))
 
         def part(bounds: tuple[int, int]) -> None:
             _evaluate(
-                packed, hidden, data.padded, data.labels, data.offsets, ideal, discounts(self.k),
+                packed, hidden, data.padded, data.labels, data.offsets, ideal, discount, cutoffs, page,
                 data.longest, *bounds, ndcg, reciprocal,
             )  # fmt: skip
 
@@ -183,10 +196,17 @@ class Evaluator:
 
     def means(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers,) mean nDCG@k and mean reciprocal rank over the counted queries."""
+        ndcg, reciprocal, *_ = self.all_means(thetas)
+        return ndcg, reciprocal
+
+    def all_means(self, thetas: Sequence[Doubles] | Doubles) -> Doubles:
+        """(2 + cutoffs, rankers) means over the counted queries: nDCG@k, reciprocal rank, nDCG at the further depths."""
         counted = self.counted()
-        ndcg, reciprocal = self.per_query(thetas)
+        ndcg, reciprocal = self._measured(thetas)
         # one row at a time: NumPy's summation order must not depend on how many rankers are in the pass
-        ndcg_means, reciprocal_means = (
-            np.array([row[counted].mean() if counted.any() else 0.0 for row in rows]) for rows in (ndcg, reciprocal)
+        return np.array(
+            [
+                [row[counted].mean() if counted.any() else 0.0 for row in rows]
+                for rows in (ndcg[0], reciprocal, *ndcg[1:])
+            ]
         )
-        return ndcg_means, reciprocal_means

@@ -1,7 +1,9 @@
 """Significance of the difference between two settings: two-tailed t-tests with Bonferroni correction.
 
-The papers compare 25 runs (five folds, five seeds): runs that share their seed and fold are paired
-(Student, 1908), others are compared with Welch's test (Biometrika, 1947), which needs no equal spread.
+The papers compare 25 runs (five folds, five seeds). Runs on one fold share its test queries and its training data, so
+that 25 of them are five observations, not 25: `repeated_t` takes the mean over seeds first and tests over folds. Folds
+(or seeds, where there is one fold) that both settings have are paired (Student, 1908), others are compared with Welch's
+test (Biometrika, 1947), which needs no equal spread.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,9 @@ from quorank.arrays import Doubles
 from quorank.errors import require, require_range
 
 CONFIDENCE = 0.95
+Unit = Literal["fold", "seed", "run"]
+Repetition = tuple[int, str]
+"""Seed and fold of a run."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,10 @@ class Difference:
     high: float | None
     p: float | None  # two-tailed
     corrected_p: float | None  # after Bonferroni; p itself when there is only one comparison
-    n: int  # runs behind `values`
+    n: int  # units behind `values`
     n_baseline: int
     effect_size: float | None  # Cohen's d; None when it is not finite
+    unit: Unit = "run"  # what was taken as independent
 
     @property
     def margin(self) -> float | None:
@@ -65,6 +72,32 @@ def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
     freedom = welch_freedom(u, len(a), v, len(b)) if testable else 1.0
     spread = math.sqrt((spread_a**2 + spread_b**2) / 2)
     return _difference("Welch t", a, b, math.sqrt(u + v), freedom, spread, testable)
+
+
+def repeated_t(
+    values: Sequence[tuple[Repetition, float]], baseline: Sequence[tuple[Repetition, float]]
+) -> Difference | None:
+    """Test two settings by the means of their folds; by the means of their seeds where all runs are of one fold.
+
+    Units that both settings have are paired; if one lacks some, it is Welch's test. Values that are not finite are left
+    out; None where a setting has no others.
+    """
+    ours, theirs = ([(at, value) for at, value in side if math.isfinite(value)] for side in (values, baseline))
+    if not ours or not theirs:
+        return None
+    unit: Unit = "fold" if len({fold for (_, fold), _ in (*ours, *theirs)}) > 1 else "seed"
+    a, b = _unit_means(ours, unit), _unit_means(theirs, unit)
+    if a.keys() == b.keys():
+        return replace(paired_t([a[key] for key in sorted(a)], [b[key] for key in sorted(a)]), unit=unit)
+    return replace(welch_t(list(a.values()), list(b.values())), unit=unit)
+
+
+def _unit_means(runs: Sequence[tuple[Repetition, float]], unit: Unit) -> dict[str, float]:
+    """The mean of the values of each fold, or of each seed."""
+    found: dict[str, list[float]] = {}
+    for (seed, fold), value in runs:
+        found.setdefault(fold if unit == "fold" else str(seed), []).append(value)
+    return {key: float(np.mean(members)) for key, members in found.items()}
 
 
 def welch_freedom(u: float, n_a: int, v: float, n_b: int) -> float:

@@ -26,8 +26,8 @@ def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData
         dense = np.asarray(features, dtype=np.float32)
         n, padded = dense.shape[1], pad(ranker.transform(dense))
     ranker.check_size(theta, n)
-    packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
-    pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, ranker.inputs(n), padded.shape[1], packed)
+    packed = np.zeros(packed_size(ranker.layer, padded.shape[1]), dtype=np.float32)
+    pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.layer, ranker.inputs(n), padded.shape[1], packed)
     out = np.empty(len(padded), dtype=np.float32)
-    score_rows(packed, ranker.hidden, padded, 0, len(padded), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
+    score_rows(packed, ranker.layer, padded, 0, len(padded), out, np.zeros(width_of(ranker.layer), dtype=np.float32))
     return out

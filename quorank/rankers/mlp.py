@@ -1,4 +1,4 @@
-"""The ranker with one hidden layer: f(x) = v·relu(Wx + b)."""
+"""The ranker with one hidden layer: f(x) = v·a(Wx + b), where a is the rectifier or the logistic function."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ OWN = ("scaled", "zero")
 
 @dataclass(frozen=True)
 class MLP(Ranker):
-    """Scores v·relu(Wx + b), without an output bias, which would change no ranking.
+    """Scores v·a(Wx + b), without an output bias, which would change no ranking.
 
+    `activation = "sigmoid"` is the network of the code that was published with PDGD and FPDGD, "relu" trains faster.
     `start = "zero"` is what the published evolution strategies use; gradients need broken symmetry, so the default
     draws W and v from N(0, 1/inputs) and starts b at zero. A prior is a network of the same shape, or weights w of the
     features: two units pass relu(w·x) − relu(−w·x) = w·x on, to the bits of the linear ranker's scores, and the others
@@ -35,6 +36,7 @@ class MLP(Ranker):
     hidden: int = 64  # units of the hidden layer
     start: Start = "scaled"  # or "zero", a ranker file, parameters, or weights by the feature
     start_scale: Scale | None = None  # times which the start's scores are taken
+    activation: Literal["relu", "sigmoid"] = "relu"  # a: max(0, x), or 1 / (1 + e^−x)
 
     def __post_init__(self) -> None:
         require_range("hidden", self.hidden, least=1, most=4096)
@@ -76,6 +78,8 @@ class MLP(Ranker):
         if len(given) != n_features:
             expected = f"expected {self.size(n_features)} of a network of {self.hidden} units and {n_features} features"
             raise wrong_size(len(given), f"{expected}, or a weight for each feature")
+        sentence = 'weights of features pass through rectifiers only; set activation = "relu", or start from a network'
+        require(self.activation == "relu", "ranker.start-of-sigmoids", sentence, "activation")
         sentence = "weights of features take two hidden units to pass them on; set hidden = 2 or more"
         require(self.hidden >= 2, "ranker.too-few-units", sentence, "hidden")
         theta = self._drawn(n_features, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, require
 from quorank.rankers.prior import Prior
+from quorank.rankers.scoring import SIGMOID
 
 
 @dataclass(frozen=True)
 class Ranker(ABC):
     """A scoring function f_θ(x): linear, or with one hidden layer, in features that `transform` may compute first.
 
-    θ is one vector: for `hidden` = 0 the weights, else W (hidden × inputs), b (hidden) and v (hidden) of v·relu(Wx + b).
+    θ is one vector: for `hidden` = 0 the weights, else W (hidden × inputs), b (hidden) and v (hidden) of v·a(Wx + b), where
+    a is the `activation`.
     """
 
     kind: ClassVar[str]
@@ -27,6 +29,16 @@ class Ranker(ABC):
     def hidden(self) -> int:
         """Units of the hidden layer; 0: the score is linear."""
         return 0
+
+    @property
+    def activation(self) -> Literal["relu", "sigmoid"]:
+        """What the units of the hidden layer make of their input."""
+        return "relu"
+
+    @property
+    def layer(self) -> int:
+        """The hidden layer as compiled code reads it: units and activation in one number (`rankers.scoring`)."""
+        return self.hidden + (SIGMOID if self.hidden and self.activation == "sigmoid" else 0)
 
     @property
     def starts_flat(self) -> bool:

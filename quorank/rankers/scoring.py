@@ -5,11 +5,15 @@ Parameters are one flat float64 vector θ. Scoring reads a packed float32 copy w
     linear   packed = θ padded to the row stride
     mlp      packed = W (hidden × row stride), b (width), v (width), with width = hidden padded to whole vectors
 
+Kernels take the hidden layer as one whole number `hidden` (`Ranker.layer`): its units, and SIGMOID more where its
+activation is the logistic function instead of the rectifier; 0 is no hidden layer.
+
 Sums run over LANES partial sums in a fixed order, so a score has the same bits on any machine and in any batch.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -58,57 +62,83 @@ def dot_lanes_together(
         flat[out_start + i * out_step] = dot_lanes(x, x_start, w, w_start + i * w_step, length)
 
 
+SIGMOID = 1 << 16
+"""Added to the units of a hidden layer whose activation is the logistic function; more than any layer has units."""
+
+
+@kernel
+def units_of(hidden: int) -> int:
+    """Units of the hidden layer."""
+    return hidden & (SIGMOID - 1)
+
+
+@kernel
 def width_of(hidden: int) -> int:
     """Hidden units rounded up to whole vectors."""
-    return -(-hidden // LANES) * LANES
+    return (units_of(hidden) + LANES - 1) // LANES * LANES
 
 
+@kernel
 def packed_size(hidden: int, stride: int) -> int:
     """Return how many float32 the packed parameters of a ranker take."""
-    return stride if hidden == 0 else hidden * stride + 2 * width_of(hidden)
+    return stride if hidden == 0 else units_of(hidden) * stride + 2 * width_of(hidden)
+
+
+@kernel
+def sigmoid(x: float) -> float:
+    """1 / (1 + e^−x), without overflow."""
+    if x >= 0.0:
+        return 1.0 / (1.0 + math.exp(-x))
+    grown = math.exp(x)
+    return grown / (1.0 + grown)
 
 
 @kernel
 def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floats) -> None:
     """Copy θ into the float32 layout that scoring reads; padding stays zero."""
-    for h in range(max(hidden, 1)):
+    units = units_of(hidden)
+    for h in range(max(units, 1)):
         for j in range(n_features):
             packed[h * stride + j] = np.float32(theta[h * n_features + j])
-    if hidden > 0:
-        width = (hidden + LANES - 1) // LANES * LANES
-        bias, output = hidden * n_features, hidden * n_features + hidden
-        for h in range(hidden):
-            packed[hidden * stride + h] = np.float32(theta[bias + h])
-            packed[hidden * stride + width + h] = np.float32(theta[output + h])
+    if units > 0:
+        width = width_of(hidden)
+        bias, output = units * n_features, units * n_features + units
+        for h in range(units):
+            packed[units * stride + h] = np.float32(theta[bias + h])
+            packed[units * stride + width + h] = np.float32(theta[output + h])
 
 
 @kernel
 def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation: Floats) -> None:
-    """activation = relu(Wx + b) for one document."""
-    stride = padded.shape[1]
-    whole = hidden // TOGETHER * TOGETHER
+    """activation = relu(Wx + b), or σ(Wx + b), for one document."""
+    stride, units = padded.shape[1], units_of(hidden)
+    whole = units // TOGETHER * TOGETHER
     for h in range(0, whole, TOGETHER):
         dot_lanes_together(padded, row * stride, packed, h * stride, stride, stride, activation, h, 1)
-    for h in range(whole, hidden):
+    for h in range(whole, units):
         activation[h] = dot_lanes(padded, row * stride, packed, h * stride, stride)
-    for h in range(hidden):
-        activation[h] = max(packed[hidden * stride + h] + activation[h], np.float32(0.0))
+    if hidden >= SIGMOID:
+        for h in range(units):
+            activation[h] = np.float32(sigmoid(np.float64(packed[units * stride + h] + activation[h])))
+        return
+    for h in range(units):
+        activation[h] = max(packed[units * stride + h] + activation[h], np.float32(0.0))
 
 
 @kernel
 def score_rows(
     packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
 ) -> None:
-    """scores[i] = f_θ(row start + i) for the rows of one candidate list; `activation` is scratch, zero past `hidden`."""
+    """scores[i] = f_θ(row start + i) for the rows of one candidate list; `activation` is scratch, zero past the units."""
     stride = padded.shape[1]
     if hidden == 0:
         for row in range(start, stop):
             scores[row - start] = dot_lanes(padded, row * stride, packed, 0, stride)
         return
-    width = (hidden + LANES - 1) // LANES * LANES
+    units, width = units_of(hidden), width_of(hidden)
     for row in range(start, stop):
         _activate(packed, hidden, padded, row, activation)
-        scores[row - start] = dot_lanes(activation, 0, packed, hidden * stride + width, width)
+        scores[row - start] = dot_lanes(activation, 0, packed, units * stride + width, width)
 
 
 @kernel
@@ -191,12 +221,14 @@ def _add_hidden_gradient(
     activation: Floats,
 ) -> None:
     _activate(packed, hidden, padded, row, activation)
-    width = (hidden + LANES - 1) // LANES * LANES
-    output = hidden * padded.shape[1] + width
-    for h in range(hidden):
+    units, logistic = units_of(hidden), hidden >= SIGMOID
+    output = units * padded.shape[1] + width_of(hidden)
+    for h in range(units):
         if activation[h] > np.float32(0.0):
-            theta[hidden * n_features + hidden + h] += amount * activation[h]
+            theta[units * n_features + units + h] += amount * activation[h]
             slope = amount * packed[output + h]
-            theta[hidden * n_features + h] += slope
+            if logistic:
+                slope *= activation[h] * (1.0 - activation[h])
+            theta[units * n_features + h] += slope
             for j in range(n_features):
                 theta[h * n_features + j] += slope * padded[row, j]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.finished_run import Run
 from quorank.files import sha256
-from quorank.metrics.significance import Difference, corrected, mark, paired_t, welch_t
+from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
 from quorank.reports import statement
 
 if TYPE_CHECKING:
@@ -40,6 +39,10 @@ class RunGroup:
     def figures(self, section: str, name: str) -> Doubles:
         """Return (runs,) one figure of every run's summary."""
         return np.array([run.figure(section, name) for run in self.runs])
+
+    def repeated(self, section: str, name: str) -> list[tuple[Repetition, float]]:
+        """Return the same figures, each with its run's seed and fold."""
+        return [(run.repetition, run.figure(section, name)) for run in self.runs]
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -108,7 +111,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One setting; `against_first` follows MEASURES and is empty for the first setting itself."""
+    """One setting; `against_first` follows the table's measures and is empty for the first setting itself."""
 
     name: str  # A, B, …
     group: RunGroup
@@ -121,6 +124,7 @@ class CompareTable:
     """Table of settings that `quorank compare` shows: for a terminal, for programs (`as_dict`) and for pages."""
 
     rows: tuple[Row, ...]
+    measures: tuple[Measure, ...] = MEASURES
 
     @property
     def comparisons(self) -> int:
@@ -136,19 +140,19 @@ class CompareTable:
         repeated = any(len(row.group.runs) > 1 for row in self.rows)
         spread_note = " ± is one standard deviation over runs." if repeated else ""
         notes = [
-            f"Offline nDCG@10: {convention}.{spread_note}",
+            f"Offline nDCG: {convention}.{spread_note}",
             "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
         ]
-        depths = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
-        if depths != ["10"]:
-            notes.append(f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth.")
+        shown = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
+        if shown != ["10"]:
+            notes.append(f"These runs show lists of {' or '.join(shown)} documents.")
         if self.comparisons:
             found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
             tests = " or ".join(sorted({d.test for d in found}))
             notes.append(
-                f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test, "
-                f"p Bonferroni-corrected for {self.comparisons} comparison{'s'[: self.comparisons > 1]} "
-                "per measure; △▽ p < .05, ▲▼ p < .01."
+                f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test over "
+                f"{tested_units(found)}, p Bonferroni-corrected for {self.comparisons} "
+                f"comparison{'s'[: self.comparisons > 1]} per measure; △▽ p < .05, ▲▼ p < .01."
             )
         if self.same_privacy:
             told = privacy_of(self.rows[0].group)[0]
@@ -162,11 +166,11 @@ class CompareTable:
 
     def mean_rows(self) -> list[list[str]]:
         """Return a row per setting: its name, how many runs it has, and its means."""
-        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in self.rows]
+        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, self.measures)] for row in self.rows]
 
     def difference_rows(self) -> list[list[str]]:
         """Return a row per setting but the first: its differences from the first."""
-        return [[f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in self.rows[1:]]
+        return [[f"{row.name} − A", *map(difference_text, row.against_first, self.measures)] for row in self.rows[1:]]
 
     def __rich__(self) -> Renderable:
         """Return all of it for a terminal: what the letters stand for, the tables, the notes."""
@@ -183,8 +187,11 @@ class CompareTable:
             names.add_row(row.name, Text(row.group.label))
             if not self.same_privacy:
                 names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
-        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), _table(("", "runs"), self.mean_rows())]
-        parts += [_table(("",), self.difference_rows())] if len(self.rows) > 1 else []
+        parts: list[RenderableType] = [
+            Padding(names, (0, 0, 0, 1)),
+            _table(("", "runs"), self.measures, self.mean_rows()),
+        ]
+        parts += [_table(("",), self.measures, self.difference_rows())] if len(self.rows) > 1 else []
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
     def as_dict(self) -> dict[str, Any]:
@@ -193,18 +200,25 @@ class CompareTable:
             "baseline": self.rows[0].group.label,
             "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
             "notes": self.notes(),
-            "settings": [_row_dict(row) for row in self.rows],
+            "settings": [_row_dict(row, self.measures) for row in self.rows],
         }
 
 
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
-    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in MEASURES]
+    measures = measures_of(groups)
+    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in measures]
     against = [(), *zip(*by_measure, strict=True)]
-    spreads = [tuple(spread(group, measure) for measure in MEASURES) for group in groups]
+    spreads = [tuple(spread(group, measure) for measure in measures) for group in groups]
     names = map(letter, range(len(groups)))
-    return CompareTable(tuple(map(Row, names, groups, spreads, against)))
+    return CompareTable(tuple(map(Row, names, groups, spreads, against)), measures)
+
+
+def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
+    """Return MEASURES, behind the first of them offline nDCG at the other cut-offs that any run has."""
+    further = sorted({n for group in groups for run in group.runs for n in run.further})
+    return (MEASURES[0], *(Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further), *MEASURES[1:])
 
 
 def spread(group: RunGroup, measure: Measure) -> Spread:
@@ -248,9 +262,16 @@ def p_text(difference: Difference) -> str:
     """Format a p value: p = .003 ▲, p < .001 ▲, or why there is none."""
     p = difference.corrected_p
     if p is None:
-        return "1 run, no test"
+        return "1 fold, no test" if difference.unit == "fold" else "1 run, no test"
     value = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("= 0.", "= .")
     return f"{value} {mark(difference)}".rstrip()
+
+
+def tested_units(differences: Sequence[Difference]) -> str:
+    """Say what tests took as independent: "5 folds (means over seeds)", "3 seeds of one fold"."""
+    found = {(max(d.n, d.n_baseline), d.unit) for d in differences if d.p is not None}
+    words = {"fold": "folds (means over seeds)", "seed": "seeds of one fold", "run": "runs"}
+    return " or ".join(f"{n} {words[unit]}" for n, unit in sorted(found))
 
 
 def privacy_of(group: RunGroup) -> list[str]:
@@ -259,18 +280,11 @@ def privacy_of(group: RunGroup) -> list[str]:
 
 
 def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference | None:
-    ours = {run.repetition: run.figure(measure.section, measure.key) for run in group.runs}
-    theirs = {run.repetition: run.figure(measure.section, measure.key) for run in first.runs}
-    one_to_one = len(ours) == len(group.runs) and len(theirs) == len(first.runs) and ours.keys() == theirs.keys()
-    if one_to_one and all(math.isfinite(v) for v in (*ours.values(), *theirs.values())):
-        order = sorted(ours)
-        return paired_t([ours[r] for r in order], [theirs[r] for r in order])
-    a, b = (g.figures(measure.section, measure.key) for g in (group, first))
-    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
-    return welch_t(a, b) if len(a) and len(b) else None
+    ours, theirs = (g.repeated(measure.section, measure.key) for g in (group, first))
+    return repeated_t(ours, theirs)
 
 
-def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
     """Rows for a terminal, 80 columns wide at most; the columns of `first` are followed by one per measure."""
     from rich import box
     from rich.table import Table
@@ -278,7 +292,7 @@ def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in first:
         table.add_column(name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True)
-    for measure in MEASURES:
+    for measure in measures:
         # Where there is too little room a figure goes on in the next line; it is never cut.
         table.add_column(measure.name, justify="right", overflow="fold")
     for row in rows:
@@ -286,13 +300,13 @@ def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _row_dict(row: Row) -> dict[str, Any]:
+def _row_dict(row: Row, measures: Sequence[Measure]) -> dict[str, Any]:
     figures: dict[str, dict[str, Any]] = {"offline": {}, "online": {}}
-    for measure, value in zip(MEASURES, row.spreads, strict=True):
+    for measure, value in zip(measures, row.spreads, strict=True):
         figures[measure.section][measure.key] = asdict(value)
     against = {
         f"{m.section}.{m.key}": None if d is None else asdict(d) | {"mark": mark(d)}
-        for m, d in zip(MEASURES, row.against_first, strict=bool(row.against_first))
+        for m, d in zip(measures, row.against_first, strict=bool(row.against_first))
     }
     return {
         "name": row.name,

@@ -17,7 +17,6 @@ from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
 from quorank.experiments.finished_run import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
 from quorank.reports.comparison import RunGroup
-from quorank.reports.statement import at_depth
 
 # Okabe & Ito's colour-blind-safe hues, darkened where they are too pale to read on white; yellow is left out.
 PALETTE = ("#0072b2", "#d55e00", "#00855f", "#a8508a", "#b07800", "#2f7fb8", "#5b6470")
@@ -181,7 +180,7 @@ def panels_of(
         if any(len(curve.x) for curve in curves):
             longest = max(blocks, default=1)
             note = f"mean of {longest} rounds" if longest > 1 else ""
-            title = at_depth(TITLES[column], groups[0].runs[0])
+            title = TITLES.get(column) or f"Offline nDCG@{column.partition('@')[2]}"
             panels.append(Panel(title, "interactions", note, tuple(curves), "curves"))
     return panels
 

@@ -12,7 +12,7 @@ import numpy as np
 from quorank.experiments.finished_run import Run, load_run
 from quorank.files import write_whole
 from quorank.reports import page, statement
-from quorank.reports.comparison import MEASURES, RunGroup, compare_table, privacy_of
+from quorank.reports.comparison import RunGroup, compare_table, privacy_of
 from quorank.reports.curve_svg import panel_svg
 from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
 
@@ -36,7 +36,7 @@ def report_page(run: Run) -> str:
             page.figures(_figures(run)),
             page.paragraph(_how_measured(run), "note"),
             *([_unlearned(run.summary["unlearned"])] if "unlearned" in run.summary else []),
-            _curves([RunGroup("", {}, (run,))], [""], list(TITLES)),
+            _curves([RunGroup("", {}, (run,))], [""]),
             _privacy(run),
             page.section(
                 "Do it again",
@@ -89,7 +89,7 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
     names = [row.name for row in compared.rows]
     runs = sum(len(group.runs) for group in groups)
     title = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {runs} run{'s'[: runs > 1]}"
-    head = [measure.name for measure in MEASURES]
+    head = [measure.name for measure in compared.measures]
     # the notes below the tables say what holds for all settings
     own = ["" if compared.same_privacy else " ".join(privacy_of(row.group)) for row in compared.rows]
     key = [(row.name, _underline(n), row.group.label, own[n]) for n, row in enumerate(compared.rows)]
@@ -101,7 +101,7 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
     if differences := compared.difference_rows():
         body.append(page.section("Differences from A", page.table(["", *head], differences)))
     body += [page.paragraph(note, "note") for note in compared.notes()]
-    body.append(_curves(groups, names, list(TITLES)))
+    body.append(_curves(groups, names))
     body.append(page.section("Runs", page.facts((row.name, _listed(row.group)) for row in compared.rows)))
     body.append(_footer(", ".join(dict.fromkeys(str(r.summary["version"]) for g in groups for r in g.runs))))
     return page.page(f"{title} · Quorank comparison", body)
@@ -124,22 +124,25 @@ def _figures(run: Run) -> list[tuple[str, str, str]]:
         ("Speed", statement.count(round(run.summary["interactions_per_second"])), "interactions per second"),
         ("Time", statement.seconds(train), f"learning, and {statement.seconds(evaluate)} evaluating"),
     ]
-    return [(statement.at_depth(name, run), value, statement.at_depth(note, run)) for name, value, note in entries]
+    further = [
+        (f"Offline nDCG@{n}", statement.rounded(run.figure("offline", f"ndcg@{n}"), 4), final) for n in run.further
+    ]
+    return [entries[0], *further, *entries[1:]]
 
 
 def _how_measured(run: Run) -> str:
-    ndcg = statement.at_depth("nDCG@10", run)
     return (
-        f"Offline measures rank the test queries with the final ranker; for {ndcg}, "
-        f"{statement.no_relevant(run)}{statement.counted_queries(run)}. Online measures are of the lists "
-        "shown to users during the run; there, a query without a relevant document counts 0. One run with "
-        "one seed says nothing about the spread over runs: repeat it with other seeds and put the runs side "
-        "by side with “quorank compare”."
+        "Offline measures rank the test queries with the final ranker; for nDCG, "
+        f"{statement.no_relevant(run)}{statement.counted_queries(run)}. Online measures are of the lists of "
+        f"{run.setting('evaluation.k', 10)} documents shown to users during the run; there, a query without a relevant "
+        "document counts 0. One run with one seed says nothing about the spread over runs: repeat it with other seeds and "
+        "put the runs side by side with “quorank compare”."
     )
 
 
-def _curves(groups: Sequence[RunGroup], names: Sequence[str], columns: Sequence[str]) -> page.Markup:
-    panels = panels_of(groups, names, columns)
+def _curves(groups: Sequence[RunGroup], names: Sequence[str]) -> page.Markup:
+    further = sorted({n for group in groups for run in group.runs for n in run.further})
+    panels = panels_of(groups, names, [*TITLES, *(f"offline_ndcg@{n}" for n in further)])
     if not panels:
         return page.section("Learning curves", page.paragraph("This run recorded none.", "note"))
     drawings = [(_alt(panel), panel_svg(panel)) for panel in panels]

@@ -41,11 +41,6 @@ def no_relevant(run: Run) -> str:
     )
 
 
-def at_depth(text: str, run: Run) -> str:
-    """Replace @10 in the name of a measure by the depth that the run judged; columns and keys stay under @10."""
-    return text.replace("@10", f"@{run.setting('evaluation.k', 10)}")
-
-
 def counted_queries(run: Run) -> str:
     """Return how many test queries the offline figures are of, if the run says so."""
     plan = run.summary.get("evaluation")

@@ -13,7 +13,7 @@ import numpy as np
 from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
-from quorank.reports.comparison import p_text
+from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.curves import draw
 from quorank.reports.panels import Curve, Panel, thin
 from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
@@ -141,9 +141,11 @@ def _notes(results: Results) -> list[str]:
     if repetitions > 1:
         folds = len({run.setting("data.fold") for run in variants[0].runs})
         spread = f"{folds} folds" if folds > 1 else "one fold"
+        units = tested_units([e.against_first for panel in results.panels for e in panel.variants if e.against_first])
+        over = f" over {units}" if units else ""
         lines.append(
             f"Mean ± standard deviation of {repetitions} runs (own seeds, {spread}). Below: difference from "
-            f"{figure.variants[0].label}; two-tailed paired t-test, p Bonferroni-corrected within a panel; "
+            f"{figure.variants[0].label}; two-tailed t-test{over}, p Bonferroni-corrected within a panel; "
             "△▽ p < .05, ▲▼ p < .01."
         )
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import numpy as np
 
 from quorank import __version__
 from quorank.arrays import Doubles
+from quorank.errors import require
 from quorank.experiments.finished_run import ONLINE_DISCOUNTED, Run, load_run
-from quorank.metrics.significance import Difference, corrected, mark, paired_t
+from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
 from quorank.reports.panels import OF_ONE_ROUND, TITLES, Curve, aligned, block_means
 from quorank.reproduce.figure import Check, Figure
 
@@ -148,10 +148,26 @@ def read_results(figure: Figure, folder: Path) -> Results:
 def _panel(measure: str, column: int, collection: str, runs: Mapping[str, Sequence[Run]]) -> PanelResult:
     values = {label: values_at(found, measure) for label, found in runs.items()}
     first, *others = values
-    differences = corrected([paired_t(values[label], values[first]) for label in others])
+    differences = _tested([(_repeated(runs[x], values[x]), _repeated(runs[first], values[first])) for x in others])
     against = dict(zip(others, differences, strict=True))
     entries = (VariantResult(label, tuple(found), values[label], against.get(label)) for label, found in runs.items())
     return PanelResult(collection, column, measure, tuple(entries))
+
+
+Repeated = list[tuple[Repetition, float]]
+"""Values of runs, each with its run's seed and fold."""
+
+
+def _repeated(runs: Sequence[Run], values: Doubles) -> Repeated:
+    return [(run.repetition, float(value)) for run, value in zip(runs, values, strict=True)]
+
+
+def _tested(pairs: Sequence[tuple[Repeated, Repeated]]) -> list[Difference]:
+    """The differences of pairs of settings, tested over folds or seeds, with p corrected over all of them."""
+    found = [repeated_t(a, b) for a, b in pairs]
+    sentence = "a run of this figure has no finite value of its measure: it was not evaluated"
+    require(all(d is not None for d in found), "significance.not-finite", sentence)
+    return corrected([d for d in found if d is not None])
 
 
 def values_at(runs: Sequence[Run], measure: str, at: float = 1.0) -> Doubles:
@@ -184,11 +200,16 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
             name = ", ".join(filter(None, (panel.collection, figure.column_label(panel.column))))
             runs = {entry.label: entry.runs for entry in panel.variants}
             pairs += [(name, what, a, b) for what, a, b in compared_values(check, runs, measure)]
-    differences = corrected([paired_t(a, b) for _, _, a, b in pairs])
+    differences = _tested([(a, b) for _, _, a, b in pairs])
     return Finding(
         check,
         tuple(
-            ComparedPair(name, what, d, is_similar(check, d.difference, b) if check.similar else d.difference > 0)
+            ComparedPair(
+                name,
+                what,
+                d,
+                is_similar(check, d.difference, np.array([v for _, v in b])) if check.similar else d.difference > 0,
+            )
             for (name, what, _, b), d in zip(pairs, differences, strict=True)
         ),
     )
@@ -202,9 +223,12 @@ def is_similar(check: Check, difference: float, second: Doubles) -> bool:
 
 def compared_values(
     check: Check, runs: Mapping[str, Sequence[Run]], measure: str
-) -> Iterator[tuple[str, Doubles, Doubles]]:
-    """Yield for each comparison of a check what is compared, and the two sides' values (runs,)."""
-    value = partial(values_at, measure=measure)
+) -> Iterator[tuple[str, Repeated, Repeated]]:
+    """Yield for each comparison of a check what is compared, and the two sides' values by seed and fold."""
+
+    def value(found: Sequence[Run], at: float = 1.0) -> Repeated:
+        return _repeated(found, values_at(found, measure, at))
+
     for label in check.falls:
         yield (f"{label}: at {check.at:g} of the run − at its end", value(runs[label], at=check.at), value(runs[label]))
     pairs = (

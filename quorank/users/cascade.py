@@ -14,12 +14,12 @@ from quorank.users.presets import CLICK, STOP, Preset, by_label, check_range
 
 @dataclass(frozen=True)
 class Cascade(ClickModel):
-    """P(click | label), then P(stop | click, label). A preset gives both for 3 or 5 grades; own tables override it."""
+    """P(click | label), then P(stop | click, label). A preset gives both for 2, 3 or 5 grades; own tables override it."""
 
     kind: ClassVar[str] = "cascade"
 
     preset: Preset = "perfect"
-    grades: Literal[3, 5] | None = None  # of the preset; by default those of the data
+    grades: Literal[2, 3, 5] | None = None  # of the preset; by default those of the data
     click: tuple[float, ...] | None = None  # P(click = 1 | r), one per label
     stop: tuple[float, ...] | None = None  # P(stop = 1 | click = 1, r), one per label
 
@@ -40,7 +40,7 @@ class _PresetByName:
     """Lets `Cascade.preset("perfect", grades=3)` build a part while `cascade.preset` stays the field."""
 
     def __get__(self, instance: object, owner: type[Cascade]) -> Any:
-        def preset(name: Preset, grades: Literal[3, 5] | None = None) -> Cascade:
+        def preset(name: Preset, grades: Literal[2, 3, 5] | None = None) -> Cascade:
             return owner(preset=name, grades=grades)
 
         return preset

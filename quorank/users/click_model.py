@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,11 +29,33 @@ class ClickModel(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ClickTables:
-    """P(click on rank r with label y) = examine[r] · click[y]; after a click the user leaves with stop[y]."""
+    """P(click on rank r with label y) = examine[r] · click[y]; after a click the user leaves with stop[y].
 
-    examine: Doubles  # (k,) by rank from 0
-    click: Doubles  # (grades,) by label
+    Where looking depends on the last click, `examine` is (k + 1, k): first the rank of that click from 1, or 0 for none.
+    Where clicking depends on the rank, `click` is (k, grades).
+    """
+
+    examine: Doubles  # (k,) by rank from 0, or (k + 1, k)
+    click: Doubles  # (grades,) by label, or (k, grades)
     stop: Doubles  # (grades,) by label
+
+
+def stack_tables(tables: Sequence[ClickTables]) -> tuple[Doubles, Doubles, Doubles]:
+    """Return the tables of several models as `click_list` reads them, for the grades that all of them know.
+
+    examine (models, 1 or k + 1, k), click (models, 1 or k, grades), stop (models, grades).
+    """
+    grades = min(table.click.shape[-1] for table in tables)
+    examine = [np.atleast_2d(table.examine) for table in tables]
+    click = [np.atleast_2d(table.click)[:, :grades] for table in tables]
+    stop = np.array([table.stop[:grades] for table in tables], dtype=np.float64)
+    return _alike(examine), _alike(click), stop
+
+
+def _alike(tables: list[Doubles]) -> Doubles:
+    """Repeat the row of the tables that have one only, if another has several."""
+    rows = max(len(table) for table in tables)
+    return np.array([np.broadcast_to(table, (rows, table.shape[1])) for table in tables], dtype=np.float64)
 
 
 @kernel
@@ -54,12 +77,14 @@ def click_list(
 ) -> int:
     """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
 
+    The tables are those of `stack_tables`.
     One uniform is drawn per position looked at, and a second one, for leaving, only after a click. `draws` is room for
     a BATCH of them.
     """
     first = -1
     draw = 0
     present = True
+    remembers, by_rank, last = examine.shape[1] > 1, click.shape[1] > 1, 0
     for p in range(k):
         clicked[p] = False
         if not present:
@@ -69,8 +94,10 @@ def click_list(
             fill_batch(key, draw >> 1, interaction, client, round_, draws)
         u = draws[draw % BATCH]
         draw += 1
-        if u < examine[model, p] * click[model, label]:
+        if u < examine[model, last, p] * click[model, p if by_rank else 0, label]:
             clicked[p] = True
+            if remembers:
+                last = p + 1
             if first < 0:
                 first = p
             if draw % BATCH == 0:
@@ -86,13 +113,13 @@ def simulate_clicks(
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
-    long = f"the tables are for lists of {len(tables.examine)}, got {k} labels"
-    require(k <= len(tables.examine), "click-model.list-too-long", long)
-    lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
+    longest = tables.examine.shape[-1]
+    long = f"the tables are for lists of {longest}, got {k} labels"
+    require(k <= longest, "click-model.list-too-long", long)
+    lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), tables.click.shape[-1]
     if lowest < 0 or highest >= max(grades, 1):
         raise BadInput("click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
     clicked, key = np.zeros(k, dtype=np.bool_), key_of(seed, Purpose.CLICK)
-    models = (tables.examine[None], tables.click[None], tables.stop[None])  # one of them, number 0
     address = (interaction, client, round_)
-    click_list(shown_labels, 0, np.arange(k), k, *models, 0, key, *address, clicked, np.empty(BATCH))
+    click_list(shown_labels, 0, np.arange(k), k, *stack_tables([tables]), 0, key, *address, clicked, np.empty(BATCH))
     return clicked

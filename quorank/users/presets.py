@@ -1,4 +1,9 @@
-"""Presets of click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1)."""
+"""Presets of click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1).
+
+For relevance 0/1 they are those of Hofmann, Whiteson and de Rijke (2013, "Balancing exploration and exploitation in
+listwise and pairwise online learning to rank", table 2), from which the graded tables were made: P(click) and P(stop) of
+documents that are not relevant, and of those that are. Poisoning clicks are the perfect ones the other way round.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ Table = dict[int, dict[str, tuple[float, ...]]]
 """Probabilities by label, of every preset, by the number of grades."""
 
 CLICK: Table = {
+    2: {"perfect": (0.0, 1.0), "navigational": (0.05, 0.95), "informational": (0.4, 0.9), "poison": (1.0, 0.0)},
     3: {
         "perfect": (0.0, 0.5, 1.0),
         "navigational": (0.05, 0.5, 0.95),
@@ -30,6 +36,7 @@ CLICK: Table = {
 }
 
 STOP: Table = {
+    2: {"perfect": (0.0, 0.0), "navigational": (0.2, 0.9), "informational": (0.1, 0.5), "poison": (0.0, 0.0)},
     3: {
         "perfect": (0.0, 0.0, 0.0),
         "navigational": (0.2, 0.5, 0.9),
@@ -48,10 +55,10 @@ STOP: Table = {
 def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int, preset: str, grades: int) -> Doubles:
     """Return the field's own probabilities, else those of a preset; one for each of the labels that the data has.
 
-    Presets are published for scales of 3 and of 5 grades.
+    Presets are published for scales of 2, 3 and 5 grades.
     """
     if own is None:
-        missing = f"the preset {preset!r} is defined for 3 or 5 grades, not for {scale}; give own tables"
+        missing = f"the preset {preset!r} is defined for 2, 3 or 5 grades, not for {scale}; give own tables"
         require(scale in table, "click-model.no-preset", missing)
         own = table[scale][preset]
     few = f"has {len(own)} probabilities, but the data has labels 0..{grades - 1}"

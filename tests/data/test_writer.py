@@ -2,6 +2,7 @@
 
 import gzip
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from quorank.data import RankingData, read_letor, write_letor
 from quorank.data.letor.writer import shortest_texts
+from quorank.data.ranking import pad
 from quorank.errors import BadInput
 
 number = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -80,6 +82,8 @@ def test_many_bit_patterns_survive():
 )
 def test_what_the_text_cannot_say_is_refused(tmp_path, change, sentence):
     fields = {"features": [[1], [2]], "labels": [0, 1], "offsets": [0, 1, 2], "query_ids": ["a", "b"]} | change
+    raw = {"labels": np.array(fields.pop("labels"), dtype=np.int8), "padded": pad(np.float32(fields.pop("features")))}
+    data = replace(RankingData.from_arrays([[1], [2]], [0, 1], **fields), **raw)  # as a program could have made it
     with pytest.raises(BadInput, match=sentence):
-        write_letor(RankingData.from_arrays(**fields), tmp_path / "x.txt")
+        write_letor(data, tmp_path / "x.txt")
     assert not list(tmp_path.glob("*x.txt*"))

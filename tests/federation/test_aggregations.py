@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from refusals import refused
 from scipy.spatial.distance import cdist
 
 from quorank.errors import BadInput
+from quorank.federation import Federation, coordinator
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.rules import AGGREGATIONS
 from quorank.federation.rules import distances as distances_module
 from quorank.federation.rules.bulyan import Bulyan
@@ -19,6 +22,8 @@ from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mixing import Mixing
 from quorank.federation.rules.trimmed import Median, TrimmedMean
+from quorank.learning import PDGD
+from quorank.privacy import NoPrivacy
 
 ROBUST = [rule for rule in AGGREGATIONS.members.values() if rule.needs_single_updates]
 RULES = [
@@ -208,3 +213,45 @@ def test_a_product_s_rounding_decides_nothing(monkeypatch, rule, values) -> None
         with monkeypatch.context() as patch:
             patch.setattr(distances_module, "DIRECT", -1)
             assert combine(rule(byzantine=3), updates).tobytes() == direct.tobytes()
+
+
+COMPARES_PAIRS = [rule for rule in ROBUST if rule.pair_arrays]
+
+
+def test_rules_of_distances_say_that_they_compare_pairs() -> None:
+    assert {rule.kind for rule in COMPARES_PAIRS} == {
+        "krum", "multi-krum", "bulyan", "nearest-neighbour-mixing", "spectral-filter",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", COMPARES_PAIRS, ids=lambda rule: rule.kind)
+def test_what_a_rule_says_that_it_needs_is_what_it_takes(rule) -> None:
+    n, d = 640, 160  # enough for the product of matrices
+    updates = np.random.default_rng(5).normal(size=(n, d))
+    part = rule(byzantine=2)
+    combine(part, updates[:20])  # compiled
+    tracemalloc.start()
+    try:
+        combine(part, updates)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    promised = 8 * part.pair_arrays * n * n
+    assert 0.7 * promised < peak - 2 * updates.nbytes < 1.3 * promised
+
+
+@pytest.mark.parametrize("rule", COMPARES_PAIRS, ids=lambda rule: rule.kind)
+def test_pairs_that_no_memory_holds_are_refused_before_a_run(rule, monkeypatch, tiny_collection) -> None:
+    part = rule(byzantine=1)
+    part.check_room(1000, 32_000_000)
+    with refused("aggregation.pairs-too-many", "federation.aggregation"):
+        part.check_room(1001, 32_000_000)
+    monkeypatch.setattr(coordinator, "memory_bytes", lambda: 16_000_000_000)
+    federation = Federation(100_000, 4, PDGD(), aggregation=part)
+    with refused("aggregation.pairs-too-many", "federation.aggregation"):
+        Coordinator(federation, NoPrivacy().mechanism(federation.setting(3, 11), 1), federation.start(np.zeros(11)), 3)
+
+
+def test_other_rules_take_any_cohort() -> None:
+    for rule in (TrimmedMean(1), Median(1), GeometricMedian(1), CentredClipping(1)):
+        rule.check_room(10**9, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from chance import assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorank.federation import Full, Sampled
+from quorank.draws import Purpose, uniforms
+from quorank.federation import Full, Poisson, Sampled
 
 
 def test_full_is_everyone() -> None:
@@ -57,3 +59,25 @@ def test_the_same_address_gives_the_same_cohort() -> None:
     assert np.array_equal(Sampled(cohort=9).members(100, 4, 5), Sampled(cohort=9).members(100, 4, 5))
     small, large = Sampled(cohort=9).members(100, 4, 5), Sampled(cohort=10).members(100, 4, 5)
     assert set(small.tolist()) < set(large.tolist())
+
+
+@pytest.mark.parametrize(("clients", "cohort"), [(1, 1), (7, 3), (16, 16), (17, 16), (500, 1), (500, 20), (500, 499)])
+def test_a_cohort_has_the_smallest_draws(clients, cohort) -> None:
+    """The same clients as by sorting everybody's own draw, which is not done."""
+    for round_ in range(3):
+        each = [uniforms(9, Purpose.PARTICIPATION, 1, round_=round_, client=c)[0] for c in range(clients)]
+        expected = sorted(np.argsort(each, kind="stable")[:cohort].tolist())
+        assert Sampled(cohort=cohort).members(clients, round_, 9).tolist() == expected
+        rate = Poisson(rate=cohort / clients)
+        assert rate.members(clients, round_, 9).tolist() == np.flatnonzero(np.array(each) < cohort / clients).tolist()
+
+
+def test_a_few_of_a_million_cost_no_array_of_a_million() -> None:
+    Sampled(cohort=10).members(100, 0, 1)  # compiled
+    tracemalloc.start()
+    try:
+        members = Sampled(cohort=1000).members(1_000_000, 0, 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(members) == 1000 and peak < 1_000_000

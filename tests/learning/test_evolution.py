@@ -87,7 +87,7 @@ def test_perturbations_of_different_seeds_are_independent_normals() -> None:
 
 def client_message(simulation, learner, theta, client, interactions, round_) -> tuple[int, list[float], np.ndarray]:
     """(seed, the two rewards, statistics) of one client, float64, from the addressed draws."""
-    data, hidden, k = simulation.data, simulation.ranker.hidden, simulation.k
+    data, ranker, k = simulation.data, simulation.ranker, simulation.k
     tables = simulation.users.tables(simulation.grades, k)
     seed_key = tuple(int(word) for word in key_of(simulation.seed, Purpose.PERTURBATION_SEED))
     seed = philox_reference((0, 0, client, round_), seed_key)[0]
@@ -100,7 +100,7 @@ def client_message(simulation, learner, theta, client, interactions, round_) -> 
             query = int(uniforms(simulation.seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
             rows = data.rows_of(query)
             x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
-            scores = equations.score(theta + sign * learner.sigma * z, x, hidden)
+            scores = equations.score(theta + sign * learner.sigma * z, x, ranker.hidden, ranker.activation)
             shown = np.argsort(-scores, kind="stable")[:k].tolist()
             shown_labels = [labels[d] for d in shown]
             clicked = equations.click_walk(
@@ -110,7 +110,7 @@ def client_message(simulation, learner, theta, client, interactions, round_) -> 
             reciprocal = equations.reciprocal_rank(clicked)
             dcg = sum(1 / math.log2(rank + 1) for rank, click in enumerate(clicked, 1) if click)
             rewards.append(reciprocal if learner.metric == "maxrr" else dcg / best)
-            statistics += equations.ndcg(shown_labels, labels, k), reciprocal, sum(clicked)
+            statistics += equations.ndcg(shown_labels, labels, 10), reciprocal, sum(clicked)
         sent.append(sum(rewards) / len(rewards))
     return seed, sent, statistics
 
@@ -128,7 +128,9 @@ USERS = [Cascade(preset="navigational"), Cascade(preset="informational"), Positi
 
 @pytest.mark.parametrize("users", USERS, ids=str)
 @pytest.mark.parametrize("metric", ["maxrr", "ndcg"])
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10, start="zero")], ids=str)
+@pytest.mark.parametrize(
+    "ranker", [Linear(), MLP(hidden=10, start="zero"), MLP(hidden=3, activation="sigmoid")], ids=str
+)
 def test_client_and_server_in_plain_python(tiny_collection, users, metric, ranker) -> None:
     """Message → the same perturbation on both sides → the term of eq. 4; lists are sorted, never drawn."""
     simulation = Simulation(tiny_collection.train, ranker, users, 3, seed=4, k=5)

@@ -27,7 +27,8 @@ def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.
 
 def client_update(simulation, learner, theta, client, interactions, round_) -> np.ndarray:
     """Algorithm 1 as it is written, float64, on the lists of that address: an update and its statistics."""
-    data, hidden, seed = simulation.data, simulation.ranker.hidden, simulation.seed
+    data, ranker, seed = simulation.data, simulation.ranker, simulation.seed
+    network = ranker.hidden, ranker.activation
     tables = simulation.users.tables(simulation.grades, simulation.k)
     local, statistics = theta.copy(), np.zeros(STATISTICS)
     total = np.zeros_like(theta)
@@ -37,7 +38,7 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
         rows = data.rows_of(query)
         x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
         k = min(simulation.k, len(x))
-        scores = equations.score(local, x, hidden).tolist()
+        scores = equations.score(local, x, *network).tolist()
         shown = list(Sampler(scores, k, seed).draw(client, i, round_))
         shown_labels = [labels[d] for d in shown]
         clicked = equations.click_walk(
@@ -46,15 +47,11 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
         )  # fmt: skip
         gradient = np.zeros_like(theta)
         for p, weight in enumerate(equations.coefficients(shown, scores, clicked)):
-            gradient += weight * equations.score_gradient(local, x[shown[p]], hidden)
+            gradient += weight * equations.score_gradient(local, x[shown[p]], *network)
         total += gradient
         if learner.step == "interaction":
             local = local + learner.eta * gradient
-        statistics += (
-            equations.ndcg(shown_labels, labels, simulation.k),
-            equations.reciprocal_rank(clicked),
-            sum(clicked),
-        )
+        statistics += (equations.ndcg(shown_labels, labels, 10), equations.reciprocal_rank(clicked), sum(clicked))
     if learner.step == "batch":
         local = theta + learner.eta * total
     return np.concatenate([local - theta, statistics])
@@ -71,7 +68,7 @@ USERS = [
 
 
 @pytest.mark.parametrize("users", USERS, ids=str)
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5), MLP(hidden=5, activation="sigmoid")], ids=str)
 @pytest.mark.parametrize("step", ["interaction", "batch"])
 def test_an_update_is_algorithm_1(tiny_collection, users, ranker, step) -> None:
     simulation = Simulation(tiny_collection.train, ranker, users, tiny_collection.grades, seed=5)
@@ -128,7 +125,7 @@ def expected_row(labels, theta, users, k) -> np.ndarray:
         for clicked, q in patterns.items():
             total[list(ranking)] += p * q * equations.coefficients(ranking, scores, clicked)
             statistics = (
-                equations.ndcg(shown_labels, labels, k), equations.reciprocal_rank(clicked), sum(clicked)
+                equations.ndcg(shown_labels, labels, 10), equations.reciprocal_rank(clicked), sum(clicked)
             )  # fmt: skip
             total[len(labels) :] += p * q * np.array(statistics)
     return total

@@ -55,6 +55,22 @@ def test_evaluation_equals_brute_force(request, k, ranker, collection) -> None:
             assert means[1][0] == pytest.approx(expected[1][counted].mean(), rel=1e-12)
 
 
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5, activation="sigmoid")], ids=str)
+def test_further_depths_and_the_page_come_from_the_same_pass(tiny_graded, ranker) -> None:
+    """nDCG@1, 3, 5 and 30 beside nDCG@10, while the reciprocal rank looks at a page of 4."""
+    data, depths = tiny_graded.train, (10, 1, 3, 5, 30)
+    thetas = thetas_for(ranker, data, 3)
+    found = Evaluator(data, ranker, 10, page=4, cutoffs=depths[1:], threads=2).all_means(thetas)
+    assert found.shape == (6, 3)
+    for r, theta in enumerate(thetas):
+        expected = {k: brute_force(data, ranker, theta, k) for k in (*depths, 4)}
+        counted = expected[10][2]
+        for row, k in zip((0, 2, 3, 4, 5), depths, strict=True):
+            assert found[row, r] == pytest.approx(expected[k][0][counted].mean(), rel=1e-12)
+        assert found[1, r] == pytest.approx(expected[4][1][counted].mean(), rel=1e-12)
+    assert found[:2].tobytes() == np.array(Evaluator(data, ranker, 10, page=4).means(thetas)).tobytes()
+
+
 def test_the_two_conventions_differ_by_the_share_of_queries_that_count(tiny_collection) -> None:
     data, theta = tiny_collection.train, np.ones(11)
     skip, zero = (Evaluator(data, Linear(), no_relevant=name) for name in ("skip", "zero"))

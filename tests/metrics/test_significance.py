@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.metrics.significance import bonferroni, corrected, mark, paired_t, welch_freedom, welch_t
+from quorank.metrics.significance import bonferroni, corrected, mark, paired_t, repeated_t, welch_freedom, welch_t
 
 VALUES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
 
@@ -125,3 +125,46 @@ def test_swapping_the_sides_turns_the_sign_and_keeps_p(a: list[float], b: list[f
     assert one.p is not None and 0 <= one.p <= 1
     assert one.low is not None and one.high is not None
     assert one.low <= one.difference <= one.high
+
+
+def _five_folds_five_seeds(naive: float, honest: float) -> np.ndarray:
+    """(folds, seeds) differences whose paired t-test has p = `naive` over all 25 and `honest` over the five fold means."""
+    fold_sd = math.sqrt(5) / stats.t.isf(honest / 2, 4)  # of a mean of 1
+    run_sd = math.sqrt(25) / stats.t.isf(naive / 2, 24)
+    steps = np.arange(-2.0, 3.0)  # Σ steps² = 10
+    between = steps * fold_sd * math.sqrt(4 / 10)
+    within = math.sqrt((24 * run_sd**2 - 5 * np.sum(between**2)) / 50)
+    return 1.0 + between[:, None] + within * steps[None, :]
+
+
+def test_runs_of_one_fold_are_one_observation() -> None:
+    d = _five_folds_five_seeds(naive=0.0055, honest=0.15)
+    baseline = np.random.default_rng(3).normal(40.0, 1.0, (5, 5))
+    values = baseline + d
+    assert stats.ttest_rel(values.ravel(), baseline.ravel()).pvalue == pytest.approx(0.0055)
+    at = [((seed, str(fold)), (fold, seed)) for fold in range(5) for seed in range(5)]
+    found = repeated_t([(key, values[i]) for key, i in at], [(key, baseline[i]) for key, i in reversed(at)])
+    independent = stats.ttest_rel(values.mean(axis=1), baseline.mean(axis=1))
+    assert found is not None and found.p == pytest.approx(independent.pvalue) == pytest.approx(0.15)
+    assert (found.unit, found.n, found.n_baseline, found.test) == ("fold", 5, 5, "paired t")
+    assert found.difference == pytest.approx(1.0)
+
+
+def test_seeds_are_the_unit_where_there_is_one_fold_only() -> None:
+    a, b = _samples(6, 6)
+    found = repeated_t([((s, "1"), a[s]) for s in range(6)], [((s, "1"), b[s]) for s in range(6)])
+    assert found is not None and found.unit == "seed" and found.p == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    # the same run a second time adds nothing
+    twice = repeated_t([((s % 6, "1"), a[s % 6]) for s in range(12)], [((s, "1"), b[s]) for s in range(6)])
+    assert twice == found
+
+
+def test_folds_that_one_setting_lacks_are_compared_by_welch() -> None:
+    a, b = _samples(10, 10)
+    ours = [((s, str(f)), a[5 * s + f]) for s in range(2) for f in range(5)]
+    theirs = [((s, str(f)), b[5 * s + f]) for s in range(2) for f in range(4)]
+    found = repeated_t(ours, theirs)
+    expected = stats.ttest_ind(a.reshape(2, 5).mean(axis=0), b.reshape(2, 5).mean(axis=0)[:4], equal_var=False)
+    assert found is not None and found.p == pytest.approx(expected.pvalue)
+    assert (found.unit, found.n, found.n_baseline, found.test) == ("fold", 5, 4, "Welch t")
+    assert repeated_t(ours, [((1, "1"), math.nan)]) is None

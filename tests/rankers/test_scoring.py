@@ -8,9 +8,10 @@ import pytest
 
 from quorank.data.ranking import LANES, RankingData, pad
 from quorank.rankers import MLP, Linear, scores
-from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, width_of
+from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, sigmoid, width_of
 
 RANKERS = [Linear(), MLP(hidden=1), MLP(hidden=3), MLP(hidden=8), MLP(hidden=10), MLP(hidden=17), MLP(hidden=64)]
+RANKERS += [MLP(hidden=hidden, activation="sigmoid") for hidden in (1, 3, 10, 64)]
 WIDTHS = [1, 2, 7, 8, 9, 11, 46, 136]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32 near 1
 
@@ -22,8 +23,8 @@ def some(ranker, n_features, rows=23, seed=0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def packed_for(ranker, theta, n_features, stride) -> np.ndarray:
-    packed = np.zeros(packed_size(ranker.hidden, stride), dtype=np.float32)
-    pack(theta, ranker.hidden, n_features, stride, packed)
+    packed = np.zeros(packed_size(ranker.layer, stride), dtype=np.float32)
+    pack(theta, ranker.layer, n_features, stride, packed)
     return packed
 
 
@@ -34,7 +35,7 @@ def rounding(theta, x, hidden) -> np.ndarray:
         return (n_features + 3) * EPSILON * (np.abs(x) @ np.abs(theta))
     w, b, v = equations.unpack(theta, n_features, hidden)
     inner = np.abs(x) @ np.abs(w).T + np.abs(b)
-    return (n_features + hidden + 6) * EPSILON * (inner @ np.abs(v))
+    return (n_features + hidden + 6) * EPSILON * ((inner + 1) @ np.abs(v))
 
 
 @pytest.mark.parametrize("ranker", RANKERS, ids=str)
@@ -42,7 +43,7 @@ def rounding(theta, x, hidden) -> np.ndarray:
 def test_scores_equal_numpy(ranker, n_features) -> None:
     theta, x = some(ranker, n_features)
     assert theta.shape == (ranker.size(n_features),)
-    exact = equations.score(theta, x.astype(np.float64), ranker.hidden)
+    exact = equations.score(theta, x.astype(np.float64), ranker.hidden, ranker.activation)
     found = scores(ranker, theta, x)
     assert found.dtype == np.float32
     assert np.all(np.abs(found - exact) <= rounding(theta, x, ranker.hidden))
@@ -59,12 +60,9 @@ def test_a_score_has_the_same_bits_in_any_batch(ranker, n_features) -> None:
     assert np.array_equal(scores(ranker, theta, x[::-1]), together[::-1])
     data = RankingData.from_arrays(x, np.zeros(len(x)), [0, 5, len(x)])
     assert np.array_equal(scores(ranker, theta, data), together)
-    packed, activation = (
-        packed_for(ranker, theta, n_features, data.padded.shape[1]),
-        np.zeros(width_of(ranker.hidden)),
-    )
+    packed, activation = (packed_for(ranker, theta, n_features, data.padded.shape[1]), np.zeros(width_of(ranker.layer)))
     part = np.full(30, 7, dtype=np.float32)
-    score_rows(packed, ranker.hidden, data.padded, 5, 12, part, activation.astype(np.float32))
+    score_rows(packed, ranker.layer, data.padded, 5, 12, part, activation.astype(np.float32))
     assert np.array_equal(part[:7], together[5:12])
     assert np.all(part[7:] == 7)
 
@@ -81,7 +79,7 @@ def test_padding_changes_no_bit(ranker, n_features) -> None:
     for padded in (narrow, wide):
         out = np.empty(len(x), dtype=np.float32)
         packed = packed_for(ranker, theta, n_features, padded.shape[1])
-        score_rows(packed, ranker.hidden, padded, 0, len(x), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
+        score_rows(packed, ranker.layer, padded, 0, len(x), out, np.zeros(width_of(ranker.layer), dtype=np.float32))
         found.append(out)
     assert np.array_equal(*found)
 
@@ -92,24 +90,25 @@ def test_gradient_equals_finite_differences(ranker, n_features) -> None:
     theta, x = some(ranker, n_features, rows=6, seed=1)
     padded = pad(x)
     packed = packed_for(ranker, theta, n_features, padded.shape[1])
-    activation = np.zeros(width_of(ranker.hidden), dtype=np.float32)
+    activation = np.zeros(width_of(ranker.layer), dtype=np.float32)
     at = packed_point(theta)
     moved = 0
     for row in range(len(x)):
         features = x[row].astype(np.float64)
         numeric = np.empty_like(theta)
-        step = 1e-5  # f is piecewise linear in each coordinate, so a central difference is exact off the kinks
+        step = 1e-5  # with relu f is piecewise linear in each coordinate: a central difference is exact off the kinks
         for j in range(len(theta)):
             up, down = at.copy(), at.copy()
             up[j] += step
             down[j] -= step
-            f = [equations.score(t, features[None, :], ranker.hidden)[0] for t in (up, down)]
+            f = [equations.score(t, features[None, :], ranker.hidden, ranker.activation)[0] for t in (up, down)]
             numeric[j] = (f[0] - f[1]) / (2 * step)
         gradient = np.full_like(theta, 0.5)
         one, amount = np.array([row]), np.array([-2.0])
-        add_gradients(gradient, packed, ranker.hidden, n_features, padded, 0, one, amount, 1, activation)
+        add_gradients(gradient, packed, ranker.layer, n_features, padded, 0, one, amount, 1, activation)
         np.testing.assert_allclose((gradient - 0.5) / -2.0, numeric, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(equations.score_gradient(at, features, ranker.hidden), numeric, rtol=1e-6, atol=1e-7)
+        exact = equations.score_gradient(at, features, ranker.hidden, ranker.activation)
+        np.testing.assert_allclose(exact, numeric, rtol=1e-6, atol=1e-7)
         moved += bool(np.abs(numeric).max() > 0.01)
     assert moved >= 3
 
@@ -140,20 +139,28 @@ def test_hidden_layer_starts_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("count", range(1, 10))
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)])
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5), MLP(hidden=5, activation="sigmoid")])
 def test_gradients_of_several_documents_add_up(ranker, count) -> None:
     """Whatever the number of documents: they are taken four at a time."""
     rng = np.random.default_rng(count)
     features = rng.normal(size=(12, 7)).astype(np.float32)
     theta = rng.normal(size=ranker.size(7))
     padded = pad(features)
-    packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
-    pack(theta, ranker.hidden, 7, padded.shape[1], packed)
-    activation = np.zeros(width_of(ranker.hidden), dtype=np.float32)
+    packed = np.zeros(packed_size(ranker.layer, padded.shape[1]), dtype=np.float32)
+    pack(theta, ranker.layer, 7, padded.shape[1], packed)
+    activation = np.zeros(width_of(ranker.layer), dtype=np.float32)
     documents, amounts = rng.permutation(9)[:count], rng.normal(size=count)
     together, single = np.zeros_like(theta), np.zeros_like(theta)
-    add_gradients(together, packed, ranker.hidden, 7, padded, 3, documents, amounts, count, activation)
+    add_gradients(together, packed, ranker.layer, 7, padded, 3, documents, amounts, count, activation)
     for document, amount in zip(documents, amounts, strict=True):
         one = np.array([document]), np.array([amount])
-        add_gradients(single, packed, ranker.hidden, 7, padded, 3, *one, 1, activation)
+        add_gradients(single, packed, ranker.layer, 7, padded, 3, *one, 1, activation)
     assert together == pytest.approx(single, abs=1e-12)
+
+
+def test_sigmoid_units_do_not_overflow() -> None:
+    """Inputs of ±1000 give 0 and 1, without a warning, also where kernels run as plain Python."""
+    ranker, x = MLP(hidden=2, activation="sigmoid"), np.array([[1.0], [-1.0]], dtype=np.float32)
+    theta = np.array([1000.0, -1000.0, 0.0, 0.0, 1.0, 10.0])
+    assert scores(ranker, theta, x).tolist() == [1.0, 10.0]
+    assert [sigmoid.py_func(value) for value in (1e4, -1e4, 0.0)] == [1.0, 0.0, 0.5]

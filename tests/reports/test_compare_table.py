@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
 from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, letter, p_text
+from quorank.reports.report import comparison_page, report_page
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
@@ -44,7 +47,24 @@ def test_matching_seeds_are_paired(make_grid) -> None:
     groups = _groups(make_grid(seeds=3))
     found = compare_table(groups).rows[1].against_first[0]
     expected = paired_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
-    assert found == expected
+    assert found == replace(expected, unit="seed")
+
+
+def test_seeds_of_a_fold_are_averaged_before_the_test(make_run) -> None:
+    settings = (("perfect", 0.45), ("navigational", 0.44))
+    paths = [
+        make_run(f"{p}{f}{s}", preset=p, level=level + f / 100 * (p == "perfect"), fold=f, seed=s)
+        for p, level in settings
+        for f in (1, 2, 3)
+        for s in (1, 2)
+    ]
+    groups = _groups(*paths)
+    table = compare_table(groups)
+    found = table.rows[1].against_first[0]
+    means = [group.figures("offline", "ndcg@10").reshape(3, 2).mean(axis=1) for group in groups]
+    assert found is not None and found.p == pytest.approx(stats.ttest_rel(means[1], means[0]).pvalue)
+    assert found.unit == table.as_dict()["settings"][1]["against_first"]["offline.ndcg@10"]["unit"] == "fold"
+    assert "paired t-test over 3 folds (means over seeds)" in " ".join(_printed(table).split())
 
 
 def test_pairing_goes_by_seed_not_by_order(make_run) -> None:
@@ -60,7 +80,8 @@ def test_other_seeds_are_compared_by_welch(make_run) -> None:
     paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.4) for s in (3, 4)]
     groups = _groups(*paths)
     found = compare_table(groups).rows[1].against_first[0]
-    assert found == welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    expected = welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    assert found == replace(expected, unit="seed")
 
 
 def test_p_is_corrected_for_the_comparisons_of_a_measure(make_grid) -> None:
@@ -125,7 +146,7 @@ def test_the_terminal_says_what_letters_conventions_and_marks_mean(make_grid) ->
     for words in (
         "A users.preset=perfect B users.preset=navigational",
         "queries without a relevant document are skipped",
-        "two-tailed paired t-test, p Bonferroni-corrected for 1 comparison per measure",
+        "two-tailed paired t-test over 3 seeds of one fold, p Bonferroni-corrected for 1 comparison per measure",
         "▲▼ p < .01",
         "No privacy mechanism",
     ):
@@ -145,13 +166,29 @@ def test_conventions_that_differ_are_not_named_as_one(make_run) -> None:
     assert "settings differ in how queries count" in table.notes()[0]
 
 
-def test_another_depth_is_named(make_run) -> None:
+def test_shorter_lists_are_named(make_run) -> None:
     folder = make_run()
     text = (folder / "run.toml").read_text()
     (folder / "run.toml").write_text(text.replace("every = 10", "every = 10\nk = 5"))
-    table = compare_table(_groups(folder))
-    assert "judge 5 documents: read nDCG@10 as that depth" in table.notes()[2]
-    assert statement.at_depth("Offline nDCG@10", load_run(folder)) == "Offline nDCG@5"
+    assert "show lists of 5 documents" in compare_table(_groups(folder)).notes()[2]
+
+
+def test_further_cutoffs_are_measures_of_their_own(make_run) -> None:
+    paths = [make_run("a"), make_run("b", preset="navigational"), make_run("c", seed=2)]
+    for number, path in enumerate(paths):
+        file = path / "summary.json"
+        summary = json.loads(file.read_text())
+        summary["offline"] |= {"ndcg@3": 0.31 + number / 100, "ndcg@1": 0.25}
+        file.write_text(json.dumps(summary))
+    table = compare_table(_groups(*paths))
+    names = [measure.name for measure in table.measures]
+    assert names[:4] == ["offline nDCG@10", "offline nDCG@1", "offline nDCG@3", "offline MaxRR"]
+    assert table.rows[0].spreads[2].mean == pytest.approx(0.32)
+    assert table.as_dict()["settings"][1]["offline"]["ndcg@3"]["mean"] == pytest.approx(0.32)
+    text = _printed(table)
+    assert "nDCG@3" in text and "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert "Offline nDCG@3" in report_page(load_run(paths[0]))
+    assert "offline nDCG@3" in comparison_page(_groups(*paths))
 
 
 def test_as_dict_is_json(make_grid) -> None:
@@ -169,8 +206,6 @@ def test_letters() -> None:
 
 
 def test_p_in_words() -> None:
-    from dataclasses import replace
-
     d = paired_t([0.5, 0.51, 0.49], [0.4, 0.42, 0.41])
     assert p_text(replace(d, corrected_p=0.0004)) == "p < .001 ▲"
     assert p_text(replace(d, corrected_p=0.03)) == "p = .030 △"

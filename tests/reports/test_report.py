@@ -120,8 +120,7 @@ def test_depth_and_counted_queries_are_the_runs_own(make_run, tmp_path: Path) ->
         file.write("k = 5\n")
     page = Page(write_report(folder, tmp_path / "r.html"))
     assert "are skipped (1,266 of 1,339 test queries count)" in page.text
-    assert "Offline nDCG@5" in page.text
-    assert "nDCG@10" not in page.text
+    assert "of the lists of 5 documents shown to users" in page.text
 
 
 def test_privacy_is_stated_with_unit_delta_and_horizon(make_run, tmp_path: Path) -> None:

@@ -103,20 +103,24 @@ def click_walk(
     return clicked
 
 
-def score(theta: Doubles, x: Doubles, hidden: int) -> Doubles:
-    """f(x) = θ·x, or v·relu(Wx + b) with θ = (W, b, v): shape (rows,)."""
+def score(theta: Doubles, x: Doubles, hidden: int, activation: str = "relu") -> Doubles:
+    """f(x) = θ·x, or v·a(Wx + b) with θ = (W, b, v) and a = relu or the logistic function: shape (rows,)."""
     if hidden == 0:
         return x @ theta
     w, b, v = unpack(theta, x.shape[1], hidden)
-    return np.maximum(x @ w.T + b, 0.0) @ v
+    inner = x @ w.T + b
+    return (np.maximum(inner, 0.0) if activation == "relu" else 1.0 / (1.0 + np.exp(-inner))) @ v
 
 
-def score_gradient(theta: Doubles, x: Doubles, hidden: int) -> Doubles:
+def score_gradient(theta: Doubles, x: Doubles, hidden: int, activation: str = "relu") -> Doubles:
     """∇_θ f(x) of one row."""
     if hidden == 0:
         return x.copy()
     w, b, v = unpack(theta, len(x), hidden)
     inner = w @ x + b
+    if activation == "sigmoid":
+        a = 1.0 / (1.0 + np.exp(-inner))
+        return np.concatenate([np.outer(v * a * (1 - a), x).ravel(), v * a * (1 - a), a])
     on = (inner > 0).astype(np.float64)
     return np.concatenate([np.outer(v * on, x).ravel(), v * on, inner * on])
 

@@ -72,6 +72,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         "attack.clients=2",
         "users.kind=position",
     ),
+    "trust bias": ("users.kind=trust-bias", "ranker.kind=mlp", "ranker.hidden=3", "ranker.activation=sigmoid"),
+    "user browsing": ("users.kind=user-browsing", "learner=evolution"),
     "geometric median": (
         "federation.aggregation.kind=geometric-median",
         "federation.personal.kind=offset",

@@ -58,7 +58,7 @@ from quorank.privacy import (
     Signs,
 )
 from quorank.rankers import MLP, RANKERS, Linear
-from quorank.users import CLICK_MODELS, Cascade, PositionBased
+from quorank.users import CLICK_MODELS, Cascade, PositionBased, TrustBias, UserBrowsing
 
 NAN, INF = float("nan"), float("inf")
 
@@ -83,6 +83,7 @@ EXAMPLES: dict[str, list[Any]] = {
         MLP(),
         MLP(hidden=10, start="zero"),
         MLP(hidden=1),
+        MLP(activation="sigmoid"),
         MLP(hidden=2, start={3: 5.0}),
         MLP(hidden=1, start=(1.0, -2.0, 0.0, 0.25, 0.5, -1.0), start_scale=2.0),
     ],
@@ -92,6 +93,10 @@ EXAMPLES: dict[str, list[Any]] = {
         Cascade(click=(0.0, 0.25, 1.0), stop=(0.5, 0.0, 1.0)),
         *(PositionBased(eta=eta) for eta in (0.0, 0.5, 1.0, 1.5, 2.0)),
         PositionBased(eta=0.1, preset="informational", click=(0.0, 0.1, 0.2, 0.3, 0.4)),
+        TrustBias(),
+        TrustBias(eta=0.5, relevance=(0.1, 0.5, 0.6, 0.7, 1.0), epsilon_plus=(0.9, 0.8), epsilon_minus=(0.5,)),
+        UserBrowsing(),
+        UserBrowsing(eta=0.3, preset="navigational", click=(0.0, 0.1, 0.2, 0.3, 0.4)),
     ],
     "learners": [
         PDGD(),
@@ -213,6 +218,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": 0.0}),
     ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": NAN}),
     ("rankers", {"kind": "linear", "start": {"1": 1.0}, "start_scale": "rules"}),
+    ("rankers", {"kind": "mlp", "activation": "tanh"}),
     ("users", {"kind": "cascade", "preset": "lazy"}),
     ("users", {"kind": "cascade", "grades": 4}),
     ("users", {"kind": "cascade", "click": [0.0, 0.5, 1.0]}),
@@ -227,6 +233,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("users", {"kind": "position", "eta": INF}),
     ("users", {"kind": "position", "eta": "1"}),
     ("users", {"kind": "position", "click": [2.0]}),
+    ("users", {"kind": "trust-bias", "eta": -1.0}),
+    ("users", {"kind": "trust-bias", "relevance": [0.0, 1.5]}),
+    ("users", {"kind": "trust-bias", "epsilon_plus": []}),
+    ("users", {"kind": "trust-bias", "epsilon_minus": [-0.1]}),
+    ("users", {"kind": "user-browsing", "eta": NAN}),
+    ("users", {"kind": "user-browsing", "preset": "lazy"}),
+    ("users", {"kind": "user-browsing", "click": [2.0]}),
     ("learners", {"kind": "pdgd", "eta": 0.0}),
     ("learners", {"kind": "pdgd", "eta": -0.1}),
     ("learners", {"kind": "pdgd", "eta": NAN}),

@@ -12,11 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
+from quorank.data.ranking import Collection, RankingData
 from quorank.draws import Purpose, uniforms
-from quorank.users import Cascade, ClickTables, PositionBased, simulate_clicks
+from quorank.learning import Simulation
+from quorank.rankers import Linear
+from quorank.users import Cascade, ClickTables, PositionBased, TrustBias, UserBrowsing, simulate_clicks
+from quorank.users.click_model import stack_tables
 
-# Thesis tables 2.1 (3 grades), 2.2 (5 grades) and 5.1 (poison): P(click | r), P(stop | click, r)
+# Thesis tables 2.1 (3 grades), 2.2 (5 grades) and 5.1 (poison): P(click | r), P(stop | click, r); for 2 grades table 2 of
+# Hofmann et al. (2013)
 TABLES = {
+    (2, "perfect"): ((0.0, 1.0), (0.0, 0.0)),
+    (2, "navigational"): ((0.05, 0.95), (0.2, 0.9)),
+    (2, "informational"): ((0.4, 0.9), (0.1, 0.5)),
+    (2, "poison"): ((1.0, 0.0), (0.0, 0.0)),
     (3, "perfect"): ((0.0, 0.5, 1.0), (0.0, 0.0, 0.0)),
     (3, "navigational"): ((0.05, 0.5, 0.95), (0.2, 0.5, 0.9)),
     (3, "informational"): ((0.4, 0.7, 0.9), (0.1, 0.3, 0.5)),
@@ -26,7 +35,7 @@ TABLES = {
     (5, "informational"): ((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5)),
     (5, "poison"): ((1.0, 0.8, 0.4, 0.2, 0.0), (0.0, 0.0, 0.0, 0.0, 0.0)),
 }
-LISTS = {3: (1, 0, 2, 0, 1), 5: (1, 3, 0, 4, 2, 1)}
+LISTS = {2: (0, 1, 0, 1, 1), 3: (1, 0, 2, 0, 1), 5: (1, 3, 0, 4, 2, 1)}
 
 
 def simulate(tables, labels, count, seed=1) -> list[tuple[bool, ...]]:
@@ -108,3 +117,77 @@ def test_tables_must_cover_the_labels() -> None:
         Cascade(click=(0.1, 0.2, 0.3), stop=(0.1, 0.2)).tables(3, 10)
     with refused("click-model.too-few-grades", "click"):
         PositionBased(click=(0.1, 0.2, 0.3)).tables(5, 10)
+    with refused("click-model.too-few-grades", "relevance"):
+        TrustBias(relevance=(0.0, 1.0)).tables(3, 10)
+    with refused("click-model.too-few-grades", "click"):
+        UserBrowsing(click=(0.0, 1.0)).tables(3, 10)
+
+
+@pytest.mark.parametrize(("highest", "grades"), [(0, 2), (1, 2), (2, 3), (3, 5), (4, 5)])
+def test_presets_follow_the_scale_of_the_data(highest, grades) -> None:
+    data = RankingData.from_arrays(np.ones((3, 2)), [0, highest, 0], [0, 3])
+    assert Collection("three", data, data).grades == grades
+    world = Simulation(data, Linear(), Cascade(), grades, 1).world()
+    assert world.click[0, 0].tolist() == list(TABLES[grades, "perfect"][0])
+
+
+def independent_patterns(probabilities) -> dict[tuple[bool, ...], float]:
+    """P of every click pattern where ranks are clicked independently."""
+    patterns = itertools.product((False, True), repeat=len(probabilities))
+    return {
+        pattern: float(np.prod([p if c else 1 - p for p, c in zip(probabilities, pattern, strict=True)]))
+        for pattern in patterns
+    }
+
+
+def test_trust_bias_follows_its_equation() -> None:
+    """P(click | d, k) = θ_k (ε⁺_k γ + ε⁻_k (1 − γ)), with own and with default ε."""
+    labels = (0, 2, 1, 0)
+    own = TrustBias(eta=0.5, relevance=(0.1, 0.6, 0.9), epsilon_plus=(0.95, 0.8), epsilon_minus=(0.6, 0.3, 0.1))
+    gamma, plus, minus = (0.1, 0.6, 0.9), (0.95, 0.8, 0.8, 0.8), (0.6, 0.3, 0.1, 0.1)
+    exact = [(1 / k) ** 0.5 * (plus[k - 1] * gamma[y] + minus[k - 1] * (1 - gamma[y])) for k, y in enumerate(labels, 1)]
+    assert_follows(simulate(own.tables(3, 10), labels, 10_000), independent_patterns(exact))
+    exact = [1 / k * ((1 - (k + 1) / 100) * y / 2 + 0.65 / k * (1 - y / 2)) for k, y in enumerate(labels, 1)]
+    assert_follows(simulate(TrustBias().tables(3, 10), labels, 10_000, seed=3), independent_patterns(exact))
+
+
+def browsing_patterns(labels, gamma, attraction) -> dict[tuple[bool, ...], float]:
+    """P of every click pattern by the product of γ_{r,d}·α and 1 − γ_{r,d}·α down the list."""
+    out = {}
+    for pattern in itertools.product((False, True), repeat=len(labels)):
+        probability, last = 1.0, 0
+        for rank, (label, clicked) in enumerate(zip(labels, pattern, strict=True), 1):
+            p = gamma[rank][rank - last] * attraction[label]
+            probability *= p if clicked else 1 - p
+            last = rank if clicked else last
+        out[pattern] = probability
+    return out
+
+
+@pytest.mark.parametrize("eta", [1.0, 2.0])
+def test_user_browsing_follows_its_equation(eta) -> None:
+    """γ_{r,d} of the first ranks, by rank and distance to the last click, d = r where there is none."""
+    table = {1: {1: 1.0}, 2: {1: 0.98, 2: 1.0}, 3: {1: 1.0, 2: 0.62, 3: 0.95}, 4: {1: 1.0, 2: 0.77, 3: 0.42, 4: 0.82}}
+    gamma = {rank: {d: value**eta for d, value in row.items()} for rank, row in table.items()}
+    labels, attraction = (1, 0, 2, 1), (0.4, 0.7, 0.9)
+    tables = UserBrowsing(eta=eta, preset="informational").tables(3, 10)
+    assert_follows(simulate(tables, labels, 10_000, seed=4), browsing_patterns(labels, gamma, attraction))
+
+
+def test_long_lists_go_on_with_the_last_row_of_the_table() -> None:
+    examine = UserBrowsing().tables(3, 14).examine
+    assert examine.shape == (15, 14)
+    assert examine[0, 9:].tolist() == [0.43] * 5  # nobody has clicked
+    assert examine[13, 13] == 1.0 and examine[12, 13] == 1.0  # d = 1, 2
+    assert examine[1, 13] == 0.12  # farther than the table goes
+
+
+def test_models_of_different_shape_go_together() -> None:
+    """Clients of one run may click by different models: each keeps its probabilities."""
+    models = [Cascade(preset="informational"), TrustBias(), UserBrowsing()]
+    tables = [model.tables(3, 4) for model in models]
+    examine, click, stop = stack_tables(tables)
+    assert (examine.shape, click.shape, stop.shape) == ((3, 5, 4), (3, 4, 3), (3, 3))
+    for number, own in enumerate(tables):
+        assert np.array_equal(examine[number], np.broadcast_to(own.examine, (5, 4)))
+        assert np.array_equal(click[number], np.broadcast_to(own.click, (4, 3)))

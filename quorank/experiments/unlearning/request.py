@@ -297,8 +297,9 @@ class Unlearning:
 
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
         """Compute the offline figures of rankers, as `summary.json` holds them."""
-        ndcg, maxrr = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
-        return [{"ndcg@10": float(n), "maxrr": float(m)} for n, m in zip(ndcg, maxrr, strict=True)]
+        names = ("ndcg@10", "maxrr", *(f"ndcg@{depth}" for depth in self.experiment.evaluation.further))
+        means = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
+        return [dict(zip(names, figures, strict=True)) for figures in means.T.tolist()]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
         """Compute the mean distance of what two rankers show for the test queries."""

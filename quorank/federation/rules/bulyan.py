@@ -14,7 +14,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.compiled import kernel
-from quorank.federation.rules.distances import distances
+from quorank.federation.rules.distances import PAIR_ARRAYS, distances
 from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import by_coordinate
 
@@ -27,6 +27,7 @@ class Bulyan(RobustRule):
     """Krum's choices, then the mean around the median. Equal scores are decided by the bytes of the updates."""
 
     kind: ClassVar[str] = "bulyan"
+    pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
     def least_cohort(self) -> int:
         """n ≥ 4m + 3, without which malicious values may outnumber honest ones in the second step."""

@@ -14,6 +14,9 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 
+PAIR_ARRAYS = 4
+"""(n, n) arrays of doubles that `distances` holds at once: products, sums of norms, and two on the way to the result."""
+
 DIRECT = 30_000_000
 """Up to so many subtractions (pairs times parameters) all pairs are compared directly."""
 

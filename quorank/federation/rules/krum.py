@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
-from quorank.federation.rules.distances import distances, distances_to, is_direct
+from quorank.federation.rules.distances import PAIR_ARRAYS, distances, distances_to, is_direct
 from quorank.federation.rules.rule import RobustRule
 
 UNSURE = 1e-9
@@ -28,6 +28,7 @@ class Krum(RobustRule):
     """θ_g = arg min_θi s(i), eq. 5.2. Equal scores are decided by the bytes of the updates, not by who sent them."""
 
     kind: ClassVar[str] = "krum"
+    pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
     def least_cohort(self) -> int:
         """Krum looks at n − m − 2 neighbours, so there must be one."""

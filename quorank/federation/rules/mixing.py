@@ -21,7 +21,7 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.errors import require_range
-from quorank.federation.rules.distances import distances
+from quorank.federation.rules.distances import PAIR_ARRAYS, distances
 from quorank.federation.rules.geometric_median import geometric_median
 from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median, trimmed_mean
@@ -35,6 +35,7 @@ class Mixing(RobustRule):
     """Mix, then aggregate by the rule named in `then`. Equal distances are decided by the bytes of the updates."""
 
     kind: ClassVar[str] = "nearest-neighbour-mixing"
+    pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
     then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"
     history: float = 0.0  # β, how much of a client's past its update is judged with

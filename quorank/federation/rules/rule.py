@@ -6,6 +6,7 @@ let one client outvote all others without sending anything unusual.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,6 +27,7 @@ class Aggregation(ABC):
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
     divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
+    pair_arrays: ClassVar[int] = 0  # (n, n) arrays of doubles that it holds at once, if it compares all pairs
     keeps_pace: ClassVar[bool] = False  # with a history the step is how far the combination moved, which does not lag
 
     @property
@@ -35,6 +37,17 @@ class Aggregation(ABC):
 
     def check(self, n: int) -> None:
         """Refuse a cohort of n clients that the rule cannot protect."""
+
+    def check_room(self, n: int, memory: int) -> None:
+        """Refuse a cohort of n clients whose pairs do not fit into so many bytes of memory."""
+        each = 8 * self.pair_arrays
+        largest = math.isqrt(memory // each) if each else n
+        sentence = (
+            f"{self.kind} compares all pairs of {n:,} clients, which takes {_gigabytes(each * n * n)} of memory, and this "
+            f"machine has {_gigabytes(memory)}; take cohorts of at most {largest:,} (participation = {{ kind = "
+            '"sampled", cohort = … }), or a rule that compares no pairs (trimmed-mean, median, geometric-median)'
+        )
+        require(n <= largest, "aggregation.pairs-too-many", sentence, "federation.aggregation")
 
     def combine(self, total: Doubles, weight: float) -> Doubles:
         """Return the aggregated update from the (d,) weighted sum of the updates and the sum of the weights."""
@@ -51,6 +64,10 @@ class Aggregation(ABC):
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
         """Return what the rule remembers after a round in which the clients sent these (n, d) updates."""
         return {}
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.errors import require_range
-from quorank.federation.rules.distances import distances, distances_to
+from quorank.federation.rules.distances import PAIR_ARRAYS, distances, distances_to
 from quorank.federation.rules.rule import RobustRule, RuleMemory, content_rows
 from quorank.federation.rules.trimmed import coordinate_median
 
@@ -53,6 +53,7 @@ class SpectralFilter(RobustRule):
     """The mean of the n − m updates that five passes along directions of large variance leave."""
 
     kind: ClassVar[str] = "spectral-filter"
+    pair_arrays: ClassVar[int] = PAIR_ARRAYS
     keeps_pace: ClassVar[bool] = True
 
     history: float = 0.0  # β, how much of a client's past its update is judged with

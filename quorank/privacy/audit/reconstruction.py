@@ -30,7 +30,7 @@ from scipy.stats import rankdata
 
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
-from quorank.data.ranking import RankingData
+from quorank.data.ranking import RankingData, grades_of
 from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import require, require_range
 from quorank.learning import PDGD, OnlineRanker, Simulation
@@ -226,7 +226,7 @@ def reconstruction_study(
     gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.
     """
     require_range("victims", clients, least=1)
-    simulation = Simulation(data, ranker, users, 3 if data.max_label <= 2 else 5, seed, k)
+    simulation = Simulation(data, ranker, users, grades_of(data.max_label), seed, k)
     tables, learner, d = users.tables(simulation.grades, k), PDGD(eta), data.n_features
     rows, chosen = np.empty((cohort - 1, d + STATISTICS)), manipulated_features(k, d, interactions)
     works = partial(Work, simulation.world(), seed, theta)
