@@ -34,7 +34,7 @@ class Counterfactual(ListLearner):
     proximal: float = 0.0  # μ, as in PDGD
     loss: Literal["pairwise", "listwise"] = "pairwise"
     estimator: Literal["ips", "snips", "dr"] = "ips"
-    power: float = 1.0  # p_r = (1/r)^power, unless propensities are given
+    power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
     propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
     clip: float = 0.1  # a propensity below this counts as this much
     temperature: float = 1.0  # τ of the lists that are explored

@@ -66,23 +66,23 @@ def listwise(values) -> np.ndarray:
 
 @pytest.mark.parametrize("estimator", ["ips", "dr"])
 def test_unclipped_estimates_are_unbiased(estimator) -> None:
-    np.testing.assert_allclose(expected_values(Counterfactual(estimator=estimator)), RELEVANCE, rtol=1e-12)
+    np.testing.assert_allclose(expected_values(Counterfactual(power=1.0, estimator=estimator)), RELEVANCE, rtol=1e-12)
 
 
 def test_clipping_shrinks_ips_and_leaves_dr_at_its_regression() -> None:
     clip = 0.4
     kept = np.minimum(1.0, PROPENSITY / clip)
-    np.testing.assert_allclose(expected_values(Counterfactual(clip=clip)), kept * RELEVANCE, rtol=1e-12)
+    np.testing.assert_allclose(expected_values(Counterfactual(power=1.0, clip=clip)), kept * RELEVANCE, rtol=1e-12)
     looks = PROPENSITY * RELEVANCE
     mean = (looks.sum() - looks) / (
         PROPENSITY.sum() - PROPENSITY
     )  # E of the clicks on the others over their propensities
     wanted = mean + kept * (RELEVANCE - mean)
-    np.testing.assert_allclose(expected_values(Counterfactual(clip=clip, estimator="dr")), wanted, rtol=1e-12)
+    np.testing.assert_allclose(expected_values(Counterfactual(power=1.0, clip=clip, estimator="dr")), wanted, rtol=1e-12)
 
 
 def test_snips_gives_every_clicked_list_the_same_weight() -> None:
-    rule, plain = Counterfactual(estimator="snips").rule(4), Counterfactual().rule(4)
+    rule, plain = Counterfactual(power=1.0, estimator="snips").rule(4), Counterfactual(power=1.0).rule(4)
     for clicked in patterns():
         values, raw = np.empty(4), np.empty(4)
         found = relevance_estimates(rule, np.array(clicked), 4, values)
@@ -95,7 +95,7 @@ def test_snips_gives_every_clicked_list_the_same_weight() -> None:
 @pytest.mark.parametrize("estimator", ["ips", "dr"])
 def test_the_expected_gradient_is_that_of_the_true_relevance(estimator) -> None:
     for loss, direct in (("pairwise", pairwise), ("listwise", listwise)):
-        found = expected_gradient(Counterfactual(estimator=estimator, loss=loss))
+        found = expected_gradient(Counterfactual(power=1.0, estimator=estimator, loss=loss))
         np.testing.assert_allclose(found, direct(RELEVANCE), rtol=1e-6, atol=1e-9)
     assert found.sum() == pytest.approx(0.0, abs=1e-12)
 
@@ -113,13 +113,13 @@ def played(learner, clients=60_000, k=4) -> np.ndarray:
 
 @pytest.mark.parametrize("loss", ["pairwise", "listwise"])
 def test_clients_show_the_ranking_and_follow_that_gradient(loss) -> None:
-    rows = played(Counterfactual(eta=0.2, loss=loss))
+    rows = played(Counterfactual(power=1.0, eta=0.2, loss=loss))
     assert_mean(rows[:, :4] / 0.2, (pairwise if loss == "pairwise" else listwise)(RELEVANCE))
     np.testing.assert_allclose(rows[:, 4], equations.ndcg(LABELS, LABELS, 4), rtol=1e-12)
 
 
 def test_documents_that_were_not_shown_learn_nothing() -> None:
-    assert not played(Counterfactual(), 200, k=3)[:, 3].any()
+    assert not played(Counterfactual(power=1.0), 200, k=3)[:, 3].any()
     assert played(Counterfactual(share=0.5, window=1), 2000, k=3)[:, 3].any()
 
 
@@ -130,7 +130,7 @@ def test_propensities_must_cover_the_list() -> None:
     with refused("counterfactual.too-few-propensities", "propensities"):
         OnlineRanker(np.zeros(4), 4, Linear(), learner, k=3)
     given = Counterfactual(propensities=tuple(PROPENSITY.tolist()))
-    assert np.array_equal(played(given, 50), played(Counterfactual(), 50))
+    assert np.array_equal(played(given, 50), played(Counterfactual(power=1.0), 50))
 
 
 def test_clicks_of_swapped_neighbours_are_in_the_ratio_of_the_propensities() -> None:
