@@ -38,6 +38,9 @@ class ListLearner(Learner):
     def rule(self, k: int) -> ClickRule:
         """How it weighs the clicks of lists of k documents."""
 
+    def check_list(self, k: int) -> None:
+        self.rule(k)
+
     def explore(self, work: Work, rows: Doubles) -> None:
         """Play the clients of a cohort with lists drawn by the dial."""
         offsets = work.offsets if work.offsets is not None else NO_OFFSETS

@@ -11,6 +11,8 @@ from chance import assert_mean
 from refusals import refused
 
 from quorank.data.ranking import RankingData
+from quorank.experiments.experiment import Experiment
+from quorank.federation import Federation
 from quorank.learning import Counterfactual, OnlineRanker, Simulation
 from quorank.learning.inverse_propensity import relevance_estimates, value_coefficients
 from quorank.learning.propensities import adjacent_chain, swap_counts
@@ -78,7 +80,9 @@ def test_clipping_shrinks_ips_and_leaves_dr_at_its_regression() -> None:
         PROPENSITY.sum() - PROPENSITY
     )  # E of the clicks on the others over their propensities
     wanted = mean + kept * (RELEVANCE - mean)
-    np.testing.assert_allclose(expected_values(Counterfactual(power=1.0, clip=clip, estimator="dr")), wanted, rtol=1e-12)
+    np.testing.assert_allclose(
+        expected_values(Counterfactual(power=1.0, clip=clip, estimator="dr")), wanted, rtol=1e-12
+    )
 
 
 def test_snips_gives_every_clicked_list_the_same_weight() -> None:
@@ -129,6 +133,8 @@ def test_propensities_must_cover_the_list() -> None:
         played(learner, 1)
     with refused("counterfactual.too-few-propensities", "propensities"):
         OnlineRanker(np.zeros(4), 4, Linear(), learner, k=3)
+    with refused("counterfactual.too-few-propensities", "learner.propensities"):
+        Experiment(federation=Federation(learner=learner))
     given = Counterfactual(propensities=tuple(PROPENSITY.tolist()))
     assert np.array_equal(played(given, 50), played(Counterfactual(power=1.0), 50))
 
