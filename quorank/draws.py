@@ -55,6 +55,7 @@ class Purpose(IntEnum):
     TRAFFIC = 22  # when people search
     STUDY = 23  # who is in which arm, and repetitions of a simulated study
     ARRIVAL = 24  # when clients come by themselves, and how often
+    DIRECTION = 60  # where the candidates of a dueling bandit lie
     GROUP = 40  # which of a cohort's secure sums a client is in
 
 

@@ -7,7 +7,7 @@ from typing import cast
 from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.federation.terms import Terms
-from quorank.learning import PDGD
+from quorank.learning.list_learner import ListLearner
 
 
 def terms_of(
@@ -30,7 +30,7 @@ def terms_of(
     require(
         federation.learner.learns_late,
         "option.conflict",
-        f"devices learn with pdgd, and this run uses {federation.learner.kind}",
+        f"devices learn with pdgd or counterfactual, and this run uses {federation.learner.kind}",
     )
     size = experiment.ranker.size(n_features)
     return Terms(
@@ -42,7 +42,7 @@ def terms_of(
         experiment.evaluation.k,
         experiment.keep_every,
         experiment.ranker,
-        cast("PDGD", federation.learner),
+        cast("ListLearner", federation.learner),
         federation.privacy,
         federation.personal,
         federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),

@@ -88,6 +88,10 @@ class Experiment:
         except BadInput as error:
             raise error.under("federation.participation") from None
         self.federation.privacy.check_values(self.evaluation.k + 1)
+        try:
+            self.federation.learner.check_list(self.evaluation.k)
+        except BadInput as error:
+            raise error.under("learner") from None
         unequal = self.partition.unequal_interactions and self.federation.privacy.needs_equal_shares
         sentence = f"{self.federation.privacy.kind} needs clients that count alike; {UNEQUAL}"
         require(not unequal, "option.conflict", sentence, "partition")

@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 from quorank.errors import BadInput, require, require_choice
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
 from quorank.learning import LEARNERS, PDGD
+from quorank.learning.list_learner import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
@@ -47,7 +48,7 @@ class Terms:
     k: int = 10  # documents shown
     keep_every: int = 0  # Δt: rounds between the updates kept for unlearning; 0 keeps none
     ranker: Ranker = field(default_factory=Linear)
-    learner: PDGD = field(default_factory=PDGD)
+    learner: ListLearner = field(default_factory=PDGD)
     privacy: Privacy = field(default_factory=NoPrivacy)
     personal: Personalisation = field(default_factory=Shared)
     setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
@@ -62,8 +63,9 @@ class Terms:
         require(
             self.learner.learns_late,
             "option.conflict",
-            f"devices learn with pdgd, and this run uses {self.learner.kind}",
+            f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}",
         )
+        self.learner.check_list(self.k)
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
             require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)

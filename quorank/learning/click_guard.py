@@ -22,6 +22,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require_range
+from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.online import Shown
 from quorank.learning.pair_weights import last_included
 from quorank.rankers import Ranker
@@ -89,14 +90,21 @@ def agreement(scores: Doubles, better: Integers, worse: Integers) -> Doubles:
 def weighted_pairs(shown: Shown, clicked: Booleans) -> tuple[Integers, Integers, Doubles]:
     """(preferred, other, ρ): the pairs of positions that a clicked list expresses, as in PDGD, and their weights.
 
-    For positions a < b that hold weights x and y, P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i with D_i what is left at i.
+    For positions a < b that hold weights x and y, P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i with D_i what is left at i,
+    of the block where the list was drawn in blocks (`exploration`): pairs are of the same block then.
     """
     last = int(last_included(clicked, len(clicked)))
     first, second = np.triu_indices(last + 1, 1)
-    differ = clicked[first] != clicked[second]
+    differ, blocks = clicked[first] != clicked[second], shown.rest <= IN_BLOCKS
+    if blocks:
+        differ &= shown.weights[first] == shown.weights[second]
     first, second = first[differ], second[differ]
     relative = np.exp(shown.scores.astype(np.float64) - float(shown.scores.max()))
     left = float(relative.sum()) - np.concatenate(([0.0], np.cumsum(relative[shown.order])[:-1]))
+    if blocks:
+        logarithms, k = np.empty(len(clicked)), len(clicked)
+        block_denominators(shown.scores, len(shown.scores), shown.order, shown.weights, shown.rest, k, logarithms)
+        left = np.exp(logarithms - float(shown.scores.max()))
     left = np.maximum(left, relative[shown.order])  # what subtractions may have lost
     rho = np.empty(len(first))
     for at, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -111,8 +119,8 @@ def weighted_pairs(shown: Shown, clicked: Booleans) -> tuple[Integers, Integers,
 def _scores(ranker: Ranker, theta: Doubles, shown: Shown) -> Doubles:
     """Of the shown documents, in their order."""
     padded = shown.padded_features
-    stride, hidden = padded.shape[1], ranker.hidden
-    inputs = theta.size if hidden == 0 else theta.size // hidden - 2
+    stride, hidden = padded.shape[1], ranker.layer
+    inputs = theta.size if ranker.hidden == 0 else theta.size // ranker.hidden - 2
     packed = np.zeros(packed_size(hidden, stride), dtype=np.float32)
     pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, inputs, stride, packed)
     out = np.empty(len(padded), dtype=np.float32)

@@ -42,6 +42,9 @@ class Learner(ABC):
     def check(self, interactions: int) -> None:
         """Refuse a number of interactions per client and round that the learner cannot use."""
 
+    def check_list(self, k: int) -> None:
+        """Refuse lists of k documents if the learner cannot use them."""
+
     @abstractmethod
     def updates(self, work: Work, rows: Doubles) -> None:
         """Fill rows[i, :d] with the update of work.clients[i], and rows[i, d:] with its STATISTICS."""

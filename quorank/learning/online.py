@@ -16,8 +16,12 @@ from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
 from quorank.errors import require, require_range
-from quorank.learning.pdgd import PDGD, keep_within, learn_list
+from quorank.learning.exploration import FREE, draw_list
+from quorank.learning.exploring_clients import learn_drawn_list
+from quorank.learning.list_learner import ListLearner
+from quorank.learning.pdgd import PDGD, learn_list
 from quorank.learning.plackett_luce import sample_list, scratch_for
+from quorank.learning.simulation import keep_within
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
@@ -30,9 +34,9 @@ class Shown:
     interaction: int
     padded_features: Floats = field(repr=False)  # (documents, stride): rows padded with zeros
     packed_parameters: Floats = field(repr=False)  # θ at the time, as `rankers.scoring` packs it
-    scores: Floats = field(repr=False)  # of all documents
-    weights: Doubles = field(repr=False)  # of the shown documents (`sample_list`)
-    rest: float = field(repr=False)  # weight left behind; −1 where the weights were rescaled
+    scores: Floats = field(repr=False)  # of all documents, f/τ: what the list was drawn from
+    weights: Doubles = field(repr=False)  # of the shown documents (`sample_list`), or their blocks (`draw_list`)
+    rest: float = field(repr=False)  # weight left behind; −1 where the weights were rescaled, less for lists in blocks
 
 
 @dataclass(eq=False)
@@ -45,7 +49,7 @@ class OnlineRanker:
     theta: Doubles  # θ of the round
     n_features: int
     ranker: Ranker
-    learner: PDGD = field(default_factory=PDGD)
+    learner: ListLearner = field(default_factory=PDGD)
     seed: int = 1
     client: int = 0
     round: int = 0
@@ -64,6 +68,7 @@ class OnlineRanker:
         self._packed = np.zeros(packed_size(self.ranker.layer, self._stride), dtype=np.float32)
         self._activation = np.zeros(width_of(self.ranker.layer), dtype=np.float32)
         self._key = key_of(self.seed, Purpose.RANKING)
+        self._rule, self._free = self.learner.rule(self.k), self.learner.pdgd_step is not None
         self._pack()
 
     def rank(self, features: npt.ArrayLike) -> Shown:
@@ -79,27 +84,47 @@ class OnlineRanker:
         scores = np.empty(n, dtype=np.float32)
         score_rows(self._packed, self.ranker.layer, padded, 0, n, scores, self._activation)
         order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
-        rest = sample_list(
-            scores, n, k, self._key, self.interactions, self.client, self.round, scratch_for(n, padded), order, weights
-        )
+        address = self._key, self.interactions, self.client, self.round, scratch_for(n, padded)
+        dial = self.learner.dial
+        if dial == FREE:
+            rest = sample_list(scores, n, k, *address, order, weights)
+        else:
+            ranking, drawn_from = np.zeros(k + dial.window, dtype=np.int64), np.empty(n, dtype=np.float32)
+            rest = draw_list(dial, scores, n, k, *address, ranking, drawn_from, order, weights)
+            scores = drawn_from
         shown = Shown(order, self.interactions, padded, self._packed.copy(), scores, weights, rest)
         self.interactions += 1
         return shown
 
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
-        """Follow the gradient of one clicked list; False if the clicks express no preference."""
+        """Follow the gradient of one clicked list; False if the clicks say nothing."""
+        return self._follow(shown, clicks, shown.packed_parameters, fast=self._free)
+
+    def _follow(self, shown: Shown, clicks: npt.ArrayLike, packed: Floats, *, fast: bool) -> bool:
+        """Take one step with the gradient at `packed`; `fast` where PDGD drew the list freely from those parameters."""
         given, k = np.asarray(clicks), len(shown.order)
         require(given.shape == (k,), "clicks.shape", f"expected {k} clicks, one per shown document, got {given.shape}")
         require(np.isin(given, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
-        clicked = given.astype(np.bool_)
-        pull = self.learner.eta * self.learner.proximal
+        clicked, coefficients, scratch = given.astype(np.bool_), np.empty(k), np.empty(k + 1)
+        pull, n = self.learner.eta * self.learner.proximal, len(shown.padded_features)
+        now = shown.scores
+        if not fast:
+            now = np.empty(n, dtype=np.float32)
+            score_rows(packed, self.ranker.layer, shown.padded_features, 0, n, now, self._activation)
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
-        learned = learn_list(
-            self._local, shown.packed_parameters, self.ranker.layer, self._inputs, shown.padded_features, 0,
-            len(shown.padded_features), shown.scores, shown.order, shown.weights, shown.rest, clicked, k,
-            self.learner.eta, np.empty(k), np.empty(k + 1), np.empty(k + 1), self._activation,
-        )  # fmt: skip
+        if fast:
+            learned = learn_list(
+                self._local, packed, self.ranker.layer, self._inputs, shown.padded_features, 0, n, now, shown.order,
+                shown.weights, shown.rest, clicked, k, self.learner.eta, coefficients, scratch, np.empty(k + 1),
+                self._activation,
+            )  # fmt: skip
+        else:
+            learned = learn_drawn_list(
+                self._local, packed, self.ranker.layer, self._inputs, shown.padded_features, 0, n, self._rule,
+                shown.scores, now, shown.order, shown.weights, shown.rest, clicked, k, self.learner.eta, coefficients,
+                scratch, self._activation,
+            )  # fmt: skip
         moved = learned or pull > 0.0
         if self.bound < math.inf:
             moved |= keep_within(self._local, self.bound)

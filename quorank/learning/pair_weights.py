@@ -8,6 +8,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
+from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.plackett_luce import fast_exp, log_denominators
 
 
@@ -88,6 +89,52 @@ def pair_coefficients(
                 y_share = _share(rescaled, y_score, y, logarithms[i], inverses[i])
                 odds *= max(1.0 + x_share - y_share, x_share)
             ratio = fast_exp(-abs(x_score - y_score)) if rescaled else min(x, y) / max(x, y)
+            weight = pair_weight(odds, 1.0) * pair_slope(ratio)
+            sign = 1.0 if clicked[a] else -1.0
+            coefficients[a] += sign * weight
+            coefficients[b] -= sign * weight
+    return found
+
+
+@kernel
+def drawn_coefficients(
+    then: Floats,
+    now: Floats,
+    n: int,
+    shown: Integers,
+    weights: Doubles,
+    rest: float,
+    clicked: Booleans,
+    k: int,
+    coefficients: Doubles,
+    logarithms: Doubles,
+) -> bool:
+    """The same for any list: ρ by the scores `then` that it was drawn from, the slope by those of `now`, which learns.
+
+    `weights` and `rest` are what `draw_list` left; documents of different blocks form no pair.
+    """
+    last = last_included(clicked, k)
+    for p in range(k):
+        coefficients[p] = 0.0
+    if last < 1:
+        return False
+    blocks = rest <= IN_BLOCKS
+    if blocks:
+        block_denominators(then, n, shown, weights, rest, k, logarithms)
+    else:
+        log_denominators(then, n, shown, k, logarithms)
+    found = False
+    for b in range(1, last + 1):
+        for a in range(b):
+            if clicked[a] == clicked[b] or (blocks and weights[a] != weights[b]):
+                continue
+            found = True
+            odds = 1.0
+            for i in range(a + 1, b + 1):
+                x = math.exp(min(np.float64(then[shown[a]]) - logarithms[i], 700.0))
+                y = math.exp(min(np.float64(then[shown[b]]) - logarithms[i], 700.0))
+                odds *= max(1.0 + x - y, x)
+            ratio = math.exp(-abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]])))
             weight = pair_weight(odds, 1.0) * pair_slope(ratio)
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight

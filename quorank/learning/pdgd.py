@@ -5,7 +5,6 @@ A client shows Plackett-Luce lists, infers preferences from clicks and follows t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -14,38 +13,63 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.errors import require, require_range
-from quorank.learning.learner import Learner, PDGDStep
+from quorank.learning.exploration import FREE, Dial
+from quorank.learning.inverse_propensity import PAIRS, ClickRule
+from quorank.learning.learner import PDGDStep
+from quorank.learning.list_learner import NO_OFFSETS, ListLearner, check_dial
 from quorank.learning.pair_weights import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
-from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
+from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, keep_within, list_ndcg
 from quorank.rankers.scoring import add_gradients, ask_for, pack, packed_size, score_lists, width_of
 from quorank.users.click_model import click_list
 
 
 @dataclass(frozen=True)
-class PDGD(Learner):
-    """θ ← θ + η ∇f after each interaction (algorithm 1), or once with the sum over a batch (the batched baseline)."""
+class PDGD(ListLearner):
+    """θ ← θ + η ∇f after each interaction (algorithm 1), or once with the sum over a batch (the batched baseline).
+
+    `temperature`, `window` and `share` say how far and how often lists may differ from the ranking (`exploration`): no
+    document is shown more than `window` positions from its rank, and all but a `share` of the lists are the ranking
+    itself, from which nothing is learned. ρ is that of the distribution which drew the list, the slope that of f.
+    """
 
     kind: ClassVar[str] = "pdgd"
-    learns_late: ClassVar[bool] = True
 
     eta: float = 0.1  # η, algorithm 1
     step: Literal["interaction", "batch"] = "interaction"
     proximal: float = 0.0  # μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round)
+    temperature: float = 1.0  # τ: lists are drawn from f/τ
+    window: int | None = None  # w: how far a document may move; none leaves it free
+    share: float = 1.0  # s of the lists are explored
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, above=0.0)
         overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
         require(0.0 <= self.proximal * self.eta <= 2.0, "pdgd.proximal-overshoots", overshoots, "proximal")
+        check_dial(self.temperature, self.window)
+        require_range("share", self.share, above=0.0, most=1.0)
 
     @property
-    def pdgd_step(self) -> PDGDStep:
+    def dial(self) -> Dial:
+        return Dial(self.temperature, self.window or 0, self.share)
+
+    def rule(self, k: int) -> ClickRule:
+        return ClickRule(PAIRS, False, np.ones(k), 1.0)
+
+    @property
+    def pdgd_step(self) -> PDGDStep | None:
+        if self.dial != FREE:
+            return None
         return PDGDStep(self.eta, self.step == "batch", self.eta * self.proximal)
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        offsets = work.offsets if work.offsets is not None else np.zeros((0, 0))
+        steps = self.pdgd_step
+        if steps is None:
+            self.explore(work, rows)
+            return
+        offsets = work.offsets if work.offsets is not None else NO_OFFSETS
         cohort = (work.round, work.clients, work.interactions)
-        simulate_clients(work.world, work.theta, *self.pdgd_step, *cohort, work.bound, offsets, rows)
+        simulate_clients(work.world, work.theta, *steps, *cohort, work.bound, offsets, rows)
 
 
 @kernel
@@ -77,20 +101,6 @@ def learn_list(
             coefficients[p] *= eta
         add_gradients(theta, packed, hidden, n_features, padded, start, shown, coefficients, last + 1, activation)
     return found
-
-
-@kernel
-def keep_within(theta: Doubles, bound: float) -> bool:
-    """θ ← θ·min(1, bound/‖θ‖) (FPDGD eq. 13); True if that changed it."""
-    total = 0.0
-    for j in range(len(theta)):
-        total += theta[j] * theta[j]
-    length = math.sqrt(total)
-    if length <= bound:
-        return False
-    for j in range(len(theta)):
-        theta[j] *= bound / length
-    return True
 
 
 SIDE_BY_SIDE = 4

@@ -208,11 +208,11 @@ def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubl
     """out[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
     top = -np.inf
     for i in range(n):
-        if _remains(shown, k, i):
+        if remains(shown, k, i):
             top = max(top, np.float64(scores[i]))
     total = 0.0
     for i in range(n):
-        if _remains(shown, k, i):
+        if remains(shown, k, i):
             total += fast_exp(np.float64(scores[i]) - top)
     behind = top + math.log(total) if total > 0.0 else -np.inf
     for p in range(k - 1, -1, -1):
@@ -223,7 +223,8 @@ def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubl
 
 
 @kernel
-def _remains(shown: Integers, position: int, document: int) -> bool:
+def remains(shown: Integers, position: int, document: int) -> bool:
+    """Whether a document is not among shown[:position]."""
     for p in range(position):  # noqa: SIM110  numba compiles no generator expression
         if shown[p] == document:
             return False

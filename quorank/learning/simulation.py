@@ -176,3 +176,17 @@ def list_ndcg(
     for p in range(min(k, JUDGED)):
         total += gain[labels[start + shown[p]]] * discount[p]
     return float(total / ideal)
+
+
+@kernel
+def keep_within(theta: Doubles, bound: float) -> bool:
+    """θ ← θ·min(1, bound/‖θ‖) (FPDGD eq. 13); True if that changed it."""
+    total = 0.0
+    for j in range(len(theta)):
+        total += theta[j] * theta[j]
+    length = math.sqrt(total)
+    if length <= bound:
+        return False
+    for j in range(len(theta)):
+        theta[j] *= bound / length
+    return True

@@ -36,7 +36,7 @@ from quorank.federation import Federation, wire
 from quorank.federation.client_privacy import refreshed
 from quorank.federation.declined import REASONS, Declined
 from quorank.federation.personal import LocalOffset, OutputLayer
-from quorank.learning import PDGD, Evolution
+from quorank.learning import PDGD, Counterfactual, Evolution
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
@@ -48,6 +48,10 @@ LEARNERS = [
     (PDGD(eta=0.5, proximal=0.3), Linear()),
     (PDGD(step="batch"), MLP(hidden=5)),
     (PDGD(), MLP(hidden=5)),
+    (PDGD(eta=0.5, temperature=0.3, share=0.9), Linear()),
+    (PDGD(window=2), MLP(hidden=5)),
+    (Counterfactual(estimator="dr", clip=0.5), Linear()),
+    (Counterfactual(share=0.5, window=1), MLP(hidden=5)),
 ]
 
 

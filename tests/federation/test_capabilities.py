@@ -21,6 +21,7 @@ from quorank.federation.rules import Aggregation
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.mixing import Mixing
 from quorank.learning import PDGD, Evolution, Learner, Simulation
+from quorank.learning.exploration import FREE
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting
 from quorank.rankers import MLP, Linear
@@ -61,7 +62,7 @@ def test_a_learner_is_what_it_says(learner, tiny_collection) -> None:
     flat = simulator.gather(simulator.initial())
     assert learner.needs_gradient == (not flat.total.any())
     assert learner.sends_metric == (learner.metric in ("maxrr", "ndcg"))
-    assert (learner.pdgd_step is not None) == (type(learner) is PDGD)
+    assert (learner.pdgd_step is not None) == (type(learner) is PDGD and learner.dial == FREE)
 
 
 @pytest.mark.parametrize("privacy", EXAMPLES["privacies"], ids=ids)

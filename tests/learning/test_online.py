@@ -9,7 +9,7 @@ import pytest
 
 from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
-from quorank.learning import PDGD, OnlineRanker, Simulation
+from quorank.learning import PDGD, Counterfactual, OnlineRanker, Simulation
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased, simulate_clicks
@@ -30,9 +30,30 @@ USERS = [
 @pytest.mark.parametrize(("proximal", "bound"), [(0.0, math.inf), (0.3, 2.0)])
 def test_bit_for_bit_as_in_the_simulator(request, users, step, ranker, collection, proximal, bound) -> None:
     whole = request.getfixturevalue(collection)
+    as_in_the_simulator(whole, users, ranker, PDGD(eta=0.5, step=step, proximal=proximal), bound)
+
+
+@pytest.mark.parametrize("users", [USERS[2], USERS[4]], ids=str)
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10)], ids=str)
+@pytest.mark.parametrize(
+    "learner",
+    [
+        PDGD(eta=0.5, temperature=0.3, share=0.6),
+        PDGD(eta=0.5, temperature=20.0, window=1),
+        PDGD(eta=0.5, window=3, share=0.7, step="batch", proximal=0.3),
+        Counterfactual(),
+        Counterfactual(estimator="dr", loss="listwise", clip=0.5, proximal=0.3),
+        Counterfactual(estimator="snips", share=0.5, window=2),
+    ],
+    ids=str,
+)
+def test_every_dial_is_bit_for_bit_as_in_the_simulator(tiny_collection, users, ranker, learner) -> None:
+    as_in_the_simulator(tiny_collection, users, ranker, learner, math.inf)
+
+
+def as_in_the_simulator(whole, users, ranker, learner, bound) -> None:
     data, seed, k = whole.train, 8, 6
     simulation = Simulation(data, ranker, users, whole.grades, seed, k)
-    learner = PDGD(eta=0.5, step=step, proximal=proximal)
     theta = np.random.default_rng(3).normal(size=simulation.parameters)
     tables = users.tables(whole.grades, k)
     moved = 0

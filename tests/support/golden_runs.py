@@ -14,6 +14,22 @@ RUNS: dict[str, tuple[str, ...]] = {
     "plain": ("federation.server=add",),
     "small cohort": ("federation.clients=5", "federation.server=momentum", "partition.kind=quantity"),
     "evolution": ("learner=evolution", "partition.kind=clicks", "users.preset=navigational"),
+    "explored lists": (
+        "learner.temperature=0.5",
+        "learner.window=2",
+        "learner.share=0.7",
+        "users.kind=position",
+        "federation.server=add",
+    ),
+    "counterfactual": (
+        "learner.kind=counterfactual",
+        "learner.estimator=dr",
+        "learner.clip=0.5",
+        "learner.share=0.3",
+        "users.preset=informational",
+    ),
+    "dueling bandits": ("learner=dbgd", "federation.personal.kind=offset", "partition.kind=clicks"),
+    "multileaved bandits": ("learner=mgd", "ranker.kind=mlp", "ranker.hidden=3", "privacy.kind=signs"),
     "randomised response": ("learner=evolution", "privacy=randomised-response", "partition.kind=clicks"),
     "gaussian": (
         "privacy.kind=gaussian",

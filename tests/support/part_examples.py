@@ -46,7 +46,7 @@ from quorank.federation.rules.centred_clipping import CentredClipping
 from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.mixing import Mixing
 from quorank.federation.rules.spectral import SpectralFilter
-from quorank.learning import LEARNERS, PDGD, Evolution
+from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution
 from quorank.parts import Family
 from quorank.privacy import (
     PRIVACIES,
@@ -102,6 +102,15 @@ EXAMPLES: dict[str, list[Any]] = {
         PDGD(),
         PDGD(eta=1e-30, step="batch"),
         PDGD(eta=1 / 3),
+        PDGD(temperature=0.3, share=0.5),
+        PDGD(temperature=100.0, window=1),
+        Counterfactual(),
+        Counterfactual(loss="listwise", estimator="snips", power=0.5, step="batch"),
+        Counterfactual(estimator="dr", propensities=(1.0, 0.5) + 8 * (0.25,), clip=0.5, window=2, share=0.1),
+        DBGD(),
+        DBGD(delta=0.5, gamma=0.1),
+        MGD(),
+        MGD(candidates=2, winner="one", alpha=0.1),
         Evolution(),
         Evolution(sigma=0.3, metric="ndcg"),
     ],
@@ -248,6 +257,23 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("learners", {"kind": "pdgd", "eta": "0.1"}),
     ("learners", {"kind": "pdgd", "eta": None}),
     ("learners", {"kind": "pdgd", "step": "epoch"}),
+    ("learners", {"kind": "pdgd", "temperature": 0.0}),
+    ("learners", {"kind": "pdgd", "temperature": INF}),
+    ("learners", {"kind": "pdgd", "window": 0}),
+    ("learners", {"kind": "pdgd", "window": 1.5}),
+    ("learners", {"kind": "pdgd", "share": 0.0}),
+    ("learners", {"kind": "pdgd", "share": 1.1}),
+    ("learners", {"kind": "counterfactual", "eta": 0.0}),
+    ("learners", {"kind": "counterfactual", "clip": 0.0}),
+    ("learners", {"kind": "counterfactual", "share": -0.1}),
+    ("learners", {"kind": "counterfactual", "power": -1.0}),
+    ("learners", {"kind": "counterfactual", "propensities": [1.0, 0.0]}),
+    ("learners", {"kind": "counterfactual", "estimator": "guess"}),
+    ("learners", {"kind": "dbgd", "delta": 0.0}),
+    ("learners", {"kind": "dbgd", "gamma": NAN}),
+    ("learners", {"kind": "mgd", "candidates": 0}),
+    ("learners", {"kind": "mgd", "alpha": 0.0}),
+    ("learners", {"kind": "mgd", "winner": "all"}),
     ("learners", {"kind": "evolution", "sigma": 0}),
     ("learners", {"kind": "evolution", "sigma": -1.0}),
     ("learners", {"kind": "evolution", "sigma": NAN}),

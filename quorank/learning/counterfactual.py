@@ -1,0 +1,70 @@
+"""Federated counterfactual learning: the ranking is shown as it is, and clicks are corrected by propensities.
+
+Nothing is explored by default, so that every list is the ranking; what clicks do not say because nobody looked is made up
+for by the propensities of the ranks (`inverse_propensity` has the estimates and their papers). They are given, by a law
+(1/rank)^power or one by one, or estimated from swapped neighbours (`propensities`). A client goes η·gradient after each
+interaction, as in PDGD, so that privacy, aggregation and the network treat its update alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import require, require_range
+from quorank.learning.exploration import Dial
+from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule
+from quorank.learning.list_learner import ListLearner, check_dial
+from quorank.learning.simulation import Work
+
+_ESTIMATORS = {"ips": IPS, "snips": SNIPS, "dr": DR}
+
+
+@dataclass(frozen=True)
+class Counterfactual(ListLearner):
+    """θ ← θ + η·Σ (v(a) − v(b))·∇P(a ≻ b) over the shown documents, v their relevance by clicks and propensities."""
+
+    kind: ClassVar[str] = "counterfactual"
+
+    eta: float = 0.1  # η
+    step: Literal["interaction", "batch"] = "interaction"
+    proximal: float = 0.0  # μ, as in PDGD
+    loss: Literal["pairwise", "listwise"] = "pairwise"
+    estimator: Literal["ips", "snips", "dr"] = "ips"
+    power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
+    propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
+    clip: float = 0.1  # a propensity below this counts as this much
+    temperature: float = 1.0  # τ of the lists that are explored
+    window: int | None = None  # w, how far a document may move in them; none leaves it free
+    share: float = 0.0  # s of the lists are explored
+
+    def __post_init__(self) -> None:
+        require_range("eta", self.eta, above=0.0)
+        overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
+        require(0.0 <= self.proximal * self.eta <= 2.0, "counterfactual.proximal-overshoots", overshoots, "proximal")
+        require_range("power", self.power, least=0.0, below=100.0)
+        require_range("clip", self.clip, above=0.0, most=1.0)
+        for propensity in self.propensities or ():
+            require_range("propensities", propensity, above=0.0, most=1.0)
+        check_dial(self.temperature, self.window)
+        require_range("share", self.share, least=0.0, most=1.0)
+
+    @property
+    def dial(self) -> Dial:
+        return Dial(self.temperature, self.window or 0, self.share)
+
+    def rule(self, k: int) -> ClickRule:
+        table = self.propensities
+        if table is None:
+            propensities = (1.0 / np.arange(1, k + 1)) ** self.power
+        else:
+            few = f"has {len(table)} ranks, and lists show {k}; give one for each rank"
+            require(len(table) >= k, "counterfactual.too-few-propensities", few, "propensities")
+            propensities = np.array(table[:k])
+        return ClickRule(_ESTIMATORS[self.estimator], self.loss == "listwise", propensities, self.clip)
+
+    def updates(self, work: Work, rows: Doubles) -> None:
+        self.explore(work, rows)

@@ -1,0 +1,135 @@
+"""Exploration that can be stated: how far the lists that people see may depart from the ranking, and how often.
+
+Three dials. Temperature τ: lists are drawn from the scores f/τ (Plackett-Luce, FPDGD eqs 1 and 2). Share s: a list is drawn
+with probability s; otherwise it is the ranking itself. Window w: the ranking is cut into blocks of w + 1 neighbours, the
+first of a random length from 0 to w, and documents are drawn within their block only, so that none is shown more than w
+positions from its rank. With w = 1 and τ → ∞ neighbours are swapped by a fair coin: FairPairs (Radlinski and Joachims 2006,
+"Minimally invasive randomization for collecting unbiased preferences from clickthrough logs").
+
+Given the blocks, a list R and the list R* with two documents of a block exchanged have the probabilities of eq. 2 within
+that block, so the weight ρ of eq. 6 stays exact. Documents of different blocks never change places: they form no pair.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Integers, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import BATCH, fill_batch, uniform_pair
+from quorank.learning.plackett_luce import LARGEST, Scratch, fast_exp, remains, sample_list
+from quorank.metrics.evaluator import top_k
+
+IN_BLOCKS = -2.0
+"""What a list in blocks leaves behind: this, less the documents of its last block that are not shown; see `draw_list`."""
+
+DIAL_DRAW = 0x7FFFFFFF
+"""Address, among the draws of a list, of whether it is explored and where its blocks begin."""
+
+
+class Dial(NamedTuple):
+    """How lists are explored; a window of 0 leaves documents free to go anywhere."""
+
+    temperature: float  # τ
+    window: int  # w
+    share: float  # s
+
+
+FREE = Dial(1.0, 0, 1.0)
+"""Every list is drawn from the scores as they are: what PDGD does by default."""
+
+
+@kernel
+def draw_list(
+    dial: Dial,
+    scores: Floats,
+    n: int,
+    k: int,
+    key: Uint64s,
+    interaction: int,
+    client: int,
+    round_: int,
+    room: Scratch,
+    ranking: Integers,
+    tempered: Floats,
+    shown: Integers,
+    weights: Doubles,
+) -> float:
+    """Draw shown[:k] from tempered = scores/τ; returns what `sample_list` does, or ≤ IN_BLOCKS for a list in blocks.
+
+    Such a list has the number of each document's block in `weights`; an unexplored one has blocks of one document.
+    `ranking` is room for k + w documents.
+    """
+    for i in range(n):
+        if not abs(scores[i]) < np.inf:
+            scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
+        tempered[i] = max(min(np.float64(scores[i]) / dial.temperature, np.float64(LARGEST)), -np.float64(LARGEST))
+    chance, place = uniform_pair(key, DIAL_DRAW, interaction, client, round_)
+    explored = chance < dial.share
+    if explored and dial.window == 0:
+        return sample_list(tempered, n, k, key, interaction, client, round_, room, shown, weights)
+    top_k(scores, n, k + dial.window, ranking)
+    if not explored:
+        for p in range(k):
+            shown[p] = ranking[p]
+            weights[p] = p
+        return IN_BLOCKS
+    size = dial.window + 1
+    block, first, last = 0, 0, min(int(place * size), n)
+    while first < k:
+        for p in range(first, min(last, k)):
+            if p % BATCH == 0:
+                fill_batch(key, p >> 1, interaction, client, round_, room.draws)
+            at = _pick(tempered, ranking, p, last, room.draws[p % BATCH])
+            shown[p] = ranking[at]
+            ranking[at] = ranking[p]
+            weights[p] = block
+        block, first, last = block + 1, last, min(last + size, n)
+    return IN_BLOCKS - max(0, first - k)
+
+
+@kernel
+def _pick(tempered: Floats, ranking: Integers, first: int, last: int, draw: float) -> int:
+    """One of ranking[first:last] by eq. 1, as its place."""
+    top = -np.inf
+    for i in range(first, last):
+        top = max(top, np.float64(tempered[ranking[i]]))
+    total = 0.0
+    for i in range(first, last):
+        total += fast_exp(np.float64(tempered[ranking[i]]) - top)
+    target, running = draw * total, 0.0
+    for i in range(first, last):
+        running += fast_exp(np.float64(tempered[ranking[i]]) - top)
+        if target < running:
+            return i
+    return last - 1
+
+
+@kernel
+def block_denominators(
+    tempered: Floats, n: int, shown: Integers, weights: Doubles, rest: float, k: int, out: Doubles
+) -> None:
+    """out[p] = log Σ e^(f/τ) over the documents of p's block not shown before p, for a list drawn in blocks.
+
+    What the last block did not show are the other documents among the k + extra highest.
+    """
+    behind, extra = -np.inf, int(IN_BLOCKS - rest)
+    if extra > 0:
+        ranking = np.empty(k + extra, dtype=np.int64)
+        for i in range(top_k(tempered, n, k + extra, ranking)):
+            if remains(shown, k, ranking[i]):
+                behind = _log_add(behind, np.float64(tempered[ranking[i]]))
+    for p in range(k - 1, -1, -1):
+        if p < k - 1 and weights[p] != weights[p + 1]:
+            behind = -np.inf
+        behind = _log_add(behind, np.float64(tempered[shown[p]]))
+        out[p] = behind
+
+
+@kernel
+def _log_add(a: float, b: float) -> float:
+    high, low = max(a, b), min(a, b)
+    return high + math.log1p(fast_exp(low - high))
