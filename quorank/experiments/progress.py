@@ -23,6 +23,7 @@ from quorank.federation.checkpoint import below, state_arrays, state_fault, stat
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
+CHOSEN = ("validation_ndcg@10", "average")  # of the ranker that the validation split chose, where it was asked
 LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
 
@@ -42,7 +43,7 @@ class Progress:
     @classmethod
     def empty(cls, rounds: int) -> Progress:
         """Return the progress of a run before its first round."""
-        return cls(rounds, {name: np.full(rounds, np.nan) for name in (*COLUMNS, *LEDGER)})
+        return cls(rounds, {name: np.full(rounds, np.nan) for name in (*COLUMNS, *CHOSEN, *LEDGER)})
 
     def record(self, report: Report) -> None:
         """Take over the figures of a round that was closed."""
@@ -59,6 +60,17 @@ class Progress:
         for round_, x, y in zip(rounds, ndcg, maxrr, strict=True):
             self.values["offline_ndcg@10"][round_ - 1] = x
             self.values["offline_maxrr"][round_ - 1] = y
+
+    def record_choice(self, round_: int, ndcg: float, average: float) -> None:
+        """Take over the γ that is best on the validation split after this round, and its nDCG there."""
+        for name, value in zip(CHOSEN, (ndcg, average), strict=True):
+            self.values[name][round_ - 1] = value
+
+    def choice(self, round_: int) -> float | None:
+        """Return the γ that was chosen last by this round; None before the first choice."""
+        known = self.values["average"][:round_]
+        known = known[~np.isnan(known)]
+        return float(known[-1]) if len(known) else None
 
     def last(self, name: str) -> float:
         """Return the newest figure of a column, NaN if there is none."""
@@ -93,6 +105,8 @@ class Progress:
         for name in COLUMNS:
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]
+        if self.choice(count) is not None:
+            table |= {name: self.values[name][rows] for name in CHOSEN}
         return table
 
 
@@ -149,11 +163,11 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
         sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
-    columns = below(arrays, "column:")
+    columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | below(arrays, "column:")
     fault = state_fault(state, start, experiment.federation.clients)
     if not 1 <= state.round <= rounds or min(counts) < 0:
         fault = f"{state.round} rounds done of {rounds}"
-    if {*columns} != {*COLUMNS, *LEDGER} or any(len(values) != rounds for values in columns.values()):
+    if {*columns} != {*COLUMNS, *CHOSEN, *LEDGER} or any(len(values) != rounds for values in columns.values()):
         fault = "figures of other rounds or columns"
     kept: Arrays = {name: arrays[name] for name in ("kept_clients", "kept_digests") if name in arrays}
     if len(kept) == 1 or len({len(values) for values in kept.values()}) > 1:
