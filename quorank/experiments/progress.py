@@ -24,6 +24,7 @@ from quorank.federation.checkpoint import below, state_arrays, state_fault, stat
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
+CHOSEN = ("validation_ndcg@10", "average")  # of the ranker that the validation split chose, where it was asked
 LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
 
@@ -48,13 +49,13 @@ class Progress:
     @classmethod
     def empty(cls, rounds: int, cutoffs: Sequence[int] = ()) -> Progress:
         """Return the progress of a run before its first round; `cutoffs` are those of its plan beside 10."""
-        names = (*COLUMNS, *map(offline_column, cutoffs), *LEDGER)
+        names = (*COLUMNS, *map(offline_column, cutoffs), *CHOSEN, *LEDGER)
         return cls(rounds, {name: np.full(rounds, np.nan) for name in names})
 
     @property
     def further(self) -> tuple[str, ...]:
         """Columns of offline nDCG at other cut-offs than 10."""
-        return tuple(name for name in self.values if name not in COLUMNS and name not in LEDGER)
+        return tuple(name for name in self.values if name not in (*COLUMNS, *CHOSEN, *LEDGER))
 
     def record(self, report: Report) -> None:
         """Take over the figures of a round that was closed."""
@@ -75,6 +76,17 @@ class Progress:
         """Return the newest offline figures, as `summary.json` names them."""
         names = ("offline_ndcg@10", "offline_maxrr", *self.further)
         return {name.removeprefix("offline_"): self.last(name) for name in names}
+
+    def record_choice(self, round_: int, ndcg: float, average: float) -> None:
+        """Take over the γ that is best on the validation split after this round, and its nDCG there."""
+        for name, value in zip(CHOSEN, (ndcg, average), strict=True):
+            self.values[name][round_ - 1] = value
+
+    def choice(self, round_: int) -> float | None:
+        """Return the γ that was chosen last by this round; None before the first choice."""
+        known = self.values["average"][:round_]
+        known = known[~np.isnan(known)]
+        return float(known[-1]) if len(known) else None
 
     def last(self, name: str) -> float:
         """Return the newest figure of a column, NaN if there is none."""
@@ -109,6 +121,8 @@ class Progress:
         for name in (*COLUMNS, *self.further):
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]
+        if self.choice(count) is not None:
+            table |= {name: self.values[name][rows] for name in CHOSEN}
         return table
 
 
@@ -165,7 +179,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
         sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
-    columns = below(arrays, "column:")
+    columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | below(arrays, "column:")
     fault = state_fault(state, start, experiment.federation.clients)
     if not 1 <= state.round <= rounds or min(counts) < 0:
         fault = f"{state.round} rounds done of {rounds}"

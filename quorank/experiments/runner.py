@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +25,7 @@ from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
 from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload
+from quorank.experiments.workload import Workload, best_ranker
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.files import sha256, write_whole
@@ -36,6 +37,8 @@ EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
 
 CHECKPOINT_SECONDS = 20.0
+CHOICES = 50
+"""So many times in a run the validation split is asked which ranker to hand out; it reads several rankers each time."""
 
 Watch = Callable[[Progress], None]
 Play = Callable[[Coordinator], Report]
@@ -147,9 +150,48 @@ class Runner:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        self.progress.record_offline([s.round for s in pending], self.workload.means(pending))
+        means = self.workload.means(pending, [self._chosen(state) for state in pending])
+        self.progress.record_offline([s.round for s in pending], means)
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()
+
+    def _chosen(self, state: State) -> Doubles:
+        """The ranker that is handed out after a round; the validation split chooses it anew every so many rounds."""
+        assert self.progress is not None
+        federation, rounds, validation = self.experiment.federation, self.experiment.rounds, self.workload.validation
+        rankers = federation.choices(state)
+        if not rankers or validation is None:
+            return federation.ranker(state)
+        if state.round % max(1, rounds // CHOICES) == 0 or state.round == rounds:
+            ndcg = validation.per_query([*rankers.values()])[0][:, validation.counted()]
+            best = best_ranker(ndcg)
+            self.progress.record_choice(state.round, float(ndcg[best].mean()), [*rankers][best])
+        chosen = self.progress.choice(state.round)
+        return federation.ranker(state) if chosen is None else rankers[chosen]
+
+    @property
+    def ranker(self) -> Doubles:
+        """The parameters that the run hands out, once its last round is evaluated."""
+        assert self.progress is not None and self.state is not None
+        federation, chosen = self.experiment.federation, self.progress.choice(self.state.round)
+        return federation.ranker(self.state) if chosen is None else federation.choices(self.state)[chosen]
+
+    def _handed_out(self) -> dict[str, Any]:
+        """Return which of the server's rankers is handed out and why; nothing where it has only one."""
+        assert self.progress is not None and self.state is not None
+        rankers, chosen = self.experiment.federation.choices(self.state), self.progress.choice(self.state.round)
+        if not rankers:
+            return {}
+        if chosen is None or self.workload.validation is None:
+            return {"handed_out": {"by": "rule", "average": next(iter(rankers))}}
+        return {
+            "handed_out": {
+                "by": "validation",
+                "average": "last" if math.isinf(chosen) else chosen,
+                "validation_ndcg@10": self.progress.last("validation_ndcg@10"),
+                "validation_queries": int(np.count_nonzero(self.workload.validation.counted())),
+            }
+        }
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run, as `summary.json` holds them."""
@@ -165,6 +207,7 @@ class Runner:
             "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
             "privacy": self.simulator.mechanism.statement(progress.done),
             **dropped,
+            **self._handed_out(),
             "seed": self.experiment.seed,
             "version": __version__,
             "evaluation": {
@@ -253,7 +296,7 @@ def _write_results(runner: Runner, folder: Path, report: ReportPage | None) -> d
     """Write the run's files and then their manifest; `summary.json` comes last, then the checkpoint goes."""
     assert runner.state is not None and runner.progress is not None
     experiment, columns = runner.experiment, runner.progress.columns()
-    theta: Doubles = experiment.federation.ranker(runner.state)
+    theta = runner.ranker
     summary, book = runner.summary(), runner.ledger()
     digests = {} if runner.kept is None else runner.kept.write(folder)
     contents = {

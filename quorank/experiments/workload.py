@@ -17,6 +17,18 @@ from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator
 from quorank.users import CLICK_MODELS, ClickModel
 
+LEAST_GAIN = 0.5
+"""A ranker is preferred to the rule's own if it gains so many standard errors on the validation queries: few queries say
+little, and the best of several by them alone is as often a worse one."""
+
+
+def best_ranker(ndcg: Doubles) -> int:
+    """Return the index of the best of some rankers by (rankers, queries) nDCG; of the first if none gains enough on it."""
+    gain = ndcg - ndcg[0]
+    error = gain.std(axis=1) / max(1, gain.shape[1] - 1) ** 0.5
+    mean = gain.mean(axis=1)
+    return int(np.argmax(np.where(mean > LEAST_GAIN * error, mean, 0.0)))
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -79,34 +91,45 @@ class Workload:
         return [Evaluator(test.resident(), ranker, *how) for test in tests]
 
     @cached_property
+    def validation(self) -> Evaluator | None:
+        """An evaluator of the validation split; None where there is none with a relevant document, or tests differ."""
+        plan, split = self.experiment.evaluation, self.collection.validation
+        if split is None or len(self.evaluators) > 1:
+            return None
+        found = Evaluator(split.resident(), self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
+        return found if found.counted().any() else None
+
+    @cached_property
     def test_of_client(self) -> Integers:
         """(clients,) the index of the test split on which a client's ranker is evaluated."""
         if self.shares is None:
             return np.zeros(self.experiment.federation.clients, dtype=np.int64)
         return self.shares.test_of_group[self.shares.group]
 
-    def means(self, states: list[State]) -> Doubles:
+    def means(self, states: list[State], handed_out: list[Doubles] | None = None) -> Doubles:
         """Compute (2 + cut-offs, states) offline nDCG@10, MaxRR and nDCG at the further cut-offs of the plan.
 
-        They are of the shared ranker, or the mean over honest clients: a client's ranker is its personal one, evaluated on
-        its own test split.
+        They are of the ranker that is handed out, or the mean over honest clients: a client's ranker is its personal one,
+        evaluated on its own test split. Without `handed_out` rankers are those of the server's rule.
         """
         federation = self.experiment.federation
+        rankers = [federation.ranker(state) for state in states] if handed_out is None else handed_out
         if len(self.evaluators) == 1 and all(state.personal is None for state in states):
-            return self.evaluators[0].all_means([federation.ranker(state) for state in states])
-        return np.array([self._client_means(federation, state) for state in states]).T
+            return self.evaluators[0].all_means(rankers)
+        found = [self._client_means(federation, *each) for each in zip(states, rankers, strict=True)]
+        return np.array(found).T
 
-    def _client_means(self, federation: Federation, state: State) -> Doubles:
+    def _client_means(self, federation: Federation, state: State, ranker: Doubles) -> Doubles:
         first = 0 if federation.attack is None else federation.attack.clients
         clients = np.arange(first, federation.clients)
         tests = self.test_of_client[clients]
         if state.personal is None:
             numbers = np.bincount(tests, minlength=len(self.evaluators)) / len(clients)
-            each = [e.all_means([federation.ranker(state)])[:, 0] for e in self.evaluators]
+            each = [e.all_means([ranker])[:, 0] for e in self.evaluators]
             return np.asarray(numbers @ np.array(each), dtype=np.float64)
         total = np.zeros(2 + len(self.experiment.evaluation.further))
         for number, evaluator in enumerate(self.evaluators):
-            thetas = [federation.ranker(state) + state.personal[c] for c in clients[tests == number]]
+            thetas = [ranker + state.personal[c] for c in clients[tests == number]]
             if thetas:
                 total += evaluator.all_means(thetas).sum(axis=1)
         return np.asarray(total / len(clients), dtype=np.float64)

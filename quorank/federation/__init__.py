@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from quorank.federation.rules.krum import Krum, MultiKrum
     from quorank.federation.rules.mean import Mean
     from quorank.federation.rules.trimmed import Median, TrimmedMean
-    from quorank.federation.server_optimisers import SERVERS, Adam, Add, Momentum, Rprop, Server
+    from quorank.federation.server_optimisers import SERVERS, Adam, Add, Directions, Momentum, Rprop, Server
     from quorank.federation.simulator import Simulator
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",
-    "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer", "Participation",
-    "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State", "TrimmedMean",
+    "Directions", "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer",
+    "Participation", "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State",
+    "TrimmedMean",
 ]  # fmt: skip
 
 _HOMES = {
@@ -30,7 +31,7 @@ _HOMES = {
     "quorank.federation.rules.krum": ("Krum", "MultiKrum"),
     "quorank.federation.rules.mean": ("Mean",),
     "quorank.federation.rules.trimmed": ("Median", "TrimmedMean"),
-    "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Momentum", "Rprop", "Server"),
+    "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Directions", "Momentum", "Rprop", "Server"),
     "quorank.federation.simulator": ("Simulator",),
 }
 """Where each name is; loaded when it is asked for, since a device needs few of them."""

@@ -168,6 +168,10 @@ class Federation:
         """Return the parameters that are handed out: θ, or what the server has made of all θ so far."""
         return state.memory.get(AVERAGE, state.theta) if state.round > 0 else state.theta
 
+    def choices(self, state: State) -> dict[float, Doubles]:
+        """Return the rankers that a validation split may choose among, `ranker` first; nothing where there is no choice."""
+        return self.server.choices(state.theta, state.memory) if state.round > 0 else {}
+
     def round(self, state: State, gathered: CohortSum) -> tuple[State, Report]:
         """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
         stays = gathered.stays or not self._enough(gathered)

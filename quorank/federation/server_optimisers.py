@@ -44,6 +44,13 @@ class Server(ABC):
         """Return the next steps as a recursion of momentum, so that they can be computed ahead; None if they are none."""
         return None
 
+    def choices(self, theta: Doubles, memory: Memory) -> dict[float, Doubles]:
+        """Return the rankers that may be handed out after a round, by γ (∞ is θ itself), the rule's own first.
+
+        Where a run has a validation split, that decides. Nothing where there is no choice.
+        """
+        return {}
+
 
 class Recursion(NamedTuple):
     """The steps m ← β·m + u and θ ← θ + step·m."""
@@ -86,6 +93,80 @@ class Add(Server):
         weight = (self.average + 1.0) / (float(count[0]) + self.average)
         mean = memory[AVERAGE] + weight * (after - memory[AVERAGE])
         return after, {AVERAGE: mean, "count": count}
+
+
+@dataclass(frozen=True)
+class Directions(Server):
+    """θ ← θ + step·u; handed out is the mean of the directions θ/‖θ‖ of all rounds, round t counting t^γ, as long as θ.
+
+    The lists that people see come from θ, which a long step soon makes sure of itself. That is good for the queries that
+    it learns from and too much for others: the farther θ has gone, the more it fits its training queries, and the longer it
+    is, so that a mean of θ would be of late rounds alone. Directions count alike however long θ was, and with γ < 0 early
+    rounds, which are still general, count more than late ones. It looks at nothing new and so costs no privacy.
+
+    `among` holds other γ; a run with a validation split hands out the best of all of them and of θ itself.
+    """
+
+    kind: ClassVar[str] = "directions"
+
+    step: float = 30.0
+    average: float = -0.4  # γ
+    among: tuple[float, ...] = (-0.75, -0.5, 0.0)
+
+    def __post_init__(self) -> None:
+        require_range("step", self.step, above=0.0)
+        for name, gamma in (("average", self.average), *(("among", gamma) for gamma in self.among)):
+            require_range(name, gamma, least=-10.0, most=10.0)
+        require_range("among", len(self.among), most=16)
+        require(len({*self._gammas}) == len(self._gammas), "directions.twice", "a γ stands there twice", "among")
+
+    @property
+    def _gammas(self) -> tuple[float, ...]:
+        return self.average, *self.among
+
+    def start(self, size: int) -> Memory:
+        count = len(self._gammas)
+        return {
+            AVERAGE: np.zeros(size),
+            "means": np.zeros((count, size)),
+            "total": np.zeros(count),
+            "count": np.zeros(1),
+        }
+
+    def recursion(self, size: int, memory: Memory) -> Recursion:
+        return Recursion(self.step, 0.0, np.zeros(size))
+
+    def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
+        after = theta + self.step * update
+        count = memory["count"] + 1.0
+        weights = np.array([float(count[0]) ** gamma for gamma in self._gammas])
+        total = memory["total"] + weights
+        means = memory["means"] + (weights / total)[:, None] * (direction(after) - memory["means"])
+        handed_out = _as_long_as(after, means[0])
+        return after, {AVERAGE: handed_out, "means": means, "total": total, "count": count}
+
+    def choices(self, theta: Doubles, memory: Memory) -> dict[float, Doubles]:
+        if not self.among or memory["count"][0] == 0.0:
+            return {}
+        means = zip(self._gammas, memory["means"], strict=True)
+        return {gamma: _as_long_as(theta, mean) for gamma, mean in means} | {math.inf: theta}
+
+
+def length_of(theta: Doubles) -> float:
+    """Return ‖θ‖, summed exactly, so that it is the same on every machine."""
+    return math.sqrt(math.fsum((theta * theta).tolist()))
+
+
+def direction(theta: Doubles) -> Doubles:
+    """Return θ/‖θ‖, and 0 for 0."""
+    length = length_of(theta)
+    return theta / length if length > 0.0 else np.zeros_like(theta)
+
+
+def _as_long_as(theta: Doubles, mean: Doubles) -> Doubles:
+    """Return the mean at the length of θ; θ where directions cancel out."""
+    towards = direction(mean)
+    return length_of(theta) * towards if towards.any() else theta
 
 
 @dataclass(frozen=True)
@@ -190,5 +271,5 @@ def adapt(step: Doubles, agreement: Doubles, alpha: float, beta: float, least: f
 
 
 SERVERS: Family[Server] = Family(
-    "server optimiser", Add, Momentum, Adam, Rprop, base=Server, word="server"
+    "server optimiser", Add, Directions, Momentum, Adam, Rprop, base=Server, word="server"
 )  # a new one: its class, and its name here

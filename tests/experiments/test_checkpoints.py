@@ -13,6 +13,7 @@ from quorank.errors import Interrupted
 CARRIERS = {
     "nothing": [],
     "momentum": ["federation.server=momentum"],
+    "directions, and what the validation split chose": ["federation.server=directions"],
     "an average": ['federation.server={ kind = "add", average = 3.0 }'],
     "each client's history": [
         'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'

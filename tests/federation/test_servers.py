@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from part_examples import EXAMPLES
 
-from quorank.federation import Adam, Add, Momentum
+from quorank.federation import Adam, Add, Directions, Momentum
 
 UPDATES = np.random.default_rng(1).normal(size=(50, 4)) * [1.0, 1e-4, 100.0, 0.0]
 
@@ -48,6 +48,36 @@ def test_the_average_weights_rounds_by_a_power_of_their_number(gamma) -> None:
     np.testing.assert_allclose(path, run(Add(step=0.3)), rtol=1e-15)  # θ itself goes on as without
     if gamma == 0.0:
         np.testing.assert_allclose(memory["average"], np.mean(path, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [-1.0, -0.4, 0.0, 2.0])
+def test_directions_count_by_a_power_of_their_round_whatever_the_length_of_theta(gamma) -> None:
+    """Handed out after round t: ‖θ_t‖·m/‖m‖ with m = Σ_s s^γ·θ_s/‖θ_s‖ over s ≤ t, written out."""
+    server, theta = Directions(step=0.3, average=gamma, among=(1.5,)), np.array([0.5, -1.0, 0.0, 2.0])
+    memory, path = server.start(4), []
+    assert server.choices(theta, memory) == {}, "before the first round there is no choice"
+    for update in UPDATES:
+        theta, memory = server.advance(theta, update, memory)
+        path.append(theta)
+        choices = server.choices(theta, memory)
+        assert list(choices) == [gamma, 1.5, math.inf]
+        for power, found in choices.items():
+            mean = sum(s**power * one / math.dist(one, [0] * 4) for s, one in enumerate(path, 1) if power < math.inf)
+            expected = theta if power == math.inf else mean * (np.linalg.norm(theta) / np.linalg.norm(mean))
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+        assert np.array_equal(memory["average"], choices[gamma])
+    np.testing.assert_allclose(path, run(Add(step=0.3)), rtol=1e-15)  # θ itself goes on as without
+
+
+def test_directions_where_theta_is_nothing_or_turns_round() -> None:
+    server, nothing = Directions(step=1.0, average=0.0, among=()), np.zeros(2)
+    theta, memory = server.advance(nothing, nothing, server.start(2))
+    assert memory["average"].tolist() == [0.0, 0.0]
+    theta, memory = server.advance(theta, np.array([3.0, 0.0]), memory)
+    assert memory["average"].tolist() == [3.0, 0.0], "a round without a direction turns nothing"
+    theta, memory = server.advance(theta, np.array([-5.0, 0.0]), memory)
+    assert memory["average"].tolist() == theta.tolist() == [-2.0, 0.0], "1 − 1 is no direction: θ itself"
+    assert server.choices(theta, memory) == {}, "without `among` there is no choice"
 
 
 def test_momentum() -> None:

@@ -12,6 +12,7 @@ SMALL = (
 
 RUNS: dict[str, tuple[str, ...]] = {
     "plain": ("federation.server=add",),
+    "directions": ("federation.server=directions", "users.preset=informational"),
     "small cohort": ("federation.clients=5", "federation.server=momentum", "partition.kind=quantity"),
     "evolution": ("learner=evolution", "partition.kind=clicks", "users.preset=navigational"),
     "explored lists": (
