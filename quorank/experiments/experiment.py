@@ -36,7 +36,7 @@ MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
 KEEP_EVERY, KEEP_CLIENTS, KEEP_BYTES = 10, 100, 1 << 26
 """By default updates are kept every so many rounds, by so many clients at most, in so many bytes altogether."""
 COUNTS, METHODS = ("clients", "interactions", "rounds"), ("participation", "aggregation", "server", "personal")
-FEDERATION_KEYS = (*COUNTS, *METHODS, "keep_every")
+FEDERATION_KEYS = (*COUNTS, *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
 
@@ -115,6 +115,7 @@ class Experiment:
                 "interactions": federation.interactions,
                 "rounds": self.rounds,
                 **{name: to_table(getattr(federation, name)) for name in METHODS},
+                "client_momentum": federation.client_momentum,
                 "keep_every": self.keep_every,
             },
             **attack,
@@ -153,8 +154,9 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     counts = read_fields(_Counts, plan, "federation")
     try:
         federation = Federation(
-            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal
-        )
+            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal,
+            counts.client_momentum,
+        )  # fmt: skip
         if not own_server and counts.rounds >= 1:
             federation = _with_step_for_noise(federation, counts.rounds)
     except BadInput as error:
@@ -222,6 +224,7 @@ class _Counts:
     clients: int = 1000
     interactions: int = 4
     rounds: int = Experiment.rounds
+    client_momentum: float = 0.0
     keep_every: int | None = None
 
 

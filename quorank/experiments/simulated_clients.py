@@ -46,6 +46,13 @@ def check(experiment: Experiment) -> None:
         'or with personal = "shared"',
         "federation.personal",
     )
+    require(
+        federation.client_momentum == 0.0,
+        "option.conflict",
+        "the momentum of clients is kept by simulated clients in process only; run without --engine, "
+        "or with client_momentum = 0",
+        "federation.client_momentum",
+    )
     privacy: Any = federation.privacy
     if privacy.hides_single_updates:
         require(

@@ -34,6 +34,7 @@ def can_play_ahead(federation: Federation) -> bool:
         and federation.participation.everyone
         and federation.aggregation.divides_sums
         and not federation.personal.keeps_parameters
+        and federation.client_momentum == 0.0
         and federation.attack is None
     )
 

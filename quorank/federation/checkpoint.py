@@ -26,7 +26,7 @@ def state_arrays(state: State) -> Arrays:
     arrays: Arrays = {f"memory:{k}": v for k, v in state.memory.items()}
     arrays |= {f"private:{k}": v for k, v in state.private.items()}
     arrays |= {f"rule:{k}": v for k, v in state.rule.items()}
-    for name in ("personal", "history"):
+    for name in ("personal", "history", "carried"):
         value = getattr(state, name)
         if value is not None:
             arrays[name] = value
@@ -46,6 +46,7 @@ def state_from(arrays: Arrays) -> State:
         arrays.get("history"),
         below(arrays, "rule:"),
         TurnsTaken(arrays["taken:times"], arrays["taken:last"]) if "taken:times" in arrays else None,
+        arrays.get("carried"),
     )
 
 
@@ -64,6 +65,7 @@ def state_shapes() -> dict[str, ArrayShape]:
         "rule:*": ArrayShape("f8", finite=True),
         "personal": ArrayShape("f8", (None, None), optional=True),
         "history": ArrayShape("f8", (None, None), optional=True),
+        "carried": ArrayShape("f8", (None, None), optional=True),
         "taken:times": ArrayShape("i4", (None,), optional=True),
         "taken:last": ArrayShape("i4", (None,), optional=True),
     }
@@ -83,10 +85,12 @@ def state_fault(state: State, start: State, clients: int) -> str:
                 return f"{what} {name} of another shape"
     if (state.personal is None) != (start.personal is None):
         return "personal parameters of other parts"
+    if (state.carried is None) != (start.carried is None):
+        return "momentum of other parts"
     fault = "" if state.taken is None else taken_fault(state.taken, state.round)
     if fault or (state.taken is None) != (start.taken is None) or (state.taken and len(state.taken.times) != clients):
         return fault or "turns of other clients"
-    for rows in (state.personal, state.history):
+    for rows in (state.personal, state.history, state.carried):
         if rows is not None and rows.shape != (clients, len(start.theta)):
             return "rows of other clients"
     if any(set(array.shape) - {1, len(start.theta)} for array in state.rule.values()):

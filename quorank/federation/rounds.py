@@ -37,6 +37,7 @@ class State:
     history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
     rule: RuleMemory = field(default_factory=dict)  # what the aggregation remembers beside it
     taken: TurnsTaken | None = None  # who has taken part how often, where a round takes whoever comes
+    carried: Doubles | None = None  # (clients, parameters) m: what each client carries on of its earlier updates
 
 
 class CohortSum(NamedTuple):
@@ -55,6 +56,7 @@ class CohortSum(NamedTuple):
     updates: Doubles | None = None  # (clients, parameters) one by one, for rules that must see them
     weights: Doubles | None = None  # (clients,)
     personal: Doubles | None = None  # what each client keeps for itself, for the next round
+    carried: Doubles | None = None  # what each client carries on of its updates
     dropped: tuple[str, ...] = ()  # why sums were not used: the codes, one for each
     stays: bool = False  # no sum can be used: the ranker stays as it is
     came: Integers | None = None  # the clients that took part, where that is counted (`State.taken`)
@@ -87,10 +89,14 @@ class Federation:
     privacy: Privacy = field(default_factory=NoPrivacy)
     attack: Attack | None = None
     personal: Personalisation = field(default_factory=Shared)
+    client_momentum: float = (
+        0.0  # β: a client sends m ← β·m + update; its earlier searches speak again, at no cost in ε
+    )
 
     def __post_init__(self) -> None:
         require_range("clients", self.clients, least=1, below=2**31)
         require_range("interactions", self.interactions, least=1, below=2**31)
+        require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         cohort = self.participation.size(self.clients)
         sentence = f"a cohort of {cohort} cannot be drawn from {self.clients} clients"
         require(cohort <= self.clients, "federation.cohort-too-large", sentence, "participation")
@@ -134,6 +140,10 @@ class Federation:
         require(rule.history == 0.0 or self.everyone, "aggregation.history-of-sampled", sentence, "aggregation")
         sentence = f"{learner.kind} learns nothing on the client that it could keep; use pdgd"
         require(learns or not self.personal.keeps_parameters, "personal.nothing-to-keep", sentence, "personal")
+        sentence = (
+            f"{learner.kind} learns nothing on the client that it could carry on; use pdgd, or momentum on the server"
+        )
+        require(learns or self.client_momentum == 0.0, "option.conflict", sentence, "client_momentum")
 
     @property
     def everyone(self) -> bool:
@@ -196,8 +206,8 @@ class Federation:
         if taken is not None:
             assert gathered.came is not None
             taken = taken.after(gathered.came, state.round)
-        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history, rule, taken)
-        return after, report
+        own = gathered.private, gathered.personal, history, rule, taken, gathered.carried
+        return State(state.round + 1, theta, memory, *own), report
 
     def _enough(self, gathered: CohortSum) -> bool:
         """Whether the rule is defined for so few groups as are left of the cohort."""

@@ -45,6 +45,7 @@ class _Play(NamedTuple):
     state: State
     members: Integers | None
     personal: Doubles | None  # of all clients, for the next round; each writes its own row
+    carried: Doubles | None  # the same of their momentum
     rows: Doubles | None  # of the whole cohort, where updates are looked at one by one
     sent: Sent | None = None
 
@@ -100,7 +101,9 @@ class Simulator:
         simulation = self.simulation
         theta = simulation.ranker.initial(simulation.data.n_features, simulation.seed)
         personal = None if self._split is None else np.zeros((self.federation.clients, len(theta)))
-        return replace(self.federation.start(theta), private=self.mechanism.start(), personal=personal)
+        carried = None if self.federation.client_momentum == 0.0 else np.zeros((self.federation.clients, len(theta)))
+        own = {"private": self.mechanism.start(), "personal": personal, "carried": carried}
+        return replace(self.federation.start(theta), **own)
 
     @cached_property
     def _split(self) -> Split | None:
@@ -112,7 +115,7 @@ class Simulator:
             self._ahead.warm(state)
             return
         nobody = np.empty(0, dtype=np.int64)
-        self._play(_Play(state, nobody, None, None), (0, 0), self.gathering())
+        self._play(_Play(state, nobody, None, None, None), (0, 0), self.gathering())
 
     def members(self, round_: int, taken: TurnsTaken | None = None) -> Integers | None:
         """The cohort of a round (from 0), without those who have left; None stands for all clients."""
@@ -151,11 +154,12 @@ class Simulator:
         step = self._step(count)
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         personal = None if state.personal is None else state.personal.copy()
+        carried = None if state.carried is None else state.carried.copy()
         alone = federation.aggregation.needs_single_updates or federation.attack is not None or sent is not None
         rows = np.empty((count, size + STATISTICS)) if alone else None
         if played is not None:
             rows, spans = played.rows, []
-        play = _Play(state, members, personal, rows, sent)
+        play = _Play(state, members, personal, carried, rows, sent)
         if self.threads == 1 or len(spans) <= 1:
             gathering = self.gathering()
             for span in spans:
@@ -170,6 +174,7 @@ class Simulator:
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
         gathered = gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+        gathered = gathered._replace(carried=carried)
         return gathered if state.taken is None else gathered._replace(came=came)
 
     def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
@@ -213,9 +218,11 @@ class Simulator:
         require(self.federation.attack is None, "simulator.attack-on-network", sentence)
         sentence = "personal parameters are kept by simulated clients in process only"
         require(self._split is None, "simulator.personal-on-network", sentence)
+        sentence = "the momentum of clients is kept by simulated clients in process only"
+        require(self.federation.client_momentum == 0.0, "simulator.momentum-on-network", sentence)
         state = State(task.round, task.theta, {}, task.private)
         rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
-        self._play(_Play(state, clients, None, rows), (0, len(clients)), self.gathering())
+        self._play(_Play(state, clients, None, None, rows), (0, len(clients)), self.gathering())
         updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients)
         found = []
         for at, client in enumerate(clients):
@@ -262,6 +269,10 @@ class Simulator:
             updates, split = rows[:, : self.simulation.parameters], self._split
             play.personal[clients] = (1.0 - split.decay) * play.personal[clients] + split.keep * updates
             updates *= split.send
+        if play.carried is not None:
+            updates = rows[:, : self.simulation.parameters]
+            updates += self.federation.client_momentum * play.carried[clients]
+            play.carried[clients] = updates
         if play.rows is None:
             self._release(state, clients, rows, interactions, gathering)
 

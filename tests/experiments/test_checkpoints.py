@@ -19,6 +19,7 @@ CARRIERS = {
         'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
     ],
     "personal offsets": ["federation.personal=offset"],
+    "momentum of clients": ["federation.client_momentum=0.9"],
     "the turns that were taken": [
         'federation.participation={ kind = "arrivals", enough = 6, least = 2, most = 5, rest = 1 }'
     ],

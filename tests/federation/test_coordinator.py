@@ -417,10 +417,10 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
     simulator = simulator_of(federation, tiny_collection)
     with pytest.raises(BadInput, match="attackers collude"):
         simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
-    federation = Federation(CLIENTS, 3, personal=PERSONALISATIONS.read("offset", "personal"))
-    simulator = simulator_of(federation, tiny_collection)
-    with pytest.raises(BadInput, match="in process only"):
-        simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
+    for own in ({"personal": PERSONALISATIONS.read("offset", "personal")}, {"client_momentum": 0.5}):
+        simulator = simulator_of(Federation(CLIENTS, 3, **own), tiny_collection)
+        with pytest.raises(BadInput, match="in process only"):
+            simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
 
 
 @pytest.mark.parametrize("server", [servers.Add(1.0, 3.0), servers.Momentum()])

@@ -8,7 +8,17 @@ from test_simulator import assert_contract, family, simulation_of, updates
 
 from quorank.attacks import ClickPoisoning, Fang, LittleIsEnough, SignFlip
 from quorank.errors import BadInput
-from quorank.federation import Federation, Krum, LocalOffset, Median, OutputLayer, Sampled, Simulator, TrimmedMean
+from quorank.federation import (
+    Federation,
+    Krum,
+    LocalOffset,
+    Median,
+    Momentum,
+    OutputLayer,
+    Sampled,
+    Simulator,
+    TrimmedMean,
+)
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.rankers import MLP, Linear
@@ -27,6 +37,63 @@ def test_bits_with_personal_rankers(tiny_collection, personal, participation) ->
     ranker = MLP(hidden=4) if isinstance(personal, OutputLayer) else Linear()
     federation = Federation(20, 2, personal=personal, **options)
     assert_contract(federation, simulation_of(tiny_collection, ranker))
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": Sampled(cohort=7)}, {"personal": LocalOffset()}], ids=str)
+def test_bits_with_momentum_of_clients(tiny_collection, options) -> None:
+    assert_contract(Federation(20, 2, client_momentum=0.8, **options), simulation_of(tiny_collection))
+
+
+def test_momentum_of_clients_is_what_each_sends_and_carries_on(tiny_collection) -> None:
+    """m ← β·m + u for those who take part; m is sent. The others' m stays."""
+    simulation = simulation_of(tiny_collection)
+    federation = Federation(9, 3, client_momentum=0.7, participation=Sampled(cohort=4), aggregation=Median())
+    simulator = Simulator(federation, simulation, rounds=4)
+    state, own = simulator.initial(), np.zeros((9, simulation.parameters))
+    for round_ in range(4):
+        members = simulator.members(round_)
+        fresh = updates(simulation, PDGD(), state.theta, round_, members, 3)[:, : simulation.parameters]
+        own[members] = 0.7 * own[members] + fresh
+        gathered = simulator.gather(state)
+        np.testing.assert_allclose(gathered.updates, own[members], rtol=1e-12)
+        state, _ = federation.round(state, gathered)
+        np.testing.assert_allclose(state.carried, own, rtol=1e-12)
+
+
+def test_without_privacy_momentum_of_all_clients_is_momentum_of_the_server(tiny_collection) -> None:
+    """The mean of β·m + u over all clients is β times the mean of m, plus that of u: equal but for the rounding."""
+    simulation, thetas = simulation_of(tiny_collection), []
+    for federation in (Federation(8, 2, client_momentum=0.9), Federation(8, 2, server=Momentum(step=1.0, beta=0.9))):
+        simulator = Simulator(federation, simulation, rounds=5)
+        state = simulator.initial()
+        for _ in range(5):
+            state, _ = federation.round(state, simulator.gather(state))
+        thetas.append(state.theta)
+    np.testing.assert_allclose(*thetas, rtol=1e-9)
+
+
+def test_with_momentum_every_release_is_still_within_the_clip(tiny_collection) -> None:
+    """What ε counts on: however much a client carries on, it moves the sum of a round by at most the clip."""
+    federation = Federation(6, 4, client_momentum=0.95, privacy=ClippedGaussian(epsilon=100.0, clip=0.01))
+    simulator = Simulator(federation, simulation_of(tiny_collection), rounds=5)
+    state, sent = simulator.initial(), []
+
+    class Watched:
+        def __getattr__(self, name: str):
+            return getattr(mechanism, name)
+
+        def release(self, rows, *more):
+            before = np.linalg.norm(rows, axis=1)
+            found = mechanism.release(rows, *more)
+            sent.append((before, np.linalg.norm(rows, axis=1) / mechanism.unit_of(more[-1])))
+            return found
+
+    mechanism = simulator.mechanism
+    simulator.__dict__["mechanism"] = Watched()
+    for _ in range(5):
+        state, _ = federation.round(state, simulator.gather(state))
+    assert max(before.max() for before, _ in sent) > 0.02
+    assert max(after.max() for _, after in sent) <= 0.01 * (1 + 1e-9)
 
 
 def test_attackers_are_the_first_clients_and_the_others_send_what_they_learned(tiny_collection) -> None:
@@ -105,6 +172,8 @@ def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> Non
         ({"clients": 10, "aggregation": Krum(), "privacy": SecureSum()}, "krum needs to see single updates"),
         ({"clients": 10, "aggregation": Krum(), "privacy": ClippedGaussian()}, "complete on sums only"),
         ({"clients": 10, "learner": Evolution(), "personal": LocalOffset()}, "personal: "),
+        ({"clients": 10, "learner": Evolution(), "client_momentum": 0.5}, "client_momentum: "),
+        ({"clients": 10, "client_momentum": 1.0}, "client_momentum: "),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(options, words) -> None:

@@ -45,6 +45,7 @@ def same(a, b) -> bool:
         and a.rule.keys() == b.rule.keys()
         and memory
         and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
+        and (a.carried is None or a.carried.tobytes() == b.carried.tobytes())
         and (a.taken is None) == (b.taken is None)
         and (a.taken is None or a.taken.times.tobytes() == b.taken.times.tobytes())
         and (a.taken is None or a.taken.last.tobytes() == b.taken.last.tobytes())
