@@ -144,7 +144,9 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
     content = {
         "format": FORMAT,
         # files of before activation was a choice name none, and equal rankers are equal bytes
-        "ranker": {k: v for k, v in to_table(experiment.ranker.with_prior(None)).items() if (k, v) != ("activation", "relu")},
+        "ranker": {
+            k: v for k, v in to_table(experiment.ranker.with_prior(None)).items() if (k, v) != ("activation", "relu")
+        },
         "n_features": n_features,
         "normalize": experiment.data.normalize,
         "parameters": theta.tolist(),

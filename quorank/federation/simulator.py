@@ -102,8 +102,8 @@ class Simulator:
         theta = simulation.ranker.initial(simulation.data.n_features, simulation.seed)
         personal = None if self._split is None else np.zeros((self.federation.clients, len(theta)))
         carried = None if self.federation.client_momentum == 0.0 else np.zeros((self.federation.clients, len(theta)))
-        own = {"private": self.mechanism.start(), "personal": personal, "carried": carried}
-        return replace(self.federation.start(theta), **own)
+        first = self.federation.start(theta)
+        return replace(first, private=self.mechanism.start(), personal=personal, carried=carried)
 
     @cached_property
     def _split(self) -> Split | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quorank.service.holders.devices import Service
 from refusals import refused
 from typer.testing import CliRunner
 
@@ -19,7 +20,6 @@ from quorank.experiments.run_directory import ranker_bytes
 from quorank.reports.live.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.members import invite
-from quorank.service.service import Service
 
 FILE = "[federation]\nclients = 2\ninteractions = 3\nrounds = 5\n[data]\nqueries = 60\n"
 WEIGHTS = np.array([0.0, 0.1, 0.0, 0.0, 20.0])

@@ -143,8 +143,8 @@ class SqlStore:
 
     def touch(self) -> None:
         """Write something, to find out whether that is possible; OSError where it is not."""
-        with self.database.transaction():
-            self._changed()
+        with self._changing():
+            pass
 
     # ------------------------------------------------------------ what members send
 
