@@ -17,13 +17,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from quorank.certificates import fit_together
 from quorank.errors import BadInput
 from quorank.files import write_whole
-from quorank.process import end_with_parent, finish, open_many_files
+from quorank.process import finish, open_many_files
 from quorank.reports.live.event_log import EventLog, turn_over
 from quorank.service.home import LOG, Home
 
@@ -61,10 +60,9 @@ class ServiceProcess:
             self._told, told = os.pipe()
             os.set_blocking(self._told, False)
             passed = (self.listener, told)
-        words = [sys.executable, "-m", *self.words, *map(str, passed)]
-        ends = partial(end_with_parent, os.getpid())
+        words = [sys.executable, "-m", "quorank.process", str(os.getpid()), *self.words, *map(str, passed)]
         try:
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed, preexec_fn=ends)
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed)
         finally:
             for descriptor in passed[1:]:
                 os.close(descriptor)
