@@ -1,9 +1,13 @@
-"""Threads, memory and files that this process may use, signals that ask it to stop, and the end of its children."""
+"""Threads, memory and files that this process may use, signals that ask it to stop, and children that end with it.
+
+`python -m quorank.process PARENT MODULE …` runs a module in a process that ends with its parent.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -81,7 +85,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this new process when its parent ends, however that ends (Linux)."""
+    """Let the kernel kill this process when its parent ends, however that ends (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it ended before the kernel was told
@@ -100,3 +104,15 @@ def finish(processes: Sequence[subprocess.Popen[bytes]], seconds: float = 40.0) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def main() -> None:
+    """Become a module, as a child that ends with its parent."""
+    parent, module, *words = sys.argv[1:]
+    end_with_parent(int(parent))
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

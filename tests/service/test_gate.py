@@ -228,7 +228,8 @@ def test_an_invitation_is_good_for_one_key(desk: Desk, tmp_path: Path) -> None:
     assert len(desk.store.members()) == 1
 
 
-def test_enrolments_are_events_and_many_are_one(desk: Desk, tmp_path: Path) -> None:
+def test_enrolments_are_events_and_many_are_one(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "TALLY_SECONDS", 3600.0)
     log = io.StringIO()
     desk.intake._log = EventLog(log, clock=lambda: 5.0)
     desk.enrolled("anna", tmp_path)
