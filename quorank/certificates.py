@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,15 @@ def days_left(certificate: Path) -> float:
         return (found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400.0
     except Exception:  # the library has errors of its own for what is no certificate
         return 0.0
+
+
+def fit_together(certificate: Path, key: Path) -> bool:
+    """Whether two files are a certificate and its key, as a server wants them."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from quorank.errors import BadInput, first_line
 
 if sys.platform != "win32":
-    from fcntl import LOCK_EX, LOCK_NB, flock
+    from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 """Names of temporary files: `.NAME.PROCESS.TOKEN.tmp`."""
@@ -156,6 +156,46 @@ def new_folder(folder: Path, taken: str) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+class ProcessLock:
+    """A file that a process locks while it works, however it ends, and that says which process it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bool]:
+        """Hold it inside the block; False where another process does."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield True
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def process(self) -> int | None:
+        """The process that holds it; None where none does."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        try:
+            flock(descriptor, LOCK_SH | LOCK_NB)
+        except BlockingIOError:
+            text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            return int(text) if text.isdecimal() else None
+        else:
+            return None
+        finally:
+            os.close(descriptor)
 
 
 def make_private_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from quorank import __version__
@@ -113,6 +113,27 @@ def signed_headers(
         DIGEST: head.digest,
         SIGNED: base64.b64encode(signature).decode(),
     }
+
+
+def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case names; one of ours that comes twice is refused."""
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        word = name.decode("latin-1").lower()
+        again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
+        require(not again, "request.malformed", "a header of the request comes twice")
+        headers[word] = value.decode("latin-1")
+    return headers
+
+
+def body_length(headers: Mapping[str, str], most: int) -> int:
+    """The bytes that a body has, as its headers say, or may have; one that is longer, or compressed, is refused."""
+    require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
+    told = headers.get("content-length", str(most)) or str(most)
+    number = told.isascii() and told.isdecimal() and len(told) < 20
+    require(number, "request.malformed", "a header is malformed")
+    require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
+    return int(told)
 
 
 def read_head(headers: Mapping[str, str]) -> SignedHead:

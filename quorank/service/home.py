@@ -11,10 +11,8 @@ Nothing heavy is imported before it is needed: the process that watches over a s
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,7 +24,7 @@ from quorank.addresses import check_url
 from quorank.certificates import CERTIFICATE, Authority, days_left, write_private
 from quorank.documents import ANYTHING, Table, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
-from quorank.files import new_folder, write_whole
+from quorank.files import ProcessLock, new_folder, write_whole
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -293,21 +291,17 @@ class Home:
         """How long the service's certificate is still good; 0 where it cannot be read."""
         return float("inf") if self.tls is None else days_left(self.tls[0])
 
+    @property
+    def _running(self) -> ProcessLock:
+        return ProcessLock(self.path / LOCK)
+
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Held while the service of this folder runs; the file says which process that is."""
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._runs_already() from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with self._running.held() as mine:
+            if not mine:
+                raise self._runs_already()
             yield
-            os.ftruncate(descriptor, 0)
-        finally:
-            os.close(descriptor)
 
     def check_stopped(self) -> None:
         """Refuse a folder whose service runs."""
@@ -322,16 +316,4 @@ class Home:
 
     def process(self) -> int | None:
         """The process that runs this folder's service; None where none does."""
-        try:
-            descriptor = os.open(self.path / LOCK, os.O_RDWR)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            return int(text) if text.isdecimal() else None
-        else:
-            return None
-        finally:
-            os.close(descriptor)
+        return self._running.process()

@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.reports.live.event_log import add_refusals, plain_event
+from quorank.reports.live.event_log import add_refusals, plain_events
 from quorank.reports.live.status import (
     LISTED,
     SEEN_SECONDS,
-    Event,
     Kind,
     MemberCounts,
     MemberStatus,
@@ -68,7 +67,7 @@ class Overview:
             versions=replace(found.versions, members=store.programs()),
             members=self._members(store, found),
             refused=add_refusals(found.refused, refused),
-            events=events_of(store) or found.events,
+            events=plain_events(store.events()) or found.events,
             problems=(*mine, *(one for one in told if one.code not in {own.code for own in mine})),
         )
 
@@ -107,9 +106,3 @@ def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStat
     key = None if member.key is None else member.key.hex()
     base = told or MemberStatus(member.number, member.name, state)
     return replace(base, name=member.name, state=state, seen_seconds=ago, identity=key)
-
-
-def events_of(store: SqlStore) -> tuple[Event, ...]:
-    """The newest events, the newest first, with nothing in them that a log could not have."""
-    found = (plain_event(float(one.pop("at")), str(one.pop("code")), one) for one in store.events())
-    return tuple(event for event in found if event is not None)

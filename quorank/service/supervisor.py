@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from quorank.certificates import fit_together
 from quorank.errors import BadInput
 from quorank.files import write_whole
 from quorank.process import end_with_parent, finish, open_many_files
@@ -162,25 +163,14 @@ class Supervisor:
         if stamp == self._stamp:
             return
         time.sleep(LOOK_SECONDS)  # certificate and key are two files
-        if not self._readable():
+        files = self.home.tls
+        if files is not None and not fit_together(*files):
+            self._log.write("certificate_unreadable")
             return  # looked at again; the old one goes on
         self._stamp = self._certificate()
         replaced = [self._replace(worker) for worker in self.workers]
         if all(replaced):
             self._log.write("certificate_replaced", days=round(self.home.days_left()))
-
-    def _readable(self) -> bool:
-        """Whether the files are a certificate and its key, as the workers will want them."""
-        import ssl
-
-        files = self.home.tls
-        try:
-            if files is not None:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*map(str, files))
-        except (OSError, ValueError):
-            self._log.write("certificate_unreadable")
-            return False
-        return True
 
     def _replace(self, worker: ServiceProcess) -> bool:
         """Let a new worker answer, then the old one end; where the new one does not answer, the old one goes on."""

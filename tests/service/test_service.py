@@ -211,7 +211,7 @@ def test_a_service_from_yesterday_s_backup(devices, runner) -> None:
 
 def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) -> None:
     """They would be waited for in vain; their privacy is spent, and the ledger says so."""
-    home = home_of(tmp_path / "home", PRIVATE)
+    home = home_of(tmp_path / "home", PRIVATE, deadline=30.0)
     runner = Runner(home.experiment, threads=1)
     devices, file, rounds = Devices(home, runner), tmp_path / "yesterday", []
     service = devices.service(stop=lambda: len(rounds) == 2)
@@ -230,9 +230,11 @@ def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) 
     assert not (tmp_path / "too-far").exists()
     restore(file, tmp_path / "behind")
     behind = Devices(Home.open(tmp_path / "behind"), runner, set(devices.answered))
-    waited = behind.service(stop=lambda: behind.now > 1e5)
+    waited = behind.service(stop=lambda: behind.now > 100.0)
     waited.play(stay=False)
-    assert waited.coordinator.state.round == 1 and not behind.outcomes, "nobody answers, and it does not end"
+    assert waited.coordinator.state.round == 1 and not behind.outcomes, (
+        "nobody answers, and it does not end at its deadline"
+    )
     restore(file, tmp_path / "again", skip=1)
     after = Devices(Home.open(tmp_path / "again"), runner, set(devices.answered))
     played = after.play()

@@ -170,12 +170,10 @@ def test_problems_follow_from_what_was_measured() -> None:
     assert codes(**well | {"unseen_seconds": 1801.0}) == ["nobody.seen"]
     assert codes(unseen_seconds=1e9, enrolled=0) == [], "nobody has come yet"
     assert codes(**well, copied={4, 9}) == ["identity.copied"]
-    assert codes(**well, declines={"terms.changed": 10}) == [] and codes(**well, declines={"a.b": 6, "c.d": 5}) == [
-        "declines"
-    ]
+    assert codes(**well, unanswered=0) == [] and codes(**well, unanswered=7) == ["restore.behind"]
     assert codes(**well, rebuilding_refused=9.0, budget=8.0) == ["rebuilding.refused"]
     everything = problems_of(
-        free_bytes=0, certificate_days=3.0, unseen_seconds=1e6, enrolled=9, copied=range(9), declines={"a.b": 9},
+        free_bytes=0, certificate_days=3.0, unseen_seconds=1e6, enrolled=9, copied=range(9), unanswered=9,
         rebuilding_refused=9.0, budget=8.0,
     )  # fmt: skip
     status = replace(FULL, problems=everything)

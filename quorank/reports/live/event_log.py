@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -41,7 +41,6 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "round_short": ("round", "replies", "cohort", "seen"),
     "reply_refused": ("round", "client", "reason"),
     "request_refused": ("client", "reason"),
-    "declined": ("round", "client", "reason"),
     "member_enrolled": ("client",),
     "members_enrolled": ("count", "client"),
     "enrolment_refused": ("reason",),
@@ -126,6 +125,15 @@ def plain_event(at: float, event: str, facts: Mapping[str, object]) -> Event | N
     known = {name: facts[name] for name in EVENTS[event] if name in facts}
     values = {name: plain_code(value) if name == "reason" else plain(value) for name, value in known.items()}
     return Event(at, event, values)
+
+
+def plain_events(kept: Iterable[Mapping[str, object]]) -> tuple[Event, ...]:
+    """Kept events, each with `at` and `code`, with nothing in them that a log could not have."""
+    found = []
+    for one in kept:
+        facts = {name: value for name, value in one.items() if name not in ("at", "code")}
+        found.append(plain_event(float(str(one["at"])), str(one["code"]), facts))
+    return tuple(event for event in found if event is not None)
 
 
 @dataclass(eq=False)

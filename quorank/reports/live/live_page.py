@@ -476,7 +476,6 @@ _EVENT_WORDS: Mapping[str, str] = {
     "round_short": "round {round} ended without all: {replies} of {cohort} replied, {seen} members asked",
     "reply_refused": "a reply to round {round} was refused: {reason}",
     "request_refused": "a request was refused: {reason}",
-    "declined": "client {client} declined: {reason}",
     "member_enrolled": "client {client} enrolled",
     "members_enrolled": "{count} members enrolled, client {client} last",
     "enrolment_refused": "an enrolment was refused: {reason}",

@@ -122,7 +122,7 @@ class Event:
 class Problem:
     """Something that an operator must look at; with `fatal` the service cannot do its work now."""
 
-    code: str  # disk.full, certificate.expires, nobody.seen, identity.copied, declines, rebuilding.refused
+    code: str  # disk.full, certificate.expires, nobody.seen, identity.copied, restore.behind, rebuilding.refused
     sentence: str
     fatal: bool = False
 
@@ -250,7 +250,6 @@ _PUBLIC = {
     "nobody.seen": "no member was seen lately",
     "identity.copied": "identities seem to run on two machines; the operator's status says which",
     "restore.behind": "no member of a restored service has answered; the operator's status says why",
-    "declines": "many tasks were declined; the operator's status says why",
     "rebuilding.refused": "a rebuilding was refused; the operator's status says why",
 }
 """What everybody is told of problems whose sentences name members or ε."""
@@ -267,8 +266,6 @@ LEAST_FREE_BYTES = 64 << 20
 """With less room than this the disk counts as full."""
 RENEW_DAYS = 30.0
 UNSEEN_SECONDS = 1800.0
-MANY_DECLINES = 0.1
-"""Share of the enrolled members whose declining is told."""
 
 
 def problems_of(
@@ -280,13 +277,12 @@ def problems_of(
     quiet_seconds: float = UNSEEN_SECONDS,
     enrolled: int = 0,
     copied: Collection[int] = (),
-    declines: Mapping[str, int] | None = None,
     unanswered: int = 0,
     rebuilding_refused: float | None = None,
     budget: float | None = None,
 ) -> tuple[Problem, ...]:
     """What an operator must look at, from what was measured: room on the disk, days of the certificate, seconds since
-    any member was seen, members whose identity seems to run twice, declines by code, members
+    any member was seen, members whose identity seems to run twice, members
     who came to a restored service and answered nothing, ε of a rebuilding that was refused.
     """
     found = []
@@ -306,10 +302,6 @@ def problems_of(
         who = ", ".join(map(str, sorted(copied)[:5])) + (" …" if len(copied) > 5 else "")
         told = f"{len(copied)} identities seem to run on two machines: client {who}; revoke them and invite anew"
         found.append(Problem("identity.copied", told))
-    declined = {code: count for code, count in (declines or {}).items() if count}
-    if enrolled and sum(declined.values()) > MANY_DECLINES * enrolled:
-        most = ", ".join(f"{code} {count:,}" for code, count in sorted(declined.items(), key=lambda one: -one[1])[:3])
-        found.append(Problem("declines", f"{sum(declined.values()):,} tasks were declined: {most}"))
     if unanswered:
         told = (
             f"all {unanswered:,} members came since the service was restored, and none answered its round: if they had "

@@ -210,7 +210,7 @@ class Intake:
         if handler is None:
             require(path in self._paths, "request.unknown", "there is no such call; docs/protocol.md has all of them")
             raise BadInput("request.method", "this call is not made with this method")
-        headers = _headers(scope["headers"])
+        headers = requests.headers_of(scope["headers"])
         address = self._address(scope, headers)
         self.traffic.enter(address)
         try:
@@ -328,14 +328,7 @@ class Intake:
 
     async def _body(self, asked: Asked, most: int, head: requests.SignedHead | None = None) -> bytes:
         """The body, of at most so many bytes, and the one that was signed."""
-        headers = asked.headers
-        require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
-        told = headers.get("content-length", "")
-        if told:
-            number = told.isascii() and told.isdecimal() and len(told) < 20
-            require(number, "request.malformed", "a header is malformed")
-            require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
-        with self.traffic.body(min(most, int(told)) if told else most):
+        with self.traffic.body(requests.body_length(asked.headers, most)):
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     body = await _received(asked.receive, most)
@@ -472,17 +465,6 @@ def _parameters(terms: Mapping[str, Any]) -> int:
     if "n_features" in terms:
         return Terms.read({**terms, "client": 0}).parameters
     return int(terms.get("parameters", 1))
-
-
-def _headers(found: Any) -> dict[str, str]:
-    """Headers by lower-case names; one of ours that comes twice is refused."""
-    headers: dict[str, str] = {}
-    for name, value in found:
-        word = name.decode("latin-1").lower()
-        again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
-        require(not again, "request.malformed", "a header of the request comes twice")
-        headers[word] = value.decode("latin-1")
-    return headers
 
 
 def _seconds(wait: float) -> bytes:
