@@ -22,8 +22,8 @@ from quorank.device.private_store import PrivateStore, StoredRelease
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import require, require_range
 from quorank.federation import wire
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quorank import frames
 from quorank.errors import BadInput
-from quorank.federation.transport import BUSY, FAILED, LOST, Arrival, Failure
+from quorank.federation.drivers.transport import BUSY, FAILED, LOST, Arrival, Failure
 
 _ANSWER, _BUSY = b"answer", b"busy"
 

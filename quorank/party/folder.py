@@ -21,8 +21,8 @@ from typing import Any
 from quorank.certificates import write_private
 from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
-from quorank.federation.invitation import FILE, Invitation
-from quorank.federation.line import ServiceLine
+from quorank.federation.members.invitation import FILE, Invitation
+from quorank.federation.members.line import ServiceLine
 from quorank.party.secrets import kept_identity, member_key
 from quorank.party.training import tells
 from quorank.silos.generated import Generator

@@ -23,7 +23,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.federation.declined import Declined, Refusal
+from quorank.federation.members.declined import Declined, Refusal
 from quorank.party.member import FINISHED, SERVER, SiloMember
 from quorank.party.secrets import kept_identity
 from quorank.party.training import tells

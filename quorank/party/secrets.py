@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.member_key import MemberKey
 from quorank.files import write_whole
 from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
 from quorank.silos.learning.shared_statistics import seeded_statistics_noise

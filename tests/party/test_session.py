@@ -16,7 +16,7 @@ from scipy import stats
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
 
 from quorank.errors import BadInput
-from quorank.federation.declined import Declined
+from quorank.federation.members.declined import Declined
 from quorank.party.party import SiloParty
 from quorank.party.secrets import Secrets
 from quorank.service.store.sql_store import HolderLost, open_store
