@@ -23,8 +23,8 @@ from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Add, Federation, Simulator
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.driver import Driver, SharedNodes
-from quorank.federation.transport import Memory
+from quorank.federation.drivers.driver import Driver, SharedNodes
+from quorank.federation.drivers.transport import Memory
 from quorank.learning import Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear

@@ -29,9 +29,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
-from quorank.federation import requests, wire
-from quorank.federation.invitation import Invitation
-from quorank.federation.member_key import MemberKey
+from quorank.federation import wire
+from quorank.federation.members import requests
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.member_key import MemberKey
 from quorank.files import write_whole
 from quorank.service.store.sql_store import open_store
 

@@ -39,7 +39,7 @@ from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.federation import Federation, Simulator
-from quorank.federation.unlearning import (
+from quorank.federation.leavers.unlearning import (
     KeptRound,
     ascend,
     fresh_seed,

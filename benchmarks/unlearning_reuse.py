@@ -20,7 +20,7 @@ from quorank.data import DataSource
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, Simulator, State
-from quorank.federation.unlearning import averaged, fresh_seed, retrain
+from quorank.federation.leavers.unlearning import averaged, fresh_seed, retrain
 from quorank.users import Cascade
 
 CLIENTS, INTERVAL, AVERAGE = 10, 10, 3.0

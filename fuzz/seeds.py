@@ -36,16 +36,16 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
-from quorank.federation.checkpoint import Saved
-from quorank.federation.invitation import Invitation
-from quorank.federation.journal import Journal
-from quorank.federation.leaving import request_of
-from quorank.federation.member_key import MemberKey, enrolment_content
-from quorank.federation.requests import signed_headers
+from quorank.federation.drivers.secure_round import KEYS
+from quorank.federation.drivers.secure_round import envelope as envelope_of
+from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.kept.journal import Journal
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.leaving import request_of
+from quorank.federation.members.member_key import MemberKey, enrolment_content
+from quorank.federation.members.requests import signed_headers
+from quorank.federation.members.terms import Terms
 from quorank.federation.rounds import Report, State
-from quorank.federation.secure_round import KEYS
-from quorank.federation.secure_round import envelope as envelope_of
-from quorank.federation.terms import Terms
 from quorank.federation.wire import Reply, Task, encode_reply, encode_task
 from quorank.privacy.secure_sum.identity import SignedKeys
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED

@@ -248,7 +248,7 @@ PARSERS = ("json.load", "json.loads", "json_.loads", "np.load", "numpy.load", "p
 NOT_OF_OURS = {
     # messages and heads of formats with their own checks
     "federation/wire.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "silos/protocol/records.py",
-    "federation/leaving.py",
+    "federation/members/leaving.py",
     # what a process of ours was told by another one of ours a moment ago
     "experiments/cluster.py", "flower/admin.py",
 }  # fmt: skip

@@ -13,12 +13,12 @@ from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.silo_experiment import read_group
-from quorank.federation import requests
-from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import check_request
-from quorank.federation.member_key import MemberKey
-from quorank.federation.requests import read_enrolment
-from quorank.federation.terms import Terms
+from quorank.federation.members import requests
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.leaving import check_request
+from quorank.federation.members.member_key import MemberKey
+from quorank.federation.members.requests import read_enrolment
+from quorank.federation.members.terms import Terms
 from quorank.party.folder import terms_of as party_terms
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.home import Home

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fuzz.target import target
 from quorank.errors import BadInput
-from quorank.federation.claims import claims_bytes, claims_from
-from quorank.federation.secure_driver import several, single
-from quorank.federation.secure_round import envelope, opened
+from quorank.federation.drivers.secure_driver import several, single
+from quorank.federation.drivers.secure_round import envelope, opened
+from quorank.federation.members.claims import claims_bytes, claims_from
 from quorank.privacy.secure_sum.identity import SignedKeys, pack_clients, unpack_clients
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,

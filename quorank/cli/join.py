@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quorank.device.membership import SyncReport
     from quorank.device.private_store import Erased
     from quorank.experiments.rehearsal import JoinRehearsal
-    from quorank.federation.declined import Declined
+    from quorank.federation.members.declined import Declined
 
 UNREACHED = 75
 """The exit code of `--once` where the service was not reached: a timer tries again (EX_TEMPFAIL)."""

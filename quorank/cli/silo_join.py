@@ -81,7 +81,7 @@ def _checked(url: str | None) -> str:
 
 
 def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
-    from quorank.federation.invitation import Invitation
+    from quorank.federation.members.invitation import Invitation
     from quorank.party.folder import PartyFolder
     from quorank.silos.protocol.terms import read_identities
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from quorank.device.device import Device
 from quorank.device.rebuilding import Rebuilder
-from quorank.federation.declined import Declined
-from quorank.federation.rebuilding import is_rebuilding
+from quorank.federation.leavers.rebuilding import is_rebuilding
+from quorank.federation.members.declined import Declined
 
 if TYPE_CHECKING:
     from quorank.device.secure_device import SecureDevice

@@ -16,9 +16,9 @@ from quorank.device.membership import Membership, SyncReport
 from quorank.device.private_store import PrivateStore
 from quorank.device.status import log_of, status_of
 from quorank.errors import require
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServiceLine
-from quorank.federation.terms import Terms
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import ServiceLine
+from quorank.federation.members.terms import Terms
 from quorank.learning import Shown
 from quorank.learning.click_guard import ClickGuard
 

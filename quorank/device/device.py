@@ -33,10 +33,10 @@ from quorank.device.private_rows import Interaction
 from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.client_privacy import Entropy, check_task, check_turn, refreshed, standing
-from quorank.federation.declined import Declined, Refusal
+from quorank.federation.members.client_privacy import Entropy, check_task, check_turn, refreshed, standing
+from quorank.federation.members.declined import Declined, Refusal
+from quorank.federation.members.terms import Terms
 from quorank.federation.private_figures import report_of
-from quorank.federation.terms import Terms
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.late_learning import LateRanker

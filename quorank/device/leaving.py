@@ -1,4 +1,4 @@
-"""A device leaves: it erases its private state once the service has confirmed its request (`federation.leaving`).
+"""A device leaves: it erases its private state once the service has confirmed its request (`federation.members.leaving`).
 
 The order is: consent off and the request on disk; the confirmation; a note that the erasure has begun; the erasure; its
 proof. A device that is killed anywhere in between sends the same request again, or goes on erasing.
@@ -15,8 +15,8 @@ from typing import Any
 
 from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import read_json
-from quorank.federation.leaving import Agreed, digest_of_request, request_of
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.leaving import Agreed, digest_of_request, request_of
+from quorank.federation.members.member_key import MemberKey
 from quorank.files import write_whole
 from quorank.private_file import LOCK, Damaged, files_of, wipe
 

@@ -24,7 +24,7 @@ from quorank.device.client import Client
 from quorank.device.device import place_of
 from quorank.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
 from quorank.errors import BadInput, require
-from quorank.federation.requests import refusal
+from quorank.federation.members.requests import refusal
 from quorank.learning import Shown
 
 SOCKET = "device.sock"

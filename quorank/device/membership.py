@@ -23,10 +23,10 @@ from quorank.device import leaving
 from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import ANYTHING, Number, Table, parse_json
 from quorank.errors import BadInput, require
-from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import Agreed, receipt_of
-from quorank.federation.line import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.leaving import Agreed, receipt_of
+from quorank.federation.members.line import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
+from quorank.federation.members.member_key import MemberKey
 from quorank.private_file import FILE
 
 HOUR = 3600.0

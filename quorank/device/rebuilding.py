@@ -1,6 +1,6 @@
 """A device's part in rebuilding the ranker after another client has left: it learns again from lists that it still holds.
 
-A rebuilding is a run of its own (`name_of`) from the first ranker, in fewer and longer rounds (`federation.unlearning`,
+A rebuilding is a run of its own (`name_of`) from the first ranker, in fewer and longer rounds (`leavers.unlearning`,
 method `fresh`; thesis chapter 6 without eq. 6.2). Each of its rounds stands for Δt of the run: a device learns from the
 next Δt batches of B interactions that its releases have used and that it keeps, beginning again after the last, and sends
 1/Δt of the way, which the coordinator stretches. So nobody has to search again, nothing that is held is left out, and a
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from quorank.arrays import Doubles
 from quorank.device.device import Device
-from quorank.federation import notices, wire
-from quorank.federation.client_privacy import check_task
-from quorank.federation.declined import Declined, Refusal
-from quorank.federation.rebuilding import can_replay, interval_of
+from quorank.federation import wire
+from quorank.federation.members import notices
+from quorank.federation.members.client_privacy import check_task
+from quorank.federation.members.declined import Declined, Refusal
+from quorank.federation.leavers.rebuilding import can_replay, interval_of
 
 
 class Rebuilder:

@@ -12,9 +12,9 @@ import os
 from quorank.arrays import Uint32s
 from quorank.device.device import Device
 from quorank.errors import BadInput, require
-from quorank.federation.client_privacy import Entropy, words_of
-from quorank.federation.declined import Declined, Refusal
-from quorank.federation.secure_round import SecureMember, invitation
+from quorank.federation.drivers.secure_round import SecureMember, invitation
+from quorank.federation.members.client_privacy import Entropy, words_of
+from quorank.federation.members.declined import Declined, Refusal
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.identity import Pinned
 from quorank.privacy.secure_sum.masks import Occasion

@@ -7,7 +7,7 @@ from typing import Any
 from quorank.device.private_store import PrivateStore
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput
-from quorank.federation.terms import Terms
+from quorank.federation.members.terms import Terms
 
 
 def agreed_terms(store: PrivateStore) -> Terms:
@@ -42,7 +42,7 @@ def status_of(store: PrivateStore) -> dict[str, Any]:
         "identity": None,
     }
     if secret is not None:
-        from quorank.federation.member_key import MemberKey
+        from quorank.federation.members.member_key import MemberKey
 
         figures["identity"] = MemberKey(secret).public.hex()
     return figures

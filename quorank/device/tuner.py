@@ -20,8 +20,8 @@ from quorank.device.membership import Membership, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore, StoredRelease
 from quorank.errors import require
 from quorank.federation import wire
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedTask, ServiceLine
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import ServedTask, ServiceLine
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from quorank.errors import require
 from quorank.experiments.experiment import Experiment
-from quorank.federation.terms import Terms
+from quorank.federation.members.terms import Terms
 from quorank.learning.list_learner import ListLearner
 
 

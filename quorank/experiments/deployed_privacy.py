@@ -12,7 +12,7 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.rebuilding_ledger import RebuildingLedger
+from quorank.federation.leavers.rebuilding_ledger import RebuildingLedger
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
 from quorank.privacy.ledger import combined_privacy, counts_on_secret_cohorts, ledger

@@ -12,8 +12,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.keeping import Keeping
-from quorank.federation.terms import PARTS
+from quorank.federation.kept.keeping import Keeping
+from quorank.federation.members.terms import PARTS
 from quorank.privacy import Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.mechanisms.integer_sums import IntegerSums

@@ -23,7 +23,7 @@ from quorank.federation import (
     Mean,
     Shared,
 )
-from quorank.federation.simulator import UNEQUAL
+from quorank.federation.drivers.simulator import UNEQUAL
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.simulation import JUDGED
 from quorank.parts import Family, P, read_fields, suggest, to_table

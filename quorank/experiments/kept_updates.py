@@ -22,7 +22,7 @@ from quorank.array_files import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file, kept_name
-from quorank.federation.unlearning import KeptRound, norms_of
+from quorank.federation.leavers.unlearning import KeptRound, norms_of
 from quorank.files import make_private_folder, sha256, write_whole
 from quorank.manifest import digest_of, read_manifest
 

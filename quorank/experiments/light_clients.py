@@ -25,9 +25,9 @@ from quorank import frames
 from quorank.experiments import run_directory as storage
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedTask, ServiceLine, ServiceRefusal
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import ServedTask, ServiceLine, ServiceRefusal
+from quorank.federation.members.member_key import MemberKey
 
 TOGETHER = 256
 """Clients that learn in one call."""

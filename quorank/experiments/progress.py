@@ -20,7 +20,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
-from quorank.federation.checkpoint import below, state_arrays, state_fault, state_from, state_shapes
+from quorank.federation.kept.checkpoint import below, state_arrays, state_fault, state_from, state_shapes
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")

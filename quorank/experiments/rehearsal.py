@@ -24,9 +24,9 @@ from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
-from quorank.federation.declined import Declined
-from quorank.federation.keeping import KeptInFolder
-from quorank.federation.terms import Terms
+from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.terms import Terms
 
 FOLDER = "rehearsal"
 

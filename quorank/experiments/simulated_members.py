@@ -14,8 +14,8 @@ import numpy as np
 from quorank import frames
 from quorank.errors import BadInput, require
 from quorank.federation import Simulator, wire
-from quorank.federation.secure_driver import single
-from quorank.federation.secure_round import SecureMember, invitation
+from quorank.federation.drivers.secure_driver import single
+from quorank.federation.drivers.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.signing import MemberKey

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from quorank.federation.drivers.simulator import Simulator
     from quorank.federation.participation import PARTICIPATIONS, Arrivals, Full, Participation, Poisson, Sampled
     from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
     from quorank.federation.rounds import CohortSum, Federation, Report, State
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from quorank.federation.rules.mean import Mean
     from quorank.federation.rules.trimmed import Median, TrimmedMean
     from quorank.federation.server_optimisers import SERVERS, Adam, Add, Directions, Momentum, Rprop, Server
-    from quorank.federation.simulator import Simulator
+    from quorank.federation.drivers.simulator import Simulator
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",
@@ -32,7 +33,7 @@ _HOMES = {
     "quorank.federation.rules.mean": ("Mean",),
     "quorank.federation.rules.trimmed": ("Median", "TrimmedMean"),
     "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Directions", "Momentum", "Rprop", "Server"),
-    "quorank.federation.simulator": ("Simulator",),
+    "quorank.federation.drivers.simulator": ("Simulator",),
 }
 """Where each name is; loaded when it is asked for, since a device needs few of them."""
 

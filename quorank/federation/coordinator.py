@@ -27,13 +27,13 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
-from quorank.federation.checkpoint import Saved, taken_fault
-from quorank.federation.keeping import Keeping
+from quorank.federation.kept.checkpoint import Saved, taken_fault
+from quorank.federation.kept.keeping import Keeping
+from quorank.federation.leavers.unlearning import stretched
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
-from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.process import memory_bytes

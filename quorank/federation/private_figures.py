@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.arrays import Booleans
-from quorank.federation.terms import Terms
+from quorank.federation.members.terms import Terms
 from quorank.metrics.lists import ndcg
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.streams import SECRET_BYTES

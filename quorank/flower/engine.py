@@ -12,8 +12,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.driver import Driver, SharedNodes
-from quorank.federation.node_driver import Stopped
+from quorank.federation.drivers.driver import Driver, SharedNodes
+from quorank.federation.drivers.node_driver import Stopped
 from quorank.federation.rounds import Report
 from quorank.flower import app as flower_app
 from quorank.flower.network import FlowerNetwork, NetworkDown

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from quorank import frames
 from quorank.errors import BadInput
-from quorank.federation.transport import FAILED, Arrival, Failure
+from quorank.federation.drivers.transport import FAILED, Arrival, Failure
 from quorank.flower.worker import listening
 
 SOCKET = "QUORANK_COORDINATOR"

@@ -19,8 +19,8 @@ from typing import Any
 from quorank.certificates import write_private
 from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
-from quorank.federation.invitation import FILE, Invitation
-from quorank.federation.line import ServiceLine
+from quorank.federation.members.invitation import FILE, Invitation
+from quorank.federation.members.line import ServiceLine
 from quorank.party.identity import kept_identity, member_key
 from quorank.party.party import sent_log
 from quorank.private_file import lock

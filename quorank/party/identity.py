@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.member_key import MemberKey
 from quorank.files import write_whole
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import KEY

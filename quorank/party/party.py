@@ -25,7 +25,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.federation.declined import Declined, Refusal
+from quorank.federation.members.declined import Declined, Refusal
 from quorank.party.identity import kept_identity
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.party.member import FINISHED, SERVER, SiloMember

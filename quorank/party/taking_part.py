@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from quorank.errors import require
-from quorank.federation.declined import Declined
-from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.silos.protocol.records import MOST_MESSAGE
 

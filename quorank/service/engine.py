@@ -23,8 +23,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.invitation import Invitation
-from quorank.federation.node_driver import Stopped
+from quorank.federation.drivers.node_driver import Stopped
+from quorank.federation.members.invitation import Invitation
 from quorank.federation.rounds import Report
 from quorank.process import finish
 from quorank.service.holders.rounds import Holder

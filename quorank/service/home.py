@@ -28,8 +28,8 @@ from quorank.files import ProcessLock, new_folder, write_whole
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
-    from quorank.federation.member_key import MemberKey
-    from quorank.federation.terms import Terms
+    from quorank.federation.members.member_key import MemberKey
+    from quorank.federation.members.terms import Terms
     from quorank.service.store.sql_store import SqlStore
 
 FORMAT = 2
@@ -206,7 +206,7 @@ class Home:
     @cached_property
     def key(self) -> MemberKey:
         """The service's own key: it signs tasks, and members know its public half from their invitations."""
-        from quorank.federation.member_key import MemberKey
+        from quorank.federation.members.member_key import MemberKey
 
         return MemberKey(self._secret(SERVICE_KEY))
 
@@ -244,7 +244,7 @@ class Home:
 
     def terms(self, client: int) -> Terms:
         """What one client agrees to."""
-        from quorank.federation.terms import Terms
+        from quorank.federation.members.terms import Terms
 
         return Terms.read(self.terms_table | {"client": client})
 

@@ -23,7 +23,7 @@ from quorank.experiments import runner
 from quorank.experiments.unlearning import commit
 from quorank.experiments.unlearning.commit import erase
 from quorank.federation import Simulator
-from quorank.federation.unlearning import KeptRound, ascend, fresh_seed, rebuild, retrain, scaled_steps
+from quorank.federation.leavers.unlearning import KeptRound, ascend, fresh_seed, rebuild, retrain, scaled_steps
 from quorank.files import write_whole
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear

@@ -25,9 +25,9 @@ from quorank.certificates import Authority
 from quorank.device import Client
 from quorank.device.leaving import LEFT
 from quorank.federation import Federation, wire
-from quorank.federation.leaving import receipt_of
-from quorank.federation.line import ServiceLine
-from quorank.federation.rebuilding import name_of
+from quorank.federation.leavers.rebuilding import name_of
+from quorank.federation.members.leaving import receipt_of
+from quorank.federation.members.line import ServiceLine
 from quorank.privacy import NoPrivacy, PublishedLaplace
 
 pytestmark = pytest.mark.slow

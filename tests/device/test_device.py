@@ -33,8 +33,8 @@ from quorank.device.private_store import REPLIES, PrivateStore
 from quorank.device.status import log_of
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
-from quorank.federation.client_privacy import refreshed
-from quorank.federation.declined import REASONS, Declined
+from quorank.federation.members.client_privacy import refreshed
+from quorank.federation.members.declined import REASONS, Declined
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.learning import PDGD, Counterfactual, Evolution
 from quorank.learning.click_guard import ClickGuard

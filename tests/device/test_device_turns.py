@@ -12,8 +12,8 @@ from refusals import refused
 from quorank.experiments.client_terms import terms_of as experiment_terms
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation
-from quorank.federation.declined import Declined
-from quorank.federation.terms import Terms
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.terms import Terms
 from quorank.privacy import ClippedGaussian, Setting
 
 PART = Arrivals(enough=CLIENTS, least=2, most=2, rest=2)

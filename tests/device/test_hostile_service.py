@@ -15,8 +15,9 @@ from devices import SEED, simulator_of, terms_of, user_of
 from small_service import Said, SmallService
 
 from quorank.device import Client
-from quorank.federation import Federation, line, wire
-from quorank.federation.rebuilding import name_of
+from quorank.federation import Federation, wire
+from quorank.federation.leavers.rebuilding import name_of
+from quorank.federation.members import line
 from quorank.privacy import ClippedGaussian
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ from quorank.compiled import plainly
 from quorank.device.device import Device
 from quorank.device.private_store import PrivateStore
 from quorank.federation import Federation, wire
-from quorank.federation.client_privacy import words_of
-from quorank.federation.invitation import Invitation
-from quorank.federation.member_key import MemberKey
-from quorank.federation.terms import Terms
+from quorank.federation.members.client_privacy import words_of
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.member_key import MemberKey
+from quorank.federation.members.terms import Terms
 from quorank.learning import PDGD
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Setting, Signs
 from quorank.privacy.secure_sum.shamir import join_shares, split_secret

@@ -15,13 +15,13 @@ from quorank.device.pins import Pins
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.federation import Federation
-from quorank.federation.claims import IDENTITY, claims_bytes, claims_from
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.declined import Declined
-from quorank.federation.driver import Driver, Own
-from quorank.federation.keeping import KeptInFolder
-from quorank.federation.secure_round import SHARES, envelope, opened
-from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.federation.drivers.driver import Driver, Own
+from quorank.federation.drivers.secure_round import SHARES, envelope, opened
+from quorank.federation.drivers.transport import BUSY, Failure, Memory
+from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.members.claims import IDENTITY, claims_bytes, claims_from
+from quorank.federation.members.declined import Declined
 from quorank.privacy import SecureSum
 
 CLIENTS, MEMBERS = 4, 8

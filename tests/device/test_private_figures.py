@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
 from quorank.federation import wire
+from quorank.federation.members.terms import Terms
 from quorank.federation.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.federation.rounds import Report
-from quorank.federation.terms import Terms
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 

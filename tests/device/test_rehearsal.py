@@ -13,13 +13,13 @@ from quorank.errors import BadInput
 from quorank.experiments.rehearsal import Direct, take_part
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
-from quorank.federation.declined import Declined
-from quorank.federation.driver import Driver, Own
-from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import check_request, receipt_of, request_of
-from quorank.federation.member_key import MemberKey
-from quorank.federation.terms import Terms
-from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.federation.drivers.driver import Driver, Own
+from quorank.federation.drivers.transport import BUSY, Failure, Memory
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.leaving import check_request, receipt_of, request_of
+from quorank.federation.members.member_key import MemberKey
+from quorank.federation.members.terms import Terms
 from quorank.privacy import ClippedGaussian
 
 

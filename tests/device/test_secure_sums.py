@@ -1,4 +1,4 @@
-"""Secure sums by mailbox: the phases of `federation.secure_round` over HTTPS, to the sum of the in-process mechanism."""
+"""Secure sums by mailbox: the phases of `secure_round` over HTTPS, to the sum of the in-process mechanism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from small_service import SmallService
 
 from quorank.device import Client
 from quorank.federation import Federation, wire
-from quorank.federation.secure_round import KEYS, MASKED, OVER, SecureRound
+from quorank.federation.drivers.secure_round import KEYS, MASKED, OVER, SecureRound
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.server import RoundFailed
 
@@ -111,7 +111,7 @@ def test_a_round_gives_the_sum_of_the_mechanism(service, clients, monkeypatch) -
         )
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
-    from quorank.federation.client_privacy import under
+    from quorank.federation.members.client_privacy import under
 
     expected = np.zeros(len(course.task.theta), dtype=np.int64)
     for number in clients:
@@ -197,7 +197,7 @@ def test_claims_of_another_identity_end_the_round_without_a_sum(service, clients
     search(service, clients, 6)
     SecureCourse(service)(clients)
     course = SecureCourse(service, 1)
-    from quorank.federation.member_key import MemberKey
+    from quorank.federation.members.member_key import MemberKey
 
     clients[2].close()
     from quorank.device.membership import IDENTITY

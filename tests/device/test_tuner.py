@@ -16,7 +16,7 @@ from tuned_fleets import field_of, rehearsed
 
 from quorank.device import Tuner
 from quorank.federation import wire
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.member_key import MemberKey
 from quorank.private_file import FILE
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.members import invite

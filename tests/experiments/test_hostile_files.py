@@ -28,7 +28,7 @@ from quorank.experiments.kept_updates import KeptUpdates, read_kept
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
-from quorank.federation.checkpoint import Saved
+from quorank.federation.kept.checkpoint import Saved
 from quorank.federation.rounds import State
 from quorank.files import remove_leftovers
 from quorank.privacy.ledger import read_ledger

@@ -9,7 +9,8 @@ import pytest
 from part_examples import EXAMPLES
 
 from quorank.errors import BadInput
-from quorank.federation import Add, Directions, Federation, Momentum, Sampled, Simulator, ahead
+from quorank.federation import Add, Directions, Federation, Momentum, Sampled, Simulator
+from quorank.federation.drivers import ahead
 from quorank.learning import PDGD, Simulation
 from quorank.privacy import ClippedGaussian
 from quorank.rankers import MLP, Linear

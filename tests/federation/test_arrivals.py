@@ -18,9 +18,9 @@ from refusals import refused
 from quorank.errors import BadInput
 from quorank.federation import Arrivals, Federation, Sampled, Simulator, wire
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.checkpoint import Saved
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.keeping import CHECKPOINT, KeptInFolder
+from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.kept.keeping import CHECKPOINT, KeptInFolder
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.replies import ClientSet
 from quorank.federation.rules.trimmed import Median

@@ -14,13 +14,13 @@ from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled, Simulator, wire
-from quorank.federation import checkpoint as checkpoint_module
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.checkpoint import Saved
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.keeping import CHECKPOINT, JOURNAL, KeptInFolder
-from quorank.federation.rebuilding_run import without
+from quorank.federation.kept import checkpoint as checkpoint_module
+from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.kept.keeping import CHECKPOINT, JOURNAL, KeptInFolder
+from quorank.federation.leavers.rebuilding_run import without
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
@@ -279,7 +279,7 @@ def test_a_reply_that_could_not_be_written_is_not_accepted(tiny_collection, tmp_
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorank.federation.journal.os.fsync", full)
+        patch.setattr("quorank.federation.kept.journal.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             coordinator.receive(second)
     assert {c for c, _ in coordinator._replies} == {0}

@@ -10,7 +10,7 @@ import pytest
 
 from quorank.array_files import write_arrays
 from quorank.certificates import write_private
-from quorank.federation.journal import Journal
+from quorank.federation.kept.journal import Journal
 from quorank.files import write_whole
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from quorank.federation import Federation, wire
 from quorank.federation import coordinator as coordinators
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import Journal
-from quorank.federation.keeping import JOURNAL, KeptInFolder
+from quorank.federation.kept.journal import Journal
+from quorank.federation.kept.keeping import JOURNAL, KeptInFolder
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import Plain
 
@@ -85,7 +85,7 @@ class Disk:
 
     def __init__(self, monkeypatch) -> None:
         self.waits, self.full_after = 0, 10**9
-        monkeypatch.setattr("quorank.federation.journal.os.fsync", self)
+        monkeypatch.setattr("quorank.federation.kept.journal.os.fsync", self)
 
     def __call__(self, _: int) -> None:
         self.waits += 1

@@ -11,7 +11,7 @@ import pytest
 
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.keeping import KeptInFolder
+from quorank.federation.kept.keeping import KeptInFolder
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs

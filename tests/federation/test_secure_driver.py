@@ -19,14 +19,14 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.declined import Declined
-from quorank.federation.driver import Driver, Own, SharedNodes
-from quorank.federation.keeping import BEGUN, KeptInFolder
-from quorank.federation.node_driver import Stopped
+from quorank.federation.drivers.driver import Driver, Own, SharedNodes
+from quorank.federation.drivers.node_driver import Stopped
+from quorank.federation.drivers.secure_driver import several, single
+from quorank.federation.drivers.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
+from quorank.federation.drivers.transport import BUSY, FAILED, Failure, Memory
+from quorank.federation.kept.keeping import BEGUN, KeptInFolder
+from quorank.federation.members.declined import Declined
 from quorank.federation.rules import Median
-from quorank.federation.secure_driver import several, single
-from quorank.federation.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
-from quorank.federation.transport import BUSY, FAILED, Failure, Memory
 from quorank.flower.engine import flower
 from quorank.privacy import ClippedGaussian, SecureSum
 

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from quorank import frames
 from quorank.device.secure_device import SecureDevice
 from quorank.errors import BadInput
-from quorank.federation import Federation, secure_round, wire
-from quorank.federation.client_privacy import words_of
+from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
-from quorank.federation.declined import Declined
-from quorank.federation.rounds import State
-from quorank.federation.secure_driver import gathered_of
-from quorank.federation.secure_round import (
+from quorank.federation.drivers import secure_round
+from quorank.federation.drivers.secure_driver import gathered_of
+from quorank.federation.drivers.secure_round import (
     AGREEMENT,
     KEYS,
     MASKED,
@@ -32,6 +30,9 @@ from quorank.federation.secure_round import (
     envelope,
     opened,
 )
+from quorank.federation.members.client_privacy import words_of
+from quorank.federation.members.declined import Declined
+from quorank.federation.rounds import State
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for

@@ -7,7 +7,7 @@ import pytest
 
 from quorank.array_files import read_arrays, write_arrays
 from quorank.federation import Federation, State
-from quorank.federation.checkpoint import state_arrays, state_from, state_shapes
+from quorank.federation.kept.checkpoint import state_arrays, state_from, state_shapes
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mixing import Mixing

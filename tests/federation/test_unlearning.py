@@ -15,7 +15,7 @@ from quorank.attacks import Fang, SignFlip
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled, Simulator
-from quorank.federation.unlearning import (
+from quorank.federation.leavers.unlearning import (
     Calibration,
     KeptRound,
     ascend,

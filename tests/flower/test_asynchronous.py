@@ -16,8 +16,8 @@ from quorank.experiments import asynchronous_run
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.driver import Driver, SharedNodes
-from quorank.federation.transport import Memory
+from quorank.federation.drivers.driver import Driver, SharedNodes
+from quorank.federation.drivers.transport import Memory
 from quorank.flower import engine as loopback
 
 LATE = ("--engine", "flower", "--asynchronous", "0.25")

@@ -17,11 +17,11 @@ from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.driver import Driver, Own, SharedNodes, drive
-from quorank.federation.keeping import KeptInFolder
-from quorank.federation.node_driver import Stopped
+from quorank.federation.drivers.driver import Driver, Own, SharedNodes, drive
+from quorank.federation.drivers.node_driver import Stopped
+from quorank.federation.drivers.transport import BUSY, FAILED, Arrival, Failure, Memory
+from quorank.federation.kept.keeping import KeptInFolder
 from quorank.federation.rules.krum import Krum
-from quorank.federation.transport import BUSY, FAILED, Arrival, Failure, Memory
 from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import ClippedGaussian, RandomisedResponse

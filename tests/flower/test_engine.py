@@ -16,9 +16,9 @@ from quorank.experiments.experiment_file import parse_experiment_file, set_value
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.federation.driver import Driver, SharedNodes
-from quorank.federation.node_driver import Stopped
-from quorank.federation.transport import FAILED, Failure, Memory
+from quorank.federation.drivers.driver import Driver, SharedNodes
+from quorank.federation.drivers.node_driver import Stopped
+from quorank.federation.drivers.transport import FAILED, Failure, Memory
 from quorank.flower.engine import flower
 from quorank.reports.report import report_page
 

@@ -28,7 +28,7 @@ from quorank import frames
 from quorank.cli.main import main
 from quorank.experiments.runner import collection_of, run_experiment
 from quorank.federation import wire
-from quorank.federation.transport import Arrival
+from quorank.federation.drivers.transport import Arrival
 from quorank.flower.transport import FlowerTransport
 
 pytest.importorskip("flwr", reason="needs quorank[flower]")

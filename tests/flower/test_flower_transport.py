@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorank import frames
-from quorank.federation.transport import FAILED, Arrival, Failure
+from quorank.federation.drivers.transport import FAILED, Arrival, Failure
 from quorank.flower.transport import FlowerTransport
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from quorank import frames
 from quorank.certificates import Authority, node_keys, write_private
 from quorank.errors import BadInput
-from quorank.federation.transport import Memory
+from quorank.federation.drivers.transport import Memory
 from quorank.flower.network import SINGLE, FlowerNetwork, NetworkDown
 from quorank.flower.processes import Processes, free_ports
 from quorank.flower.transport import FlowerTransport

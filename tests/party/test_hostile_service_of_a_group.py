@@ -14,8 +14,8 @@ import pytest
 from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 
 from quorank import frames
-from quorank.federation.declined import Declined
-from quorank.federation.line import ServedMail, ServedTask
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.line import ServedMail, ServedTask
 from quorank.party.party import SiloParty, sent_log
 from quorank.party.taking_part import take_part
 from quorank.silos.party.member import SERVER

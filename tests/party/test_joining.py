@@ -20,8 +20,8 @@ from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace
 from silo_sessions import HOLDINGS, Group, Mailboxes, expected, step_through, terms_of
 
 from quorank.errors import BadInput
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import ServedMail, ServedTask, ServiceRefusal
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import ServedMail, ServedTask, ServiceRefusal
 from quorank.party.folder import PartyFolder
 from quorank.party.identity import member_key
 from quorank.party.party import SiloParty, sent_log

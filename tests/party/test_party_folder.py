@@ -12,9 +12,9 @@ import refusals
 from silo_groups import KEYS, NAMES, call, group, made, refused, workplace
 
 from quorank.errors import BadInput
-from quorank.federation.invitation import Invitation
-from quorank.federation.line import Enrolment, ServiceLine
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.line import Enrolment, ServiceLine
+from quorank.federation.members.member_key import MemberKey
 from quorank.party.folder import FolderSource, PartyFolder
 from quorank.party.identity import member_key
 from quorank.party.party import SiloParty, sent_log

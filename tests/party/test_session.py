@@ -19,7 +19,7 @@ from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expec
 
 from quorank import private_file
 from quorank.errors import BadInput
-from quorank.federation.declined import Declined
+from quorank.federation.members.declined import Declined
 from quorank.party.party import SiloParty, sent_log
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.coordinator.course import TrainingCourse

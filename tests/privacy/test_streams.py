@@ -20,7 +20,7 @@ from quorank import draws
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, philox_reference
 from quorank.errors import BadInput
-from quorank.federation.client_privacy import refreshed, words_of
+from quorank.federation.members.client_privacy import refreshed, words_of
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Setting, Signs, streams
 from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
 from quorank.privacy.mechanisms.integer_sums import IntegerSums

@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.run_directory import ranker_bytes
 from quorank.federation import Federation, Simulator
-from quorank.federation.terms import Terms
+from quorank.federation.members.terms import Terms
 from quorank.learning import Simulation
 from quorank.parts import Numbers, to_table
 from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores

@@ -14,7 +14,7 @@ from quorank.errors import Interrupted
 from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator, wire
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.member_key import is_signed, task_content
+from quorank.federation.members.member_key import is_signed, task_content
 from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.service.holders.rounds import NOBODY, Holder, next_seconds

@@ -15,16 +15,17 @@ from refusals import refused
 
 from quorank.device.answering import DeviceAnswers
 from quorank.errors import Interrupted
-from quorank.federation import Federation, Sampled, Simulator, notices, wire
+from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.declined import Declined
-from quorank.federation.departures import LEAVERS
-from quorank.federation.leaving import receipt_of, request_of
-from quorank.federation.member_key import MemberKey
-from quorank.federation.publication import Publication
-from quorank.federation.rebuilding import name_of
-from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.federation.leavers.departures import LEAVERS
+from quorank.federation.leavers.rebuilding import name_of
+from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.federation.members import notices
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.leaving import receipt_of, request_of
+from quorank.federation.members.member_key import MemberKey
+from quorank.federation.members.publication import Publication
 from quorank.learning.late_learning import LateRanker
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss

@@ -12,9 +12,9 @@ from quorank.errors import Interrupted
 from quorank.experiments.simulated_members import SimulatedMembers
 from quorank.federation import Federation, Simulator
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.mail_transport import MailTransport
-from quorank.federation.secure_round import SecureMember, invitation, opened
-from quorank.federation.transport import BUSY, Failure
+from quorank.federation.drivers.mail_transport import MailTransport
+from quorank.federation.drivers.secure_round import SecureMember, invitation, opened
+from quorank.federation.drivers.transport import BUSY, Failure
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
 from quorank.service.holders.kept_state import HeldMailboxes

@@ -20,7 +20,7 @@ from silo_groups import NAMES as PARTIES
 from silo_groups import SMALL, made, write_collection
 
 from quorank.device import Client
-from quorank.federation.invitation import Invitation
+from quorank.federation.members.invitation import Invitation
 from quorank.party.folder import SESSION, FolderSource, PartyFolder
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import take_part

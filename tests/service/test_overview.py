@@ -11,7 +11,7 @@ from full_status import FULL
 from refusals import refused
 from signed_calls import folder_of
 
-from quorank.federation.publication import Publication
+from quorank.federation.members.publication import Publication
 from quorank.reports.live.live_page import draw_page
 from quorank.reports.live.status import LISTED, Event, MemberStatus
 from quorank.service.home import STATUS, Home

@@ -27,7 +27,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import wire
-from quorank.federation.leaving import receipt_of, request_of
+from quorank.federation.members.leaving import receipt_of, request_of
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.reports.live.event_log import EventLog

@@ -11,7 +11,7 @@ from fleets import Fleet, enrolled, sent
 
 from quorank.federation import Arrivals, Federation, Simulator, wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.member_key import MemberKey
+from quorank.federation.members.member_key import MemberKey
 from quorank.privacy import ClippedGaussian
 from quorank.service.holders.rounds import Holder
 

@@ -15,7 +15,7 @@ from quorank.device.private_store import PrivateStore
 from quorank.experiments.simulated_user import SimulatedUser
 from quorank.federation import Federation, Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.terms import Terms
+from quorank.federation.members.terms import Terms
 from quorank.learning import Simulation
 from quorank.rankers import Linear
 from quorank.users import Cascade

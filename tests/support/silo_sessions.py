@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from joint_ranker import joint_ranker
 
-from quorank.federation.declined import Declined
-from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
+from quorank.federation.members.declined import Declined
+from quorank.federation.members.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
 from quorank.service.holders.group import SessionStreams

@@ -1,6 +1,6 @@
 """A small HTTPS service for devices, in this process: it speaks the protocol, or anything else that a test lets it say.
 
-What it checks of requests is the code that every service uses (`federation.requests`); the round is a real coordinator's.
+What it checks of requests is the code that every service uses (`members.requests`); the round is a real coordinator's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from quorank.certificates import Authority
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.invitation import Invitation
-from quorank.federation.leaving import check_request, receipt_of
-from quorank.federation.member_key import MemberKey, enrolment_content, is_signed, task_content
-from quorank.federation.requests import check, check_body, read_head, status_of
-from quorank.federation.terms import Terms
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.leaving import check_request, receipt_of
+from quorank.federation.members.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank.federation.members.requests import check, check_body, read_head, status_of
+from quorank.federation.members.terms import Terms
 
 CODE = bytes(range(32))
 

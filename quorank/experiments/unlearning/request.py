@@ -35,7 +35,7 @@ from quorank.experiments.unlearning.commit import (
 )
 from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
 from quorank.federation import Federation, Simulator, State
-from quorank.federation.unlearning import (
+from quorank.federation.leavers.unlearning import (
     KeptRound,
     Rebuilt,
     ascend,

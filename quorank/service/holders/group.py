@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quorank.experiments.run_directory import text_ranker_bytes
-from quorank.federation.leaving import receipt_of
+from quorank.federation.members.leaving import receipt_of
 from quorank.reports.live.status import RoundFigures, State, Status, with_round
 from quorank.reports.live.status_sources import session_status
 from quorank.service.holders.group_home import SiloHome

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from quorank import __version__
 from quorank.errors import BadInput, Interrupted
-from quorank.federation.publication import Kind, Publication
+from quorank.federation.members.publication import Kind, Publication
 from quorank.files import write_whole
 from quorank.process import interruptible
 from quorank.reports.live.event_log import EventLog

@@ -22,13 +22,13 @@ import numpy as np
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.mail_transport import MailTransport, MemberNodes
-from quorank.federation.member_key import MemberKey, task_content
-from quorank.federation.node_driver import NodeDriver, Stopped
-from quorank.federation.publication import Kind, Publication
-from quorank.federation.rebuilding import NOTHING
+from quorank.federation.drivers.mail_transport import MailTransport, MemberNodes
+from quorank.federation.drivers.node_driver import NodeDriver, Stopped
+from quorank.federation.drivers.secure_driver import SecureDriver
+from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.members.member_key import MemberKey, task_content
+from quorank.federation.members.publication import Kind, Publication
 from quorank.federation.rounds import Report, State
-from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.intake.intake import LIMITS

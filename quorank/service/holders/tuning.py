@@ -18,8 +18,8 @@ from typing import Any
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.leaving import receipt_of
-from quorank.federation.publication import Publication
+from quorank.federation.members.leaving import receipt_of
+from quorank.federation.members.publication import Publication
 from quorank.reports.live.status import State, Status, with_round
 from quorank.reports.live.status_sources import tuning_status, version_figures
 from quorank.service.holders.holding import Held, main

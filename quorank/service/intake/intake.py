@@ -24,12 +24,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from quorank.addresses import network_of
 from quorank.documents import parse_json, shape_of
 from quorank.errors import BadInput, require
-from quorank.federation import requests, wire
-from quorank.federation.leaving import check_request
-from quorank.federation.publication import Publication
-from quorank.federation.rebuilding import NOTHING
+from quorank.federation import wire
+from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.members import requests
+from quorank.federation.members.leaving import check_request
+from quorank.federation.members.publication import Publication
+from quorank.federation.members.terms import Terms
 from quorank.federation.replies import ReplyLimits
-from quorank.federation.terms import Terms
 from quorank.reports.live.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.intake.traffic import IntakeTraffic

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 
 from quorank.documents import read_json
 from quorank.errors import BadInput, require
-from quorank.federation.checkpoint import Saved
+from quorank.federation.kept.checkpoint import Saved
 from quorank.files import atomically, new_folder
 from quorank.foreign import member_path, reason
 from quorank.service.home import TERMS

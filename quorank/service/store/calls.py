@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.federation.publication import Publication
-from quorank.federation.rebuilding import NOTHING
-from quorank.federation.requests import NONCE_SECONDS
+from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.members.publication import Publication
+from quorank.federation.members.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
 
 NONCE_SLOT = 300.0

@@ -17,8 +17,8 @@ import numpy as np
 from quorank.arrays import Doubles, Uint32s
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.declined import Refusal
-from quorank.federation.terms import Terms
+from quorank.federation.members.declined import Refusal
+from quorank.federation.members.terms import Terms
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT, GaussianMechanism
 from quorank.privacy.mechanisms.integer_sums import IntegerSums

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from quorank.errors import BadInput, require
-from quorank.federation.member_key import MemberKey, is_signed
+from quorank.federation.members.member_key import MemberKey, is_signed
 from quorank.foreign import parse_json
 
 _MARK, _SIGNED = "quorank leave", b"quorank leave 1\n"

@@ -19,10 +19,10 @@ from quorank import frames
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
-from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.drivers.node_driver import NodeDriver, Stopped
+from quorank.federation.drivers.secure_driver import SecureDriver
+from quorank.federation.drivers.transport import Arrival, Failure
 from quorank.federation.rounds import Report
-from quorank.federation.secure_driver import SecureDriver
-from quorank.federation.transport import Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 
 OTHER_CLIENT = "the reply names another client than the node's key; it is refused"

@@ -1,6 +1,6 @@
 """The run in which a ranker is built again after a client has left: its name, and who may take part.
 
-A rebuilding is a run of its own from the first ranker, in fewer and longer rounds (`federation.unlearning`, method
+A rebuilding is a run of its own from the first ranker, in fewer and longer rounds (`federation.leavers.unlearning`, method
 `fresh`; thesis chapter 6 without eq. 6.2). Each of its rounds stands for Δt of the run.
 """
 

@@ -28,10 +28,10 @@ from urllib.parse import unquote, urlsplit
 
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
-from quorank.federation import requests
-from quorank.federation.invitation import Invitation
-from quorank.federation.member_key import MemberKey, is_signed, task_content
-from quorank.federation.publication import KINDS
+from quorank.federation.members import requests
+from quorank.federation.members.invitation import Invitation
+from quorank.federation.members.member_key import MemberKey, is_signed, task_content
+from quorank.federation.members.publication import KINDS
 
 SECONDS = 60.0
 """A call takes no longer, from its first byte to its last."""

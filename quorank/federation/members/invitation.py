@@ -20,7 +20,7 @@ from typing import Any, Literal
 from quorank.addresses import check_url as check_url
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
-from quorank.federation.member_key import PUBLIC
+from quorank.federation.members.member_key import PUBLIC
 from quorank.files import read_whole, write_whole
 
 FILE = "invitation.json"

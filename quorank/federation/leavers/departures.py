@@ -29,10 +29,10 @@ from quorank.arrays import Doubles
 from quorank.documents import Items, parse_json, shape_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.keeping import Keeping
-from quorank.federation.rebuilding import can_replay, name_of
-from quorank.federation.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
-from quorank.federation.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
+from quorank.federation.kept.keeping import Keeping
+from quorank.federation.leavers.rebuilding import can_replay, name_of
+from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
+from quorank.federation.leavers.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
 from quorank.federation.rounds import Federation
 from quorank.privacy.composition import Loss
 

@@ -36,9 +36,9 @@ import numpy.typing as npt
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
+from quorank.federation.drivers.simulator import Simulator
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.server_optimisers import AVERAGE
-from quorank.federation.simulator import Simulator
 
 Watch = Callable[[int, Doubles], None]
 """Is told after each round how many are done, and the ranker that would be handed out by then."""

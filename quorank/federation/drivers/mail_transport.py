@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from quorank import frames
-from quorank.federation.transport import BUSY, Arrival, Failure
+from quorank.federation.drivers.transport import BUSY, Arrival, Failure
 
 Admitted = Callable[[], Collection[int]]
 """The numbers of all who may take part now."""

@@ -26,11 +26,11 @@ from quorank import frames
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.node_driver import NodeDriver, Stopped
+from quorank.federation.drivers.node_driver import NodeDriver, Stopped
+from quorank.federation.drivers.secure_round import KEYS, PHASES, SecureRound, SecureRounds
+from quorank.federation.drivers.transport import BUSY, Arrival, Failure
 from quorank.federation.rounds import CohortSum, Report, State
-from quorank.federation.secure_round import KEYS, PHASES, SecureRound, SecureRounds
 from quorank.federation.sums import RunningSum
-from quorank.federation.transport import BUSY, Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum
 from quorank.privacy.secure_sum.server import RoundFailed
 

@@ -25,8 +25,8 @@ from quorank import frames
 from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.claims import IDENTITY, Acquaintances, claims_bytes, claims_from
 from quorank.federation.coordinator import Verdict
+from quorank.federation.members.claims import IDENTITY, Acquaintances, claims_bytes, claims_from
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
 from quorank.privacy.secure_sum.identity import (

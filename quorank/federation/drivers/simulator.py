@@ -14,8 +14,8 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
-from quorank.federation.ahead import RoundsAhead, can_play_ahead
 from quorank.federation.attack import AttackedRule
+from quorank.federation.drivers.ahead import RoundsAhead, can_play_ahead
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.personal import Split
 from quorank.federation.rounds import CohortSum, Federation, State

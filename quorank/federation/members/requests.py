@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from quorank import __version__
 from quorank.errors import BadInput, require
-from quorank.federation.invitation import CODE
-from quorank.federation.member_key import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
+from quorank.federation.members.invitation import CODE
+from quorank.federation.members.member_key import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
 from quorank.foreign import parse_json
 
 PROTOCOL = 1

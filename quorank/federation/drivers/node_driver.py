@@ -9,7 +9,7 @@ from typing import Protocol
 
 from quorank.errors import Interrupted
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.transport import Transport
+from quorank.federation.drivers.transport import Transport
 
 POLL = 0.2
 """Seconds between two looks at the transport."""

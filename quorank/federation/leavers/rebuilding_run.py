@@ -1,7 +1,7 @@
 """The coordinator's side of a rebuilding: a run of its own from the first ranker, without those who have left.
 
 Its rounds stand for several of the run each, so its steps are as many times longer, and as long steps are noisy, it hands
-out a mean of its rankers (`federation.unlearning`, method `fresh`). Its rounds have the noise of the run's, drawn from a
+out a mean of its rankers (`unlearning`, method `fresh`). Its rounds have the noise of the run's, drawn from a
 seed of its own: they cost what so many more rounds of the run would. Each of its sums is counted before it is used
 (`rebuilding_ledger`).
 """
@@ -17,11 +17,11 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.keeping import Keeping
+from quorank.federation.kept.keeping import Keeping
+from quorank.federation.leavers.unlearning import fresh_seed, stretched
 from quorank.federation.participation import Participation, TurnsTaken
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
-from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy import Setting
 from quorank.privacy.setting import Turns
 from quorank.privacy.streams import Seed

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from quorank.federation import wire
-from quorank.federation.checkpoint import Saved
-from quorank.federation.journal import Journal
+from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.kept.journal import Journal
 from quorank.files import write_whole
 
 CHECKPOINT, JOURNAL, BEGUN = "coordinator.state", "coordinator.journal", "secure.round"

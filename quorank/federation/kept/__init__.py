@@ -1,0 +1,1 @@
+"""What a coordinator keeps: its checkpoint, and the journal of the open round."""
