@@ -18,8 +18,9 @@ from real_services import RealService, free_port, real_service, until
 from signed_calls import reply_of
 from silo_groups import NAMES as PARTIES
 from silo_groups import SMALL, made, write_collection
+from tuned_fleets import field_of
 
-from quorank.device import Client
+from quorank.device import Client, Tuner
 from quorank.federation.members.invitation import Invitation
 from quorank.party.folder import SESSION, FolderSource, PartyFolder
 from quorank.party.party import SiloParty
@@ -27,6 +28,13 @@ from quorank.party.taking_part import take_part
 from quorank.service.members import invite
 from quorank.service.overview import Overview
 from quorank.service.store import SqlStore
+from quorank.service.store.tables import TABLES
+from quorank.service.holders.tuning import TuningHome, settings_of
+from quorank.tuning.closing import Count
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.searches import slice_searches
+from quorank.tuning.simulation import Tuning
 
 pytestmark = pytest.mark.slow
 NAMES = ("anna", "ben", "cleo")
@@ -223,5 +231,40 @@ def test_a_group_of_parties(tmp_path: Path) -> None:
         assert found_in(kept | told(service, tmp_path), secrets) == {}
         carried = {where.split()[1] for where, rows in kept.items() if rows}
         assert carried & {"letters", "sending", "coming"}  # their messages have been there
+    finally:
+        service.kill()
+
+
+def test_a_tuning(tmp_path: Path) -> None:
+    tuning, port = Tuning(closing=Count(len(NAMES)), iterations=1, held_out=50), free_port()
+    chosen = settings_of("run", field_of(tuning), port=port, address=f"127.0.0.1:{port}", workers=1)
+    service = RealService(TuningHome.make(tmp_path / "home", field_of(tuning), chosen))
+    searches = SCENARIOS["frecency"].searches(tuning.seed, len(NAMES), 0, FRECENCY.shipped, tuning.sigma)
+    items = {name: slice_searches(searches, number, number + 1) for number, name in enumerate(NAMES)}
+    secrets = {f"{name} visits": forms_of_numbers(own.visits[:12]) for name, own in items.items()}
+    secrets |= {
+        f"{name} {column}": forms_of_numbers(getattr(own, column)[own.sampled == 10][0])
+        for name, own in items.items()
+        for column in ("recency", "type")
+    }
+    try:
+        service.start()
+        store = service.home.store()
+        for name in NAMES:
+            invite(service.home, store, name, tmp_path / f"{name}.json")
+            with Tuner.open(tmp_path / name, FRECENCY, tmp_path / f"{name}.json") as tuner:
+                tuner.consent(True)
+                until(lambda tuner=tuner: tuner.sync(force=True).outcome == "nothing" and tuner.task is not None)
+                tuner.record(items[name])
+                report = tuner.sync(force=True)
+                assert report.outcome == "sent", report
+        until(lambda: store.publication().kind == "over", service.log)
+        store.close()
+        raw = {
+            f"{name} {column}": getattr(own, column).tobytes() for name, own in items.items() for column in own._fields
+        }
+        assert set(found_in(raw, secrets)) == set(secrets), "the search finds what is there"
+        assert found_in(told(service, tmp_path), secrets) == {}
+        assert found_in(contents_of(*(tmp_path / name for name in NAMES)), secrets) == {}, "devices keep sums alone"
     finally:
         service.kill()
