@@ -12,8 +12,8 @@ list is drawn and nothing is relevant, it counts 0 in all of these but the last 
     python benchmarks/priors.py --first SOURCE:FEATURE[+FEATURE]... [--draws N]
 
 prints instead what the lists of a first round are worth at different spreads (highest minus lowest score of the middle
-list): of the features with equal weights, and of "ridge", a ridge regression on the labels of the training split, as somebody may
-have trained one; on training queries with a relevant document.
+list): of the features with equal weights, and of "ridge", a ridge regression on the labels of the training split, as
+somebody may have trained one; on training queries with a relevant document.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from quorank.files import read_whole
 LARGEST = 1 << 26
 """Bytes of a JSON file, unless its reader knows better."""
 LARGEST_TOML = 1 << 21
-"""Bytes of a TOML file: people write these, or a run whose ranker starts from up to 100,000 parameters."""
+"""Bytes of a TOML file: people write these, or a run does whose ranker starts from 50,000 parameters."""
 DEEPEST = 32
 """Lists and tables inside each other."""
 LONGEST_NUMBER, LONGEST_TEXT = 40, 1 << 12

@@ -23,6 +23,8 @@ Scale = float | Literal["rule"]
 """What the scores of a start are multiplied with, or "rule": by their spread (`starting.measured_scale`)."""
 ENDING = ".json"
 SIZE = "ranker.wrong-size"
+MOST = 50_000
+"""Numbers of a start: `run.toml` holds them all."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Prior:
             require(is_file, "value.not-a-choice", f"{sentence}, got {self.start[:100]!r}", "start")
         else:
             values = self.start.values() if isinstance(self.start, Numbers) else self.start
+            sentence = f"has {len(values):,} numbers, and a run's file holds at most {MOST:,}"
+            require(len(values) <= MOST, "value.out-of-range", sentence, "start")
             require(len(values) > 0, "ranker.empty-start", "there is no number in it; name a feature's weight", "start")
             require(all(map(math.isfinite, values)), "value.not-finite", "expected finite numbers", "start")
         if isinstance(self.scale, float | int):

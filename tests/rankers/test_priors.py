@@ -13,13 +13,14 @@ from refusals import refused
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.run_directory import ranker_bytes
+from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.run_directory import config_bytes, ranker_bytes
 from quorank.federation import Federation, Simulator
 from quorank.federation.members.terms import Terms
 from quorank.learning import Simulation
 from quorank.parts import Numbers, to_table
 from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
-from quorank.rankers.prior import Prior
+from quorank.rankers.prior import MOST, Prior
 from quorank.rankers.starting import SPREAD, read_start, started
 from quorank.users import Cascade
 
@@ -164,6 +165,17 @@ def test_a_file_of_the_same_or_of_a_linear_ranker(tmp_path: Path) -> None:
     (tmp_path / "l.json").write_text("{}")
     with refused("ranker-file.other-format", "start"):
         read_start(Linear(start=linear), "query")
+
+
+def test_the_longest_start_fits_into_the_file_of_its_run(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(8).normal(size=MOST) * 1e-20
+    ranker = read_start(Linear(start=saved(tmp_path / "long.json", Linear(), numbers, MOST)), "query")
+    text = config_bytes(Experiment(ranker=ranker)).decode()
+    assert (
+        Experiment.read(parse_experiment_file(text, "run.toml")).ranker.initial(MOST, 1).tobytes() == numbers.tobytes()
+    )
+    with refused("value.out-of-range", "start"):
+        read_start(Linear(start=saved(tmp_path / "longer.json", Linear(), np.ones(MOST + 1), MOST + 1)), "query")
 
 
 def test_a_ranker_file_says_nothing_of_where_its_ranker_began() -> None:
