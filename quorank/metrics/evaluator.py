@@ -91,7 +91,10 @@ def _evaluate(
     ndcg: Doubles,
     reciprocal: Doubles,
 ) -> None:
-    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank among the first `page`."""
+    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank among the first `page`.
+
+    The cut-offs ascend; both arrays are zero before.
+    """
     k = len(discount)
     scores = np.empty((packed.shape[0], longest), dtype=np.float32)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
@@ -106,16 +109,17 @@ def _evaluate(
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
             size = top_k(scores[r], stop - start, k, top)
-            total, rr = 0.0, 0.0
-            for p in range(size):
-                label = labels[start + top[p]]
-                total += gain[label] * discount[p]
-                if label > 0 and rr == 0.0 and p < page:
-                    rr = 1.0 / (p + 1)
-                for c in range(len(cutoffs)):
-                    if p + 1 == min(cutoffs[c], size):
-                        ndcg[c, r, q] = total / ideal[c, q]
-            reciprocal[r, q] = rr
+            total, done = 0.0, 0
+            for c in range(len(cutoffs)):
+                until = min(cutoffs[c], size)
+                for p in range(done, until):
+                    total += gain[labels[start + top[p]]] * discount[p]
+                ndcg[c, r, q] = total / ideal[c, q]
+                done = until
+            for p in range(min(page, size)):
+                if labels[start + top[p]] > 0:
+                    reciprocal[r, q] = 1.0 / (p + 1)
+                    break
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +156,8 @@ class Evaluator:
     def _measured(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(1 + cutoffs, rankers, queries) of nDCG at k and the further depths; (rankers, queries) of reciprocal ranks."""
         data, hidden = self._inputs, self.ranker.layer
-        stride, depths, page = data.padded.shape[1], (self.k, *self.cutoffs), self.page or self.k
+        stride, page = data.padded.shape[1], self.page or self.k
+        depths = sorted({self.k, *self.cutoffs})
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         for theta in thetas:
             self.ranker.check_size(theta, self.data.n_features)
@@ -160,7 +165,7 @@ class Evaluator:
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)
         ndcg, reciprocal = np.zeros((len(depths), len(thetas), data.n_queries)), np.zeros((len(thetas), data.n_queries))
-        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(*depths, page))
+        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(depths[-1], page))
 
         def part(bounds: tuple[int, int]) -> None:
             _evaluate(
@@ -175,7 +180,7 @@ class Evaluator:
         else:
             with ThreadPoolExecutor(self.threads) as pool:
                 list(pool.map(part, spans))
-        return ndcg, reciprocal
+        return ndcg[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
 
     def err(self, theta: Doubles) -> Doubles:
         """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""

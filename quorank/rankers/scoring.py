@@ -228,7 +228,7 @@ def _add_hidden_gradient(
             theta[units * n_features + units + h] += amount * activation[h]
             slope = amount * packed[output + h]
             if logistic:
-                slope *= activation[h] * (1.0 - activation[h])
+                slope *= activation[h] * (np.float32(1.0) - activation[h])
             theta[units * n_features + h] += slope
             for j in range(n_features):
                 theta[h * n_features + j] += slope * padded[row, j]

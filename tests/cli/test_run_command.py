@@ -56,7 +56,7 @@ def test_the_summary_has_the_documented_shape(finished_run: tuple[Path, Outcome]
     summary = json.loads((finished_run[0] / "summary.json").read_text())
     told = summary.pop("evaluation")  # how the figures were measured, beside what the contract lists
     assert shape_of(summary) == SHAPE
-    assert set(told) == {"k", "no_relevant", "test_queries", "counted_queries"}
+    assert set(told) == {"k", "cutoffs", "no_relevant", "test_queries", "counted_queries"}
     assert summary["rounds"] == 12 and summary["interactions"] == 20 * 4 * 12 and summary["seed"] == 1
     assert 0 < summary["offline"]["ndcg@10"] < 1 and 0 < summary["offline"]["maxrr"] <= 1
     per_second = summary["interactions"] / summary["seconds"]["train"]
@@ -133,7 +133,7 @@ def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[P
     assert again == Experiment.read(read_experiment_file(folder.parent / "small.toml"))
     assert again.tables() == document.tables
     assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0}
-    assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10}
+    assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10, "cutoffs": [10]}
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -241,7 +241,7 @@ def test_set_reaches_nested_keys_and_turns_words_into_tables(quorank: Quorank) -
     written = tomllib.loads(Path("made/run.toml").read_text())
     assert written["federation"]["server"] == {"kind": "momentum", "step": 1.0, "beta": 0.5}
     assert written["federation"]["participation"] == {"kind": "sampled", "cohort": 5}
-    assert written["ranker"] == {"kind": "mlp", "hidden": 3, "start": "scaled"}
+    assert written["ranker"] == {"kind": "mlp", "hidden": 3, "start": "scaled", "activation": "relu"}
     assert written["users"] == {"kind": "cascade", "preset": "navigational"}
     assert (written["learner"]["eta"], written["federation"]["rounds"]) == (0.2, 4)
     assert json.loads(Path("made/summary.json").read_text())["interactions"] == 4 * 5 * 4
