@@ -37,6 +37,7 @@ class Counterfactual(ListLearner):
     power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
     propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
     clip: float = 0.1  # a propensity below this counts as this much
+    reach: int = 3  # pairs are of documents at most so many ranks apart
     temperature: float = 1.0  # τ of the lists that are explored
     window: int | None = None  # w, how far a document may move in them; none leaves it free
     share: float = 0.0  # s of the lists are explored
@@ -49,6 +50,7 @@ class Counterfactual(ListLearner):
         require_range("clip", self.clip, above=0.0, most=1.0)
         for propensity in self.propensities or ():
             require_range("propensities", propensity, above=0.0, most=1.0)
+        require_range("reach", self.reach, least=1, below=2**31)
         check_dial(self.temperature, self.window)
         require_range("share", self.share, least=0.0, most=1.0)
 
@@ -64,7 +66,7 @@ class Counterfactual(ListLearner):
             few = f"has {len(table)} ranks, and lists show {k}; give one for each rank"
             require(len(table) >= k, "counterfactual.too-few-propensities", few, "propensities")
             propensities = np.array(table[:k])
-        return ClickRule(_ESTIMATORS[self.estimator], self.loss == "listwise", propensities, self.clip)
+        return ClickRule(_ESTIMATORS[self.estimator], self.loss == "listwise", propensities, self.clip, self.reach)
 
     def updates(self, work: Work, rows: Doubles) -> None:
         self.explore(work, rows)

@@ -13,7 +13,9 @@ p_r·P(relevant d), three estimates v(d) of a shown document's relevance:
   documents over their propensities, which is independent of c.
 
 The gradient is that of Σ_(a,b) v(a)·P(a ≻ b), the form of FPDGD eq. 5 with v(a) − v(b) in place of ±ρ, or that of the
-softmax loss Σ_a v(a)·log P(a | list). Documents that were not shown have a propensity of 0 and are left out.
+softmax loss Σ_a v(a)·log P(a | list). Documents that were not shown have a propensity of 0 and are left out. Pairs are of
+documents at most `reach` ranks apart: the closer they stood, the less a wrong propensity can turn them round, since only
+the ratio of the two matters.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class ClickRule(NamedTuple):
     listwise: bool
     propensities: Doubles  # (ranks,) p
     clip: float
+    reach: int  # ranks between the documents of a pair, at most
 
 
 @kernel
@@ -82,7 +85,7 @@ def value_coefficients(
             coefficients[p] = values[p] - value * math.exp(np.float64(scores[shown[p]]) - top) / total
         return True
     for b in range(1, k):
-        for a in range(b):
+        for a in range(max(0, b - rule.reach), b):
             if values[a] != values[b]:
                 ratio = math.exp(-abs(np.float64(scores[shown[a]]) - np.float64(scores[shown[b]])))
                 weight = (values[a] - values[b]) * ratio / ((1.0 + ratio) * (1.0 + ratio))

@@ -54,7 +54,7 @@ class PDGD(ListLearner):
         return Dial(self.temperature, self.window or 0, self.share)
 
     def rule(self, k: int) -> ClickRule:
-        return ClickRule(PAIRS, False, np.ones(k), 1.0)
+        return ClickRule(PAIRS, False, np.ones(k), 1.0, 0)
 
     @property
     def pdgd_step(self) -> PDGDStep | None:

@@ -47,12 +47,12 @@ def expected_gradient(learner) -> np.ndarray:
     return total
 
 
-def pairwise(values) -> np.ndarray:
-    """∇ of Σ_(a,b) v(a)·P(a ≻ b) by the scores."""
+def pairwise(values, reach=3) -> np.ndarray:
+    """∇ of Σ_(a,b) v(a)·P(a ≻ b) by the scores, over documents at most `reach` ranks apart."""
     out = np.zeros(4)
     for a in range(4):
         for b in range(4):
-            if a != b:
+            if 0 < abs(a - b) <= reach:
                 first, second = math.exp(SCORES[a]), math.exp(SCORES[b])
                 slope = first * second / (first + second) ** 2
                 out[a] += values[a] * slope
@@ -102,6 +102,9 @@ def test_the_expected_gradient_is_that_of_the_true_relevance(estimator) -> None:
         found = expected_gradient(Counterfactual(power=1.0, estimator=estimator, loss=loss))
         np.testing.assert_allclose(found, direct(RELEVANCE), rtol=1e-6, atol=1e-9)
     assert found.sum() == pytest.approx(0.0, abs=1e-12)
+    for reach in (1, 2):
+        found = expected_gradient(Counterfactual(power=1.0, estimator=estimator, reach=reach))
+        np.testing.assert_allclose(found, pairwise(RELEVANCE, reach), rtol=1e-6, atol=1e-9)
 
 
 def one_query(k=4) -> Simulation:

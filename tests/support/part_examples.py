@@ -271,6 +271,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("learners", {"kind": "counterfactual", "clip": 0.0}),
     ("learners", {"kind": "counterfactual", "share": -0.1}),
     ("learners", {"kind": "counterfactual", "power": -1.0}),
+    ("learners", {"kind": "counterfactual", "reach": 0}),
     ("learners", {"kind": "counterfactual", "propensities": [1.0, 0.0]}),
     ("learners", {"kind": "counterfactual", "estimator": "guess"}),
     ("learners", {"kind": "dbgd", "delta": 0.0}),
