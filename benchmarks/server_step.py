@@ -3,6 +3,7 @@
     python benchmarks/server_step.py --out steps.jsonl [--data SOURCE]... [--users perfect]... [--folds 5] [--seeds 1]
         [--clients 1000] [--rounds 1000] [--train-queries 63] [--evolution]
     python benchmarks/server_step.py --out steps.jsonl --table
+    python benchmarks/server_step.py --curve [--data SOURCE] …
 
 A SOURCE is what an experiment file takes, or text:FOLDER, a text collection whose queries' first 50 documents by BM25 are
 ranked by the 16 text features (three fifths of the queries train, a fifth validates, a fifth tests, drawn anew for each
@@ -14,7 +15,8 @@ Every run is a line of the file, and runs that are there are not played again. T
 online nDCG@10 against plain FPDGD (server = add, step 1) of the same fold and seed, in % of its mean, with the standard
 error of the paired differences. One run with the recommended server gives three columns, since what is handed out does not
 change what people are shown: the recommendation (chosen by the validation split where there is one), its rule without
-a split, and the long step alone, which hands out the last θ.
+a split, and the long step alone, which hands out the last θ. `--curve` prints, means over folds, how θ itself goes on with
+step 1 and step 30: its offline nDCG@10 and its length ‖θ‖ after some rounds.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ from typing import Any
 
 import numpy as np
 
+from quorank.arrays import Doubles
 from quorank.data import DataSource, load
 from quorank.data.letor.writer import write_letor
 from quorank.data.ranking import RankingData
 from quorank.experiments.experiment import EvaluationPlan, Experiment
+from quorank.experiments.progress import Progress
 from quorank.experiments.runner import Runner
 from quorank.federation import Adam, Add, Directions, Federation, Server
 from quorank.learning import PDGD, Evolution, Learner
@@ -122,6 +126,40 @@ def play(source: DataSource, preset: str, method: str, clients: int, rounds: int
     return figures
 
 
+def path_of(experiment: Experiment, marks: Sequence[int]) -> tuple[Runner, list[Doubles]]:
+    """Return a finished run and its θ after these rounds."""
+    runner, path = Runner(experiment, threads=1), []
+
+    def keep(progress: Progress) -> None:
+        if progress.done in marks and runner.state is not None:
+            path.append(runner.state.theta)
+
+    runner.run(watch=keep)
+    return runner, path
+
+
+def print_curve(sources: Sequence[DataSource], preset: str, clients: int, rounds: int) -> None:
+    """Print a row for each step: offline nDCG@10 and ‖θ‖ of θ after some rounds, means over sources."""
+    marks = [max(1, round(rounds * share)) for share in (0.01, 0.03, 0.1, 0.25, 0.5, 1.0)]
+    print("| step |", " | ".join(f"round {mark}" for mark in marks), "|")
+    print("|---" * (1 + len(marks)) + "|")
+    users, plan = Cascade(preset), EvaluationPlan(every=rounds)
+    for step in (1.0, 30.0):
+        federation, figures = Federation(clients, server=Add(step)), []
+        for seed, source in enumerate(sources, 1):
+            runner, path = path_of(
+                Experiment(source, users=users, federation=federation, rounds=rounds, evaluation=plan, seed=seed), marks
+            )
+            figures.append([runner.evaluator.means(path)[0], np.linalg.norm(path, axis=1)])
+        ndcg, length = np.mean(figures, axis=0)
+        print(
+            f"| {step:g} |",
+            " | ".join(f"{x:.4f} ({y:.1f})" for x, y in zip(ndcg, length, strict=True)),
+            "|",
+            flush=True,
+        )
+
+
 def paired(lines: Sequence[Figures], base: Sequence[Figures], name: str, of: str) -> str:
     """Return the mean change in % of the mean of `base`, and its standard error where there are several pairs."""
     plain = np.array([each[of] for each in base])
@@ -159,7 +197,10 @@ def print_table(lines: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="file of runs, a line each")
+    parser.add_argument("--out", type=Path, default=Path("steps.jsonl"), help="file of runs, a line each")
+    parser.add_argument(
+        "--curve", action="store_true", help="print how θ goes on, for the first source and click model"
+    )
     parser.add_argument("--table", action="store_true", help="print the table of the file and play nothing")
     parser.add_argument("--data", action="append", default=None, help="a [data] source, or text:FOLDER; repeatable")
     parser.add_argument("--users", action="append", choices=PRESETS, default=None)
@@ -173,6 +214,12 @@ def main() -> None:
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     if args.table:
         print_table(lines)
+        return
+    if args.curve:
+        name, preset = (args.data or ["synthetic:mq2007"])[0], (args.users or PRESETS)[0]
+        with TemporaryDirectory() as folder:
+            sources = [source_of(name, fold, args.train_queries, Path(folder)) for fold in range(1, args.folds + 1)]
+            print_curve(sources, preset, args.clients, args.rounds)
         return
     known = {json.dumps({**line, "figures": None}, sort_keys=True) for line in lines}
     methods = [method for method in METHODS if method != "evolution" or args.evolution]

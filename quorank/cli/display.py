@@ -186,11 +186,25 @@ def print_summary(summary: dict[str, Any]) -> None:
         ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@10 of the final ranker, {judged}"),
         *more,
         ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
+        *_handed_out(summary.get("handed_out")),
         ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} that people were shown"),
         ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
         ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
         ("privacy", *_privacy(summary["privacy"])),
     )
+
+
+def _handed_out(choice: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return a row about which of the server's rankers is the final one, where there was a choice."""
+    if choice is None:
+        return []
+    last = choice["average"] == "last"
+    name = "last θ" if last else f"γ = {choice['average']:g}"
+    what = "the ranker of the last round" if last else "mean direction of all rounds, round t counting t^γ"
+    why = "by rule: no validation split"
+    if choice["by"] == "validation":
+        why = f"chosen on {choice['validation_queries']} validation queries"
+    return [("", name, f"{what}; {why}")]
 
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:

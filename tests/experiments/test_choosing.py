@@ -25,13 +25,13 @@ from quorank.users import Cascade
 def test_few_queries_do_not_outvote_the_rule() -> None:
     """The gains over the first are 0.1 ± error, with error = deviation/√(queries − 1)."""
     rule = np.array([0.5, 0.5, 0.5, 0.5, 0.5])
-    sure = rule + 0.1 + np.array([-1, 1, -1, 1, 0]) * 0.05  # deviation √(4/5)·0.05: 0.1 > 0.5 · 0.022
-    lucky = rule + np.array([1.0, 0.0, 0.0, -0.2, -0.2])  # mean 0.12, deviation 0.45: 0.12 > 0.5 · 0.22
-    unsure = rule + np.array([1.2, -0.2, -0.2, -0.2, -0.2])  # mean 0.08, deviation 0.56: 0.08 < 0.5 · 0.28
-    assert pytest.approx(0.5) == LEAST_GAIN
+    sure = rule + 0.1 + np.array([-1, 1, -1, 1, 0]) * 0.05  # deviation √(4/5)·0.05: 0.1 > 0.022
+    surer = rule + np.array([0.5, 0.1, 0.1, 0.0, 0.0])  # mean 0.14, deviation 0.185: 0.14 > 0.093
+    lucky = rule + np.array([1.0, 0.0, 0.0, -0.1, -0.1])  # mean 0.16, deviation 0.42: 0.16 < 0.21
+    assert pytest.approx(1.0) == LEAST_GAIN
     assert best_ranker(np.array([rule, sure])) == 1
-    assert best_ranker(np.array([rule, sure, lucky])) == 2
-    assert best_ranker(np.array([rule, unsure])) == 0
+    assert best_ranker(np.array([rule, sure, surer, lucky])) == 2
+    assert best_ranker(np.array([rule, lucky])) == 0
     assert best_ranker(np.array([rule, rule, rule - 0.1])) == 0, "as good is not better"
     assert best_ranker(np.array([[0.5], [0.6], [0.7]])) == 2, "one query has no error"
 
@@ -63,7 +63,7 @@ def test_the_validation_split_chooses_what_is_handed_out(tmp_path: Path, monkeyp
     collection, again = load(GENERATED), Runner(experiment(GENERATED), threads=1)
     again.run()
     choices = again.experiment.federation.choices(again.state)
-    assert list(choices) == [-0.4, -0.75, -0.5, 0.0, math.inf]
+    assert [*choices] == [-0.4, -0.75, -0.5, 0.0, math.inf]
     on_validation = {gamma: by_hand(theta, collection.validation) for gamma, theta in choices.items()}
     evaluator = again.workload.validation
     each = evaluator.per_query([*choices.values()])[0][:, evaluator.counted()]

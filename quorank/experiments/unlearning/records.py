@@ -56,4 +56,6 @@ def unlearned_summary(
         **{key: result[key] for key in kept},
     }
     stated = summary.get("privacy") if privacy is None else dict(privacy)
-    return {**summary, "offline": after, "privacy": stated, "unlearned": note}
+    # what the run chose to hand out was another ranker
+    rest = {key: value for key, value in summary.items() if key != "handed_out"}
+    return {**rest, "offline": after, "privacy": stated, "unlearned": note}
