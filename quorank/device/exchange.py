@@ -17,11 +17,11 @@ from quorank.device.membership import HOUR, SyncReport, hand_in
 from quorank.device.private_store import PrivateStore
 from quorank.documents import Items, Text, parse_json
 from quorank.federation import wire
+from quorank.federation.leavers.rebuilding import NOTHING
 from quorank.federation.members import notices
 from quorank.federation.members.declined import Declined
 from quorank.federation.members.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.federation.members.member_key import task_content
-from quorank.federation.leavers.rebuilding import NOTHING
 from quorank.federation.members.terms import Terms
 
 MOST_MESSAGES = 12

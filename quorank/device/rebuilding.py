@@ -16,10 +16,10 @@ from __future__ import annotations
 from quorank.arrays import Doubles
 from quorank.device.device import Device
 from quorank.federation import wire
+from quorank.federation.leavers.rebuilding import can_replay, interval_of
 from quorank.federation.members import notices
 from quorank.federation.members.client_privacy import check_task
 from quorank.federation.members.declined import Declined, Refusal
-from quorank.federation.leavers.rebuilding import can_replay, interval_of
 
 
 class Rebuilder:

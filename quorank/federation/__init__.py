@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from quorank.federation.rules.mean import Mean
     from quorank.federation.rules.trimmed import Median, TrimmedMean
     from quorank.federation.server_optimisers import SERVERS, Adam, Add, Directions, Momentum, Rprop, Server
-    from quorank.federation.drivers.simulator import Simulator
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from postgresql_server import empty_database
 from private_values import contents_of, forms_of_numbers, forms_of_row, forms_of_text, found_in
-from quorank.service.store.backup import backup
-from quorank.service.store.tables import TABLES
 from real_services import RealService, free_port, real_service, until
 from signed_calls import reply_of
 from silo_groups import NAMES as PARTIES
@@ -25,11 +23,12 @@ from quorank.federation.members.invitation import Invitation
 from quorank.party.folder import SESSION, FolderSource, PartyFolder
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import take_part
+from quorank.service.holders.tuning import TuningHome, settings_of
 from quorank.service.members import invite
 from quorank.service.overview import Overview
 from quorank.service.store import SqlStore
+from quorank.service.store.backup import backup
 from quorank.service.store.tables import TABLES
-from quorank.service.holders.tuning import TuningHome, settings_of
 from quorank.tuning.closing import Count
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import SCENARIOS

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quorank.service.holders.devices import Service
 from refusals import refused
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.run_directory import ranker_bytes
 from quorank.reports.live.event_log import EventLog
+from quorank.service.holders.devices import Service
 from quorank.service.home import Home
 from quorank.service.members import invite
 
