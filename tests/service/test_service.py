@@ -240,7 +240,7 @@ def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) 
     played = after.play()
     assert played.coordinator.done and [report.round for report in played.coordinator.reports] == [1, 2, 3]
     assert len(after.outcomes) == CLIENTS and {found.round for found in after.published} == {2}
-    assert after.events()[0] == "service_restored"
+    assert "service_restored" in after.events()
     devices.store.release()
     assert Devices(home, runner, set(devices.answered)).play().coordinator.done
     book, expected = read_ledger(after.home.path), read_ledger(home.path)
