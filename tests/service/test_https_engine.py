@@ -227,7 +227,7 @@ def test_real_processes_of_which_a_worker_and_the_holder_are_killed(database, tm
             if found is None or not 0 < came < clients or found.round < 1 + len(killed):
                 time.sleep(0.002)
                 continue
-            workers = [number for number, words in children_of(process.pid).items() if "service.worker" in words]
+            workers = [number for number, words in children_of(process.pid).items() if "intake.worker" in words]
             victim = workers[0] if not killed else process.pid
             os.kill(victim, signal.SIGKILL)
             killed.append(victim)
