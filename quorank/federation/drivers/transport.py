@@ -15,7 +15,6 @@ import numpy as np
 
 from quorank.errors import require_range
 
-LOST = "the message was lost on its way"
 FAILED = "the node could not answer"
 BUSY = "the node has nothing to give yet"
 
