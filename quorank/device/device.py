@@ -311,20 +311,24 @@ class Device:
         return wire.encode_reply(found)
 
     def sent_part(self, prepared: PreparedRelease) -> Doubles:
-        """What of an update is for all, before privacy."""
-        split = self.terms.split
-        return prepared.update if split is None else prepared.update * split.send
+        """What of an update is for all, with what is carried on of those before, before privacy."""
+        split, terms = self.terms.split, self.terms
+        update = prepared.update if split is None else prepared.update * split.send
+        before = self.store.carried(terms.run) if terms.client_momentum > 0.0 else None
+        return update if before is None or len(before) != len(update) else update + terms.client_momentum * before
 
     def note(
         self, prepared: PreparedRelease, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
     ) -> None:
         """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
-        store, terms, task = self.store, self.terms, prepared.task
+        store, terms, task, sent = self.store, self.terms, prepared.task, self.sent_part(prepared)
         self.add_release(task, reply, size, more or {}, [name for name, _ in prepared.used])
         self._online = None
         if terms.keep_every > 0 and task.round % terms.keep_every == 0:
             with np.errstate(over="ignore"):
-                store.keep(task.run, task.round + 1, self.sent_part(prepared).astype(np.float32))
+                store.keep(task.run, task.round + 1, sent.astype(np.float32))
+        if terms.client_momentum > 0.0:
+            store.set_carried(terms.run, sent)
         if terms.split is not None:
             own = store.personal
             before = np.zeros(terms.parameters) if own is None else own

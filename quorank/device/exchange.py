@@ -18,7 +18,6 @@ from quorank.device.private_store import PrivateStore
 from quorank.documents import Items, Text, parse_json
 from quorank.federation import wire
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.members import notices
 from quorank.federation.members.declined import Declined
 from quorank.federation.members.line import ServedTask, ServiceLine, ServiceRefusal
 from quorank.federation.members.member_key import task_content
@@ -69,7 +68,7 @@ class Exchange:
         if isinstance(answer, Declined):
             return _declined(answer, task.next)
         name = hashlib.sha256(task_content(task.kind, task.content)).digest()
-        return self._reply(name, NOTHING if answer == notices.NOTHING else answer, task.next)
+        return self._reply(name, answer, task.next)
 
     def _task(self) -> ServedTask:
         """The task of the moment, the stored one where it has not changed; without content where there is none."""

@@ -123,6 +123,7 @@ class PrivateStore:
         """Note that consent was given or withdrawn; what is so already is no news."""
         if given != self.consent:
             self.file.database.execute("INSERT INTO consent (at, given) VALUES (?, ?)", (at, int(given)))
+            self.forget_fact("carried")  # what was agreed to before is not sent again
 
     def consents(self) -> list[tuple[float, bool]]:
         """Every time that consent was given or withdrawn."""
@@ -225,6 +226,17 @@ class PrivateStore:
     def set_personal(self, offset: Doubles) -> None:
         self.set_fact("personal", offset.astype("<f8").tobytes())
 
+    def carried(self, run: str) -> Doubles | None:
+        """What this client carries on of its updates in a run: it leaves as a part of the next, under the same privacy."""
+        found, name = self.fact("carried"), _line_of(run)
+        if found is None or not found.startswith(name):
+            return None
+        self._check((len(found) - len(name)) % 8 == 0, "momentum")
+        return np.frombuffer(found[len(name) :], dtype="<f8").astype(np.float64)
+
+    def set_carried(self, run: str, momentum: Doubles) -> None:
+        self.set_fact("carried", _line_of(run) + momentum.astype("<f8").tobytes())
+
     def keep(self, run: str, round_: int, update: Floats) -> None:
         """Put an update aside for unlearning: as it was before privacy, so it never leaves."""
         require(
@@ -310,7 +322,13 @@ class PrivateStore:
             "SELECT substr(features, 1, max(?, length(features) / documents)) FROM interactions",
             "SELECT content FROM kept WHERE length(content) >= ?",
             "SELECT reply FROM releases WHERE length(reply) >= ?",
-            "SELECT value FROM facts WHERE length(value) >= ? AND name IN ('personal', 'identity', 'invitation')",
+            "SELECT value FROM facts WHERE length(value) >= ?"
+            " AND name IN ('personal', 'carried', 'identity', 'invitation')",
         )
         found = {bytes(row[0]) for query in queries for row in self.file.rows(query, SHORTEST)}
         return [trace for trace in found if len(trace) >= SHORTEST and any(trace)]
+
+
+def _line_of(run: str) -> bytes:
+    """The run's name before what is kept of it; no name is the beginning of another's line."""
+    return json.dumps(run).encode() + b"\n"

@@ -16,8 +16,7 @@ from __future__ import annotations
 from quorank.arrays import Doubles
 from quorank.device.device import Device
 from quorank.federation import wire
-from quorank.federation.leavers.rebuilding import can_replay, interval_of
-from quorank.federation.members import notices
+from quorank.federation.leavers.rebuilding import NOTHING, can_replay, interval_of
 from quorank.federation.members.client_privacy import check_task
 from quorank.federation.members.declined import Declined, Refusal
 
@@ -44,7 +43,7 @@ class Rebuilder:
             if known is not None:
                 return known
             if self._batches() == 0:
-                return notices.NOTHING
+                return NOTHING
             reply = device.reply(task, self._update(task), terms.client_mechanism)
             device.add_release(task, reply, len(reply), {"rebuilding": True})
         return reply

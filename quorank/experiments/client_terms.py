@@ -47,4 +47,5 @@ def terms_of(
         federation.personal,
         federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
         report_epsilon,
+        federation.client_momentum,
     )

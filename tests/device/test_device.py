@@ -123,6 +123,32 @@ def test_personal_layers_follow_the_simulator(tiny_collection, tmp_path) -> None
         assert state.personal[2].any()
 
 
+@pytest.mark.parametrize("options", [{}, {"personal": LocalOffset(0.5, 0.1)}], ids=str)
+def test_momentum_follows_the_simulator_and_ends_with_consent(tiny_collection, tmp_path, options) -> None:
+    """What a device sends is the simulated client's m ← β·m + update; after a withdrawal nothing of before is in it."""
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, client_momentum=0.8, **options))
+    sent, alone = {}, []
+    state = simulator.initial()
+    user = user_of(simulator, 2)
+    for round_ in range(3):
+        gathered = simulator.gather(
+            state, sent=lambda clients, rows: sent.update(zip(clients.tolist(), rows.copy(), strict=True))
+        )
+        device = device_of(simulator, tmp_path, 2)  # a new process for every round
+        reply = wire.decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
+        assert reply.release.tobytes() == sent[2].tobytes()
+        state, _ = simulator.federation.round(state, gathered)
+        assert device.store.carried("run").tobytes() == state.carried[2].tobytes()
+        assert device.store.carried("ru") is device.store.carried("another") is None
+        device.store.close()
+        alone.append(sent[2])
+    assert not np.allclose(alone[2], alone[1])
+    device = device_of(simulator, tmp_path, 2)
+    with device.store.transaction():
+        device.store.set_consent(False, 1.0)
+    assert device.store.carried("run") is None
+
+
 def test_a_task_is_answered_once_and_then_always_the_same(tiny_collection, tmp_path) -> None:
     """With noise of its own a second answer would differ; it must not."""
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PublishedLaplace()))

@@ -21,7 +21,6 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.leavers.departures import LEAVERS
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
-from quorank.federation.members import notices
 from quorank.federation.members.declined import Declined
 from quorank.federation.members.leaving import receipt_of, request_of
 from quorank.federation.members.member_key import MemberKey
@@ -83,7 +82,7 @@ class World(Fleet):
                 self.search(member)
                 answer = self.answering[member].answer(found.content)
             if not isinstance(answer, Declined):
-                content = NOTHING if answer == notices.NOTHING else answer
+                content = answer
                 self.outcomes.append((member, sent(self.store, member, "reply", found.number, content)))
 
     def search(self, client: int) -> None:
@@ -491,7 +490,7 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
         store.set_consent(False, 1.0)
     assert answer(task(round_=4)) == Declined("consent")
     fresh = DeviceAnswers(device_of(simulator, world.folder / "fresh", 0))
-    assert fresh.answer(task()) == notices.NOTHING
+    assert fresh.answer(task()) == NOTHING
     assert terms_of(simulator, 0).run == "run"
 
 

@@ -51,6 +51,7 @@ def terms_of(simulator: Simulator, client: int, **changes: Any) -> Terms:
         "learner": federation.learner,
         "privacy": federation.privacy,
         "personal": federation.personal,
+        "client_momentum": federation.client_momentum,
         "setting": simulator.setting,
     }
     return Terms(**(values | changes))

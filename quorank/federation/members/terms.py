@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args, get_type_hints
 
-from quorank.errors import BadInput, require, require_choice
+from quorank.errors import BadInput, require, require_choice, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.list_learner import ListLearner
@@ -23,8 +23,9 @@ from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
-VERSION, REPORTING = 1, 2
-"""Of terms, and of terms with reports: whoever does not know these must not take part as if there were none."""
+VERSION, REPORTING, CARRYING = 1, 2, 3
+"""Of terms, of terms with reports, and of terms with momentum: whoever does not know these must not take part as if there
+were none."""
 DELTA = 1e-5
 """At which reports are stated together, where the run's privacy names no δ."""
 _NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
@@ -53,6 +54,7 @@ class Terms:
     personal: Personalisation = field(default_factory=Shared)
     setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
     report_epsilon: float = 0.0  # ε of the figure that is reported with each release; 0: none is
+    client_momentum: float = 0.0  # β: how much of what it sent before the device adds to each update
 
     def __post_init__(self) -> None:
         require(
@@ -69,6 +71,7 @@ class Terms:
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
             require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)
+        require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:
             FigureResponse(self.report_epsilon)
             masked = self.privacy.hides_single_updates
@@ -134,14 +137,16 @@ class Terms:
         """For an invitation and for the private file."""
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         parts = {name: to_table(getattr(self, name)) for name in PARTS}
-        reports = {} if self.figure is None else {"report_epsilon": self.report_epsilon}
+        more = {
+            name: getattr(self, name) for name in ("report_epsilon", "client_momentum") if getattr(self, name) > 0.0
+        }
         return {
-            "version": REPORTING if reports else VERSION,
+            "version": CARRYING if self.client_momentum > 0.0 else REPORTING if more else VERSION,
             "run": self.run,
             **numbers,
             **parts,
             "setting": self.setting.table(),
-            **reports,
+            **more,
         }
 
     @classmethod
@@ -150,9 +155,9 @@ class Terms:
         require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
-            table.get("version") in (VERSION, REPORTING),
+            table.get("version") in (VERSION, REPORTING, CARRYING),
             "terms.version",
-            f"of version {table.get('version')}, and this Quorank reads {VERSION} and {REPORTING}; install the same "
+            f"of version {table.get('version')}, and this Quorank reads {VERSION} to {CARRYING}; install the same "
             "version as the coordinator",
             "terms",
         )
@@ -160,8 +165,12 @@ class Terms:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
             values |= {name: family.read(table[name], name, foreign=True) for name, family in PARTS.items()}
             setting = _setting(table["setting"])
-            reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
-            return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
+            carrying, reports = table["version"] == CARRYING, 0.0
+            if table["version"] == REPORTING or (carrying and "report_epsilon" in table):
+                reports = _number(table["report_epsilon"])
+            momentum = _number(table["client_momentum"]) if carrying else 0.0
+            run = str(table["run"])
+            return cls(run=run, **values, setting=setting, report_epsilon=reports, client_momentum=momentum)
         except (KeyError, TypeError, ValueError):
             raise BadInput(
                 "terms.malformed", "something is missing or of the wrong kind; ask for a new invitation", "terms"
