@@ -1,7 +1,7 @@
 """Presets of click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1).
 
 For relevance 0/1 they are those of Hofmann, Whiteson and de Rijke (2013, "Balancing exploration and exploitation in
-listwise and pairwise online learning to rank", table 2), from which the graded tables were made: P(click) and P(stop) of
+listwise and pairwise online learning to rank"), whose scale the graded tables fill in: P(click) and P(stop) of
 documents that are not relevant, and of those that are. Poisoning clicks are the perfect ones the other way round.
 """
 

@@ -1,4 +1,4 @@
-"""Users who trust the ranking (Agarwal et al. 2019, "Addressing trust bias for unbiased learning-to-rank", eq. 4).
+"""Users who trust the ranking: TrustPBM (Agarwal et al. 2019, "Addressing trust bias for unbiased learning-to-rank").
 
     P(click | d, rank k) = θ_k · (ε⁺_k · γ_d + ε⁻_k · (1 − γ_d))
 

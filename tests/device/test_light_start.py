@@ -70,6 +70,7 @@ def given(count: int) -> bytes:
     [
         (NoPrivacy(), Linear(), {}),
         (NoPrivacy(), MLP(hidden=7), {"learner": PDGD(proximal=0.2)}),
+        (NoPrivacy(), MLP(hidden=7, activation="sigmoid"), {}),
         (PublishedLaplace(), Linear(), {}),
         (PublishedLaplace(epsilon=0.5, sensitivity=0.3), MLP(hidden=5), {}),
         (Signs(p=0.8), MLP(hidden=5), {}),

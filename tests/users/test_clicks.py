@@ -19,7 +19,7 @@ from quorank.rankers import Linear
 from quorank.users import Cascade, ClickTables, PositionBased, TrustBias, UserBrowsing, simulate_clicks
 from quorank.users.click_model import stack_tables
 
-# Thesis tables 2.1 (3 grades), 2.2 (5 grades) and 5.1 (poison): P(click | r), P(stop | click, r); for 2 grades table 2 of
+# Thesis tables 2.1 (3 grades), 2.2 (5 grades) and 5.1 (poison): P(click | r), P(stop | click, r); for 2 grades those of
 # Hofmann et al. (2013)
 TABLES = {
     (2, "perfect"): ((0.0, 1.0), (0.0, 0.0)),
