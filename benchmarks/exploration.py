@@ -31,8 +31,8 @@ from quorank.learning.simulation import STATISTICS, Work
 from quorank.users import Cascade, ClickModel, PositionBased
 
 FAIR = FAIR_PAIRS.temperature
-STILL = Counterfactual(eta=1e-30)  # shows the ranking and does not move
-SWAPPED = PDGD(eta=1e-30, window=1, temperature=FAIR)
+STILL = PDGD(share=1e-300)  # shows the ranking and learns nothing
+SWAPPED = PDGD(window=1, temperature=FAIR, step="batch")  # what it learns is not used
 INTERACTIONS = 4
 SWAPS = 40
 """Lists of each client with swapped neighbours, by which propensities are estimated."""
