@@ -161,7 +161,7 @@ class Runner:
         last, chosen = self.progress.choice() or (0, next(iter(rankers)))
         if state.round >= 2 * last or state.round == self.experiment.rounds:
             ndcg = validation.per_query([*rankers.values()])[0][:, validation.counted()]
-            best = best_ranker(ndcg, [*rankers].index(chosen))
+            best = best_ranker(ndcg)
             chosen = [*rankers][best]
             self.progress.record_choice(state.round, float(ndcg[best].mean()), chosen)
         return rankers[chosen]

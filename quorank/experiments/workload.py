@@ -22,17 +22,12 @@ LEAST_GAIN = 2.0
 queries say little, and the best of several by their mean alone is often a worse one."""
 
 
-def best_ranker(ndcg: Doubles, chosen: int = 0) -> int:
-    """Return the index of the best of some rankers by (rankers, queries) nDCG; of the first if none gains enough on it.
-
-    The one that was chosen before is kept as long as it gains anything, so that a choice does not go to and fro.
-    """
+def best_ranker(ndcg: Doubles) -> int:
+    """Return the index of the best of some rankers by (rankers, queries) nDCG; of the first if none gains enough on it."""
     gain = ndcg - ndcg[0]
     error = gain.std(axis=1) / max(1, gain.shape[1] - 1) ** 0.5
     mean = gain.mean(axis=1)
-    enough = mean > LEAST_GAIN * error
-    enough[chosen] |= mean[chosen] > 0.0
-    return int(np.argmax(np.where(enough, mean, 0.0)))
+    return int(np.argmax(np.where(mean > LEAST_GAIN * error, mean, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
