@@ -121,8 +121,8 @@ def play(source: DataSource, preset: str, method: str, clients: int, rounds: int
     if choices:
         (rule, last), _ = runner.evaluator.means([next(iter(choices.values())), choices[math.inf]])
         figures |= {"rule": float(rule), "long step": float(last)}
-        chosen = progress.choice(rounds)
-        figures["chosen"] = math.nan if chosen is None else chosen
+        chosen = progress.choice()
+        figures["chosen"] = math.nan if chosen is None else chosen[1]
     return figures
 
 

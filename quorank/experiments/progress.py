@@ -82,11 +82,10 @@ class Progress:
         for name, value in zip(CHOSEN, (ndcg, average), strict=True):
             self.values[name][round_ - 1] = value
 
-    def choice(self, round_: int) -> float | None:
-        """Return the γ that was chosen last by this round; None before the first choice."""
-        known = self.values["average"][:round_]
-        known = known[~np.isnan(known)]
-        return float(known[-1]) if len(known) else None
+    def choice(self) -> tuple[int, float] | None:
+        """Return the round of the last choice and the γ that was chosen; None before the first."""
+        known = np.flatnonzero(~np.isnan(self.values["average"]))
+        return (int(known[-1]) + 1, float(self.values["average"][known[-1]])) if len(known) else None
 
     def last(self, name: str) -> float:
         """Return the newest figure of a column, NaN if there is none."""
@@ -121,7 +120,7 @@ class Progress:
         for name in (*COLUMNS, *self.further):
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]
-        if self.choice(count) is not None:
+        if self.choice() is not None:
             table |= {name: self.values[name][rows] for name in CHOSEN}
         return table
 

@@ -37,8 +37,6 @@ EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
 
 CHECKPOINT_SECONDS = 20.0
-CHOICES = 50
-"""So many times in a run the validation split is asked which ranker to hand out; it reads several rankers each time."""
 
 Watch = Callable[[Progress], None]
 Play = Callable[[Coordinator], Report]
@@ -156,30 +154,31 @@ class Runner:
         pending.clear()
 
     def _chosen(self, state: State) -> Doubles:
-        """The ranker that is handed out after a round; the validation split chooses it anew every so many rounds."""
+        """The ranker that is handed out after a round; the validation split chooses it anew when rounds have doubled."""
         assert self.progress is not None
-        federation, rounds, validation = self.experiment.federation, self.experiment.rounds, self.workload.validation
+        federation, validation = self.experiment.federation, self.workload.validation
         rankers = federation.choices(state)
         if not rankers or validation is None:
             return federation.ranker(state)
-        if state.round % max(1, rounds // CHOICES) == 0 or state.round == rounds:
+        last, chosen = self.progress.choice() or (0, next(iter(rankers)))
+        if state.round >= 2 * last or state.round == self.experiment.rounds:
             ndcg = validation.per_query([*rankers.values()])[0][:, validation.counted()]
             best = best_ranker(ndcg)
-            self.progress.record_choice(state.round, float(ndcg[best].mean()), [*rankers][best])
-        chosen = self.progress.choice(state.round)
-        return federation.ranker(state) if chosen is None else rankers[chosen]
+            chosen = [*rankers][best]
+            self.progress.record_choice(state.round, float(ndcg[best].mean()), chosen)
+        return rankers[chosen]
 
     @property
     def ranker(self) -> Doubles:
         """The parameters that the run hands out, once its last round is evaluated."""
         assert self.progress is not None and self.state is not None
-        federation, chosen = self.experiment.federation, self.progress.choice(self.state.round)
-        return federation.ranker(self.state) if chosen is None else federation.choices(self.state)[chosen]
+        federation, chosen = self.experiment.federation, self.progress.choice()
+        return federation.ranker(self.state) if chosen is None else federation.choices(self.state)[chosen[1]]
 
     def _handed_out(self) -> dict[str, Any]:
         """Return which of the server's rankers is handed out and why; nothing where it has only one."""
         assert self.progress is not None and self.state is not None
-        rankers, chosen = self.experiment.federation.choices(self.state), self.progress.choice(self.state.round)
+        rankers, chosen = self.experiment.federation.choices(self.state), self.progress.choice()
         if not rankers:
             return {}
         if chosen is None or self.workload.validation is None:
@@ -187,7 +186,7 @@ class Runner:
         return {
             "handed_out": {
                 "by": "validation",
-                "average": "last" if math.isinf(chosen) else chosen,
+                "average": "last" if math.isinf(chosen[1]) else chosen[1],
                 "validation_ndcg@10": self.progress.last("validation_ndcg@10"),
                 "validation_queries": int(np.count_nonzero(self.workload.validation.counted())),
             }
