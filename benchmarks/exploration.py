@@ -1,6 +1,6 @@
 """The dial of exploration: what people see while a ranker learns from them, and how good it is at the end.
 
-    python benchmarks/exploration.py SOURCE:FEATURE... [--clients 100] [--rounds 300] [--scale 10] [--step 3] [--seeds 1]
+    python benchmarks/exploration.py SOURCE:FEATURE... [--clients 100] [--rounds 300] [--scale 10] [--step 3] [--seeds 3]
         [--users perfect,navigational,informational,position] [--settings WORD;WORD…]
 
 SOURCE is what `[data] source` takes, FEATURE the number of the feature by which the shipped ranking sorts: every run starts
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--scale", type=float, default=10.0)
     parser.add_argument("--step", type=float, default=3.0)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--users", default="perfect,navigational,informational,position")
     parser.add_argument("--settings", default=";".join(SETTINGS))
     args = parser.parse_args()

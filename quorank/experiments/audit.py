@@ -202,7 +202,7 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
     federation = experiment.federation
     step = federation.learner.pdgd_step
     if experiment.ranker.hidden or step is None:
-        return {"skipped": "the attack reads the updates of pdgd with a linear ranker"}
+        return {"skipped": "the attack reads the updates of pdgd as published with a linear ranker"}
     cohort = federation.participation.size(federation.clients)
     if cohort < 2:
         return {"skipped": "a cohort of one client hides nothing in its sum"}
