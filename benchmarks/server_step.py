@@ -179,7 +179,9 @@ def print_table(lines: list[dict[str, Any]]) -> None:
         f"| collection | clients × rounds | clicks | runs | FPDGD: online / offline | online | {' | '.join(columns)} |"
     )
     print("|---" * (6 + len(columns)) + "|")
-    for (data, queries, clients, rounds, users), found in cells.items():
+    order = sorted(cells, key=lambda cell: (cell[0], cell[1] or 0, *cell[2:4], PRESETS.index(cell[4])))
+    for data, queries, clients, rounds, users in order:
+        found = cells[data, queries, clients, rounds, users]
         plain, ours, other = (found.get(method, {}) for method in METHODS)
         both = sorted(plain.keys() & ours.keys())
         if not both:
