@@ -140,8 +140,17 @@ def test_terms_with_reports_and_back(tiny_collection) -> None:
     del missing["report_epsilon"]
     with pytest.raises(BadInput, match="terms: something is missing"):
         Terms.read(missing)
-    with pytest.raises(BadInput, match="terms: of version 3"):
-        Terms.read(terms.table() | {"version": 3})
+    with pytest.raises(BadInput, match="terms: of version 4"):
+        Terms.read(terms.table() | {"version": 4})
+
+
+@pytest.mark.parametrize("reported", [0.0, 0.5])
+def test_terms_with_momentum_and_back(tiny_collection, reported: float) -> None:
+    terms = terms_of(simulator_of(tiny_collection), 0, client_momentum=0.9, report_epsilon=reported)
+    assert Terms.read(json.loads(json.dumps(terms.table()))) == terms and terms.table()["version"] == 3
+    for value in ("1", None, True, math.nan, -0.1, 1.0):
+        with pytest.raises(BadInput, match="terms"):
+            Terms.read(terms.table() | {"client_momentum": value})
 
 
 def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:

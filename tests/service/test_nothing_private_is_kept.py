@@ -26,7 +26,7 @@ from quorank.party.taking_part import take_part
 from quorank.service.holders.tuning import TuningHome, settings_of
 from quorank.service.members import invite
 from quorank.service.overview import Overview
-from quorank.service.store import SqlStore
+from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.backup import backup
 from quorank.service.store.tables import TABLES
 from quorank.tuning.closing import Count
