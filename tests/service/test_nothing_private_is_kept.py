@@ -26,8 +26,8 @@ from quorank.party.taking_part import take_part
 from quorank.service.holders.tuning import TuningHome, settings_of
 from quorank.service.members import invite
 from quorank.service.overview import Overview
-from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.backup import backup
+from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.tables import TABLES
 from quorank.tuning.closing import Count
 from quorank.tuning.heuristics.frecency import FRECENCY
