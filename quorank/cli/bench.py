@@ -24,6 +24,7 @@ def bench(
     quick: Annotated[bool, Option("--quick", help="Shorter turns: noisier figures.")] = False,
     fleet: Annotated[bool, Option("--fleet", help="A service and its devices instead, on this machine.")] = False,
     devices: Annotated[int, Option("--devices", help="With --fleet: how many.")] = 10_000,
+    rounds: Annotated[int, Option("--rounds", help="With --fleet: how many each takes part in.")] = 2,
     workers: Annotated[int, Option("--workers", help="With --fleet: intake workers.")] = 1,
     database: Annotated[str, Option("--database", help="With --fleet: a PostgreSQL database in place of SQLite.")] = "",
 ) -> None:
@@ -31,7 +32,7 @@ def bench(
     if fleet:
         from quorank.cli.bench_fleet import bench_fleet
 
-        bench_fleet(_program("fleet"), json, quick, devices, workers, database)
+        bench_fleet(_program("fleet"), json, quick, devices, rounds, workers, database)
         return
     speed, reference = _program("speed"), _program("reference")
     seconds = 1.0 if quick else 4.0

@@ -24,11 +24,12 @@ def bench_fleet(
     json: bool = False,
     quick: bool = False,
     devices: int = 10_000,
+    rounds: int = 2,
     workers: int = 1,
     database: str = "",
 ) -> None:
     """Measure a service and its devices on this machine, over loopback with TLS and a new connection for every request."""
-    traffic = program.FleetTraffic(devices=min(devices, 1000) if quick else devices, workers=workers, database=database)
+    traffic = program.FleetTraffic(min(devices, 1000) if quick else devices, rounds, workers=workers, database=database)
     say(f"measuring {traffic.devices:,} devices in {traffic.rounds} rounds …")
     figures = {"fleet": program.measure(traffic), "flower": FLOWER}
     print_figures(figures, json, lambda found: print_text(fleet_table(found)))
