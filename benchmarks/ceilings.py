@@ -1,7 +1,7 @@
 """How much of the gap between a shipped ranking and a supervised ranker clicks alone close.
 
     python benchmarks/ceilings.py [SOURCE...] --out ceilings.jsonl [--users informational] [--folds 3] [--seeds 1]
-        [--clients 1000] [--rounds 300] [--quick]
+        [--clients 1000] [--rounds 100] [--quick]
 
 A SOURCE is what `[data] source` takes; both generated collections unless given. The shipped ranking sorts by BM25 of the
 body where a feature has that name (text collections by `quorank data import --text`), else by the single feature that is
@@ -288,7 +288,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--quick", action="store_true", help="one fold and 30 rounds: whether it works, not how well")
     args = parser.parse_args()
     if args.quick:
