@@ -28,6 +28,8 @@ from quorank.federation import Add, Federation
 from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Learner
 from quorank.learning.propensities import FAIR_PAIRS, adjacent_chain, swap_counts
 from quorank.learning.simulation import STATISTICS, Work
+from quorank.parts import Numbers
+from quorank.rankers import Linear
 from quorank.users import Cascade, ClickModel, PositionBased
 
 FAIR = FAIR_PAIRS.temperature
@@ -87,29 +89,23 @@ def users_of(word: str) -> ClickModel:
     return PositionBased(eta=1.0) if word == "position" else Cascade(word)  # type: ignore[arg-type]
 
 
-def start_of(runner: Runner, feature: int, scale: float) -> Doubles:
-    """θ of the shipped ranking: what `[ranker] start = { FEATURE = SCALE }` says in a file."""
-    theta = np.zeros(runner.parameters)
-    theta[feature - 1] = scale
-    return theta
-
-
 def play(source: DataSource, feature: int, users: str, word: str, seed: int, args: argparse.Namespace) -> Played:
     """Run one setting; "" is the shipped ranking, "swaps" the same with the lists that estimate propensities."""
+
+    ranker = Linear(start=Numbers({str(feature): args.scale}))
 
     def runner_of(learner: Learner) -> Runner:
         federation = Federation(args.clients, INTERACTIONS, learner, server=Add(args.step))
         plan = EvaluationPlan(every=args.rounds)
         experiment = Experiment(
-            source, users=users_of(users), federation=federation, rounds=args.rounds, evaluation=plan, seed=seed
+            source, ranker, users_of(users), federation, rounds=args.rounds, evaluation=plan, seed=seed
         )
         return Runner(experiment, threads=1)
 
     learner, shown, lists = SETTINGS.get(word, STILL), [], []
     runner = runner_of(learner)
-    theta = start_of(runner, feature, args.scale)
     if word.endswith(ESTIMATED) or word == "swaps":
-        everyone = np.arange(args.clients)
+        everyone, theta = np.arange(args.clients), runner.simulator.initial().theta
         work = Work(runner.simulator.world, seed, theta, 2**31 - 1, everyone, np.full(args.clients, SWAPS))
         rows = np.empty((args.clients, len(theta) + STATISTICS))
         (SWAPPED if word != "swaps" else STILL).updates(work, rows)
@@ -119,7 +115,6 @@ def play(source: DataSource, feature: int, users: str, word: str, seed: int, arg
         assert isinstance(learner, Counterfactual)
         propensities = adjacent_chain(swap_counts(work).sum(axis=0))
         runner = runner_of(replace(learner, propensities=tuple(propensities.tolist())))
-    runner.state = replace(runner.simulator.initial(), theta=theta)
     progress = runner.run()
     online = progress.values["online_ndcg@10"]
     counts = [*lists, *(args.clients * INTERACTIONS for _ in online)]
