@@ -224,7 +224,9 @@ def print_cells(lines: list[dict[str, Any]], columns: list[tuple[str, str]]) -> 
     for cell in cells:
         of = [column[cell] if cell in (column := found[how]) else None for how in columns]
         texts = ["" if x is None else f"{x.mean():+.1f}{error(x)}" for x in of]
-        base = [x for x in lines if (x["data"], x["users"]) == cell and x["method"].startswith("plain")]
+        here = [x for x in lines if (x["data"], x["users"]) == cell]
+        played = {x["seed"] for x in here if not x["method"].startswith("plain")}
+        base = [x for x in here if x["method"].startswith("plain") and x["seed"] in played]
         runs = max(len(x) for x in of if x is not None)
         print(
             "|", " | ".join((*cell, f"{runs}", f"{np.mean([x['figures']['last'][0] for x in base]):.3f}", *texts)), "|"
