@@ -5,9 +5,10 @@
     python benchmarks/privacy_cost.py picture --out FILE.json --picture FILE.png
 
 STUDY is `table` (whole-run ε = 8 and 2 with 1,000 clients), `curve` (ε from 0.25 to 16 for 100, 1,000 and 10,000
-clients), `parts` (the effect of the clip, the step and the average) or `releases` (the same clicks in fewer, larger
-updates). Every figure is the mean over the folds (or as many generated collections) and the given seeds, with the
-standard error of its paired difference from FPDGD. Runs are kept in --out and not made twice. Prints Markdown.
+clients), `parts` (the effect of the clip, the step and the average), `releases` (the same clicks in fewer, larger
+updates) or `momentum` (clients that carry momentum, ε = 0.5 to 2). Every figure is the mean over the folds (or as many
+generated collections) and the given seeds, with the standard error of its paired difference from FPDGD. Runs are kept in
+--out and not made twice. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def run_once(
     average: float | None = 3.0,
     interactions: int = 4,
     rounds: int = ROUNDS,
+    momentum: float = 0.0,
 ) -> tuple[float, float]:
     """One run: FPDGD as published without ε, else accounted noise with the recommended step."""
     source = DataSource(name, seed=fold) if name.startswith("synthetic:") else DataSource(name, fold=fold)
@@ -75,7 +77,7 @@ def run_once(
         z = accounting.noise_multiplier(setting, epsilon, DELTA)
         server = Add(step or recommended_step(setting, z, clip), average)
         privacy = ClippedGaussian(epsilon, DELTA, clip)
-        federation = Federation(clients, interactions, server=server, privacy=privacy)
+        federation = Federation(clients, interactions, server=server, privacy=privacy, client_momentum=momentum)
     plan = EvaluationPlan(every=rounds)
     experiment = Experiment(
         source, users=Cascade(preset), federation=federation, rounds=rounds, evaluation=plan, seed=seed
@@ -158,6 +160,16 @@ def releases(runs: Runs, args: argparse.Namespace) -> None:
                 print(f"| {clients:,}, {epsilon:g} | {preset} | {interactions} × {rounds} | {cells} |", flush=True)
 
 
+def momentum(runs: Runs, args: argparse.Namespace) -> None:
+    """Clients that send m ← β·m + update, with 1,000 clients."""
+    print("| ε | clicks | β | offline | online |\n|---|---|---|---|---|")
+    for preset in PRESETS:
+        print(f"| none | {preset} | | {base_cells(runs, args, preset)} |")
+        for epsilon, beta in ((0.5, 0.0), (0.5, 0.9), (0.5, 0.95), (0.5, 0.97), (1.0, 0.95), (2.0, 0.95)):
+            cells = compared(runs, args, preset, {}, epsilon=epsilon, momentum=beta)
+            print(f"| {epsilon:g} | {preset} | {beta:g} | {cells} |", flush=True)
+
+
 def picture(runs: Runs, args: argparse.Namespace) -> None:
     """The curves of all runs that are kept: change against FPDGD over ε, offline and online."""
     from matplotlib.figure import Figure
@@ -201,7 +213,8 @@ def picture(runs: Runs, args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    studies = {"table": table, "curve": curve, "parts": parts, "releases": releases, "picture": picture}
+    studies = {"table": table, "curve": curve, "parts": parts, "releases": releases, "momentum": momentum}
+    studies["picture"] = picture
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
     parser.add_argument("--folds", type=int, default=5)

@@ -247,14 +247,17 @@ def test_set_reaches_nested_keys_and_turns_words_into_tables(quorank: Quorank) -
     assert json.loads(Path("made/summary.json").read_text())["interactions"] == 4 * 5 * 4
 
 
-@pytest.mark.parametrize("name", ["fpdgd", "recommended"])
+@pytest.mark.parametrize(
+    ("name", "clients", "momentum"), [("fpdgd", 3, 0.0), ("recommended", 3, 0.0), ("private", 99, 0.95)]
+)
 @pytest.mark.usefixtures("no_pages")
-def test_shipped_experiments_run_by_name(quorank: Quorank, name: str) -> None:
-    flags = ("--set", "federation.clients=3", "--set", "federation.rounds=2", "-q")
+def test_shipped_experiments_run_by_name(quorank: Quorank, name: str, clients: int, momentum: float) -> None:
+    flags = ("--set", f"federation.clients={clients}", "--set", "federation.rounds=2", "-q")
     assert quorank("run", name, *flags).code == 0
     written = tomllib.loads(Path("runs", name, "run.toml").read_text())
     step = written["federation"]["server"]["step"]
     assert step == 1.0 if name == "fpdgd" else step > 1.0
+    assert written["federation"]["client_momentum"] == momentum
     assert (written["learner"]["kind"], written["learner"]["eta"]) == ("pdgd", 0.1)
 
 
