@@ -37,7 +37,10 @@ def plan(
     ] = None,
     rest: Annotated[int, Option(help="With arrivals: rounds that a client sits out in between.")] = 0,
     clip: Annotated[float, Option(help="Clip of an update, for the server step.")] = 0.05,
-    parameters: Annotated[int, Option(help="Numbers in an update, for the signal-to-noise ratio.")] = 46,
+    parameters: Annotated[
+        int, Option(help="Numbers in an update: the features of a linear ranker. The noise grows with them.")
+    ] = 46,
+    interactions: Annotated[int, Option(help="Searches in an update, for the momentum of clients.")] = 4,
     accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tight, rdp quicker.")] = "pld",
     json: Json = False,
 ) -> None:
@@ -47,11 +50,14 @@ def plan(
     a cohort's updates, divided by the clip.
     """
     from quorank.privacy import Setting, accounting
-    from quorank.privacy.mechanisms.gaussian import HOPELESS, ClippedGaussian, recommended_step, signal_to_noise
+    from quorank.privacy.mechanisms.gaussian import (
+        COSTLY, HOPELESS, ClippedGaussian, recommended_momentum, recommended_step, signal_to_noise,
+    )  # fmt: skip
 
     sentence = "give --epsilon or --noise-multiplier, not both: one follows from the other"
     require(epsilon is None or noise_multiplier is None, "option.conflict", sentence)
     require_range("--parameters", parameters, least=1)
+    require_range("--interactions", interactions, least=1)
     size = clients if cohort is None else cohort
     how = participation or ("full" if size == clients else "sampled")
     setting = Setting(clients, size, rounds, how, parameters=parameters, most_rounds=most, rest=rest)
@@ -75,7 +81,9 @@ def plan(
         "signal_to_noise": ratio,
         "clip": clip,
         "server_step": recommended_step(setting, z, clip),
+        "client_momentum": recommended_momentum(interactions) if how == "full" else 0.0,
         "feasible": ratio["run"] >= HOPELESS,
+        "costly": ratio["run"] < COSTLY,
     }
     print_figures(figures, json, _show_plan)
 
@@ -103,9 +111,15 @@ def _show_plan(plan: dict[str, Any]) -> None:
         ("participation", plan["participation"], _how(plan)),
         ("signal to noise", f"{ratio['run']:.3g}", noise),
         ("server step", f"{step:.3g}", server),
+        ("momentum", f"{plan['client_momentum']:.3g}", f"of clients: client_momentum = {plan['client_momentum']:.3g}"),
     )
     if not plan["feasible"]:
         print("nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise")
+    elif plan["costly"]:
+        print(
+            f"with {plan['parameters']} numbers in an update this budget was seen to cost more than 1 %\n"
+            "of nDCG@10 (docs/results/privacy.md): raise epsilon, find more clients, or\nchoose fewer features"
+        )
 
 
 @app.command()

@@ -42,6 +42,17 @@ def test_a_plan_is_what_the_accountant_says(quorank: Quorank) -> None:
     assert plan["signal_to_noise"]["run"] == pytest.approx(plan["signal_to_noise"]["round"] * math.sqrt(300))
 
 
+def test_a_plan_says_what_clients_should_carry_on_and_where_features_cost(quorank: Quorank) -> None:
+    few = json.loads(quorank("privacy", "plan", "--epsilon", "0.5", "--json").out)
+    assert few["client_momentum"] == 0.95 and not few["costly"]
+    more = json.loads(quorank("privacy", "plan", "--epsilon", "0.5", "--interactions", "20", "--json").out)
+    assert more["client_momentum"] == 0.75
+    many = quorank("privacy", "plan", "--epsilon", "0.5", "--parameters", "300")
+    assert many.code == 0 and "with 300 numbers in an update" in many.out
+    drawn = json.loads(quorank("privacy", "plan", "--cohort", "100", "--epsilon", "2", "--json").out)
+    assert drawn["client_momentum"] == 0.0  # who is seldom drawn would carry on what old rankers taught
+
+
 def test_a_plan_and_its_inverse_agree(quorank: Quorank) -> None:
     flags = ("--clients", "500", "--cohort", "50", "--rounds", "10", "--participation", "poisson", "--json")
     there = json.loads(quorank("privacy", "plan", *flags, "--epsilon", "1").out)

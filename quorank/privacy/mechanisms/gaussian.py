@@ -66,8 +66,12 @@ from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for
 
-HOPELESS = 1.0
-"""Below this `signal_to_noise` of the whole run nothing can be learned, and the run is refused."""
+HOPELESS, COSTLY = 1.0, 10.0
+"""Below these `signal_to_noise` of the whole run nothing can be learned, and the run is refused; and the ranker was seen to
+end more than 1 % below one without privacy."""
+
+CARRIED = 80
+"""Searches that a client's momentum speaks of."""
 
 FARTHEST = 1e3
 """A clip that follows a quantile stays within this factor of where it started."""
@@ -238,6 +242,16 @@ def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
     """
     noise = multiplier * math.sqrt(setting.rounds) / setting.cohort
     return min(2.0, 0.8 / noise) / clip
+
+
+def recommended_momentum(interactions: int) -> float:
+    """Return the momentum of clients at which a release speaks of about CARRIED searches, where each round has so many.
+
+    An update of few searches is mostly chance, and the clip makes it as long as one of many: a client that sends what its
+    last searches say together points more surely, and moves the sum no farther. Beyond CARRIED the older ones, which were
+    made with older rankers, mislead (docs/results/privacy.md).
+    """
+    return max(0.0, 1.0 - interactions / CARRIED)
 
 
 @dataclass(frozen=True, eq=False)
