@@ -51,7 +51,12 @@ def plan(
     """
     from quorank.privacy import Setting, accounting
     from quorank.privacy.mechanisms.gaussian import (
-        COSTLY, HOPELESS, ClippedGaussian, recommended_momentum, recommended_step, signal_to_noise,
+        COSTLY,
+        HOPELESS,
+        ClippedGaussian,
+        recommended_momentum,
+        recommended_step,
+        signal_to_noise,
     )  # fmt: skip
 
     sentence = "give --epsilon or --noise-multiplier, not both: one follows from the other"
