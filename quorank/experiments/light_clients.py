@@ -1,9 +1,9 @@
 """The clients of an experiment as members of a service on this machine: each with a key of its own, all in one process.
 
 They enrol, look for the round's task and reply over HTTPS as devices do; what they reply is what the simulator's clients
-send (`simulated_clients`). Their keys follow from the token of their invitation, and what they carry from round to
-round is on file: a process that is killed is started again and goes on, to the same bits. What is lost on its way is sent again; the service
-takes the same bytes twice as once.
+send (`simulated_clients`). Their keys follow from the token of their invitation, and what
+they carry from round to round is on file: a process that is killed is started again and goes on, to the same bits. What is
+lost on its way is sent again; the service takes the same bytes twice as once.
 `python -m quorank.experiments.light_clients INVITATION RUN`, where RUN is the run's folder.
 """
 

@@ -22,12 +22,11 @@ from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.signing import MemberKey
 
-
 Learn = Callable[[wire.Task, Integers], list[wire.Reply]]
 
 
 class SimulatedMembers:
-    """Answers what the nodes of a simulated experiment are sent for secure sums; `learn` says what clients send for a task."""
+    """Answers what the nodes of a simulated experiment are sent for secure sums; `learn` is how clients reply."""
 
     def __init__(self, simulator: Simulator, mechanism: IntegerSums, learn: Learn) -> None:
         self.simulator, self.mechanism, self.learn = simulator, mechanism, learn
