@@ -19,6 +19,7 @@ from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+from quorank.experiments.run_directory import CARRIED
 from quorank.experiments.runner import collection_of
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
@@ -167,7 +168,9 @@ class JoinRehearsal:
         first = self.simulator.initial().carried
         if first is None:
             return None
-        return CarriedUpdates.begin(folder, 0, first) if done == 0 else CarriedUpdates(folder, *first.shape)
+        if done == 0 and not (folder / CARRIED).exists():
+            return CarriedUpdates.begin(folder, 0, first)
+        return CarriedUpdates(folder, *first.shape)
 
     def _others(self, file: CarriedUpdates | None, task: wire.Task, clients: list[int]) -> list[wire.Reply]:
         if not clients:
