@@ -203,6 +203,10 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
     step = federation.learner.pdgd_step
     if experiment.ranker.hidden or step is None:
         return {"skipped": "the attack reads the updates of pdgd as published with a linear ranker"}
+    if federation.client_momentum > 0.0:
+        return {
+            "skipped": "the attack reads the update of one round, and with client_momentum a client sends many in one"
+        }
     cohort = federation.participation.size(federation.clients)
     if cohort < 2:
         return {"skipped": "a cohort of one client hides nothing in its sum"}

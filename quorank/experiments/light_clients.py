@@ -1,9 +1,9 @@
 """The clients of an experiment as members of a service on this machine: each with a key of its own, all in one process.
 
 They enrol, look for the round's task and reply over HTTPS as devices do; what they reply is what the simulator's clients
-send (`simulated_clients`). They remember nothing but their keys, which follow from the token of their invitation: a
-process that is killed is started again and goes on, to the same bits. What is lost on its way is sent again; the service
-takes the same bytes twice as once.
+send (`simulated_clients`). Their keys follow from the token of their invitation, and what
+they carry from round to round is on file: a process that is killed is started again and goes on, to the same bits. What is
+lost on its way is sent again; the service takes the same bytes twice as once.
 `python -m quorank.experiments.light_clients INVITATION RUN`, where RUN is the run's folder.
 """
 
@@ -22,7 +22,9 @@ from threading import local
 from typing import TypeVar
 
 from quorank import frames
+from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
+from quorank.experiments.carried_updates import OVER
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
 from quorank.federation.members.invitation import Invitation
@@ -126,7 +128,12 @@ class LightClients:
         cohort, taken = self._cohort(task), True
         for at in range(0, len(cohort), TOGETHER):
             chunk = tuple(cohort[at : at + TOGETHER])
-            bundle = self.clients.respond(wire.encode_task(replace(task, clients=chunk)))
+            try:
+                bundle = self.clients.respond(wire.encode_task(replace(task, clients=chunk)))
+            except BadInput as error:
+                if error.code != OVER:
+                    raise
+                return False  # a worker that has not looked again yet still served it
             sent = zip(chunk, frames.unpack(bundle), strict=True)
             taken = all(list(self._pool.map(lambda one: self._sent(*one), sent))) and taken
         return taken

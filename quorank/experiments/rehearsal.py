@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from quorank.errors import require
+from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+from quorank.experiments.run_directory import CARRIED
 from quorank.experiments.runner import collection_of
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
@@ -158,7 +160,20 @@ class JoinRehearsal:
             RoundLimits(heaviest=simulator.setting.interactions),
             KeptInFolder(folder / FOLDER),
         )
-        return Direct(coordinator, self.client, self._others)
+        carried = self._carried(folder / FOLDER, coordinator.state.round)
+        return Direct(coordinator, self.client, partial(self._others, carried))
 
-    def _others(self, task: wire.Task, clients: list[int]) -> list[wire.Reply]:
-        return self.simulator.replies(task, np.array(clients)) if clients else []
+    def _carried(self, folder: Path, done: int) -> CarriedUpdates | None:
+        """What the simulated clients carry on of their updates, which is on file from the first round on."""
+        first = self.simulator.initial().carried
+        if first is None:
+            return None
+        if done == 0 and not (folder / CARRIED).exists():
+            return CarriedUpdates.begin(folder, 0, first)
+        return CarriedUpdates(folder, *first.shape)
+
+    def _others(self, file: CarriedUpdates | None, task: wire.Task, clients: list[int]) -> list[wire.Reply]:
+        if not clients:
+            return []
+        numbers = np.array(clients)
+        return self.simulator.replies(task, numbers) if file is None else file.replies(self.simulator, task, numbers)

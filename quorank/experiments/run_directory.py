@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
 UNLEARNED = "unlearned.json"
+CARRIED = "carried.bin"
+"""What clients on a network carry on of their updates while the run lasts (`carried_updates`)."""
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
@@ -65,6 +67,7 @@ def config_bytes(experiment: Experiment) -> bytes:
 def tidy(folder: Path) -> None:
     """Remove what processes that were killed while they wrote to this run left behind."""
     remove_leftovers(folder, folder / CLIENTS, folder / Path(REBUILT[0]).parent)
+    (folder / CARRIED).unlink(missing_ok=True)  # the checkpoint holds it too
     if is_finished(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed behind its last file
 

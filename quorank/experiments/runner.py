@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from quorank.data import Collection, DataSource, load
 from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
+from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
@@ -233,6 +234,36 @@ Engine = Callable[[Runner, Path, Callable[[], bool]], AbstractContextManager[Pla
 """Brings up what plays the rounds of a run, given its folder and whether it was asked to stop; takes it down again."""
 
 
+def _carrying(engine: Engine) -> Engine:
+    """An engine whose clients carry on what they sent before, where the experiment says so.
+
+    They keep it in a file of the run. After each round it becomes part of the state, as in process, and so of checkpoints.
+    """
+
+    @contextmanager
+    def bring_up(runner: Runner, folder: Path, stop: Callable[[], bool]) -> Iterator[Play]:
+        first = runner.state or runner.simulator.initial()
+        if first.carried is None:
+            with engine(runner, folder, stop) as play:
+                yield play
+            return
+        file = CarriedUpdates.begin(folder, first.round, first.carried)
+        try:
+            with engine(runner, folder, stop) as play:
+
+                def carry(coordinator: Coordinator) -> Report:
+                    report = play(coordinator)
+                    state = coordinator.state
+                    coordinator.state = replace(state, carried=file.after(state.round - 1))
+                    return report
+
+                yield carry
+        finally:
+            (folder / storage.CARRIED).unlink(missing_ok=True)
+
+    return bring_up
+
+
 def run_experiment(
     experiment: Experiment,
     folder: Path,
@@ -282,7 +313,7 @@ def run_experiment(
             def stopping() -> bool:
                 return asked() or (stop is not None and stop())
 
-            with nullcontext() if engine is None else engine(runner, folder, stopping) as play:
+            with nullcontext() if engine is None else _carrying(engine)(runner, folder, stopping) as play:
                 runner.run(watch, checkpoint, stopping, play)
     except BadInput:
         if not resume:

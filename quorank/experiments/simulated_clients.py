@@ -1,6 +1,7 @@
 """The clients of an experiment, as the nodes of a network play them: the simulator's clients, asked one task at a time.
 
-What clients keep for unlearning they keep here, on their side, before privacy touches it; none of it is sent.
+What clients keep for unlearning and carry on of their updates they keep here, on their side, before privacy touches it;
+none of it is sent. It is on file before anything of the round leaves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from quorank import frames
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
+from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.kept_updates import KeptUpdates, read_kept
@@ -45,13 +47,6 @@ def check(experiment: Experiment) -> None:
         "personal parameters are kept by simulated clients in process only; run without --engine, "
         'or with personal = "shared"',
         "federation.personal",
-    )
-    require(
-        federation.client_momentum == 0.0,
-        "option.conflict",
-        "the momentum of clients is kept by simulated clients in process only; run without --engine, "
-        "or with client_momentum = 0",
-        "federation.client_momentum",
     )
     privacy: Any = federation.privacy
     if privacy.hides_single_updates:
@@ -128,6 +123,7 @@ class SimulatedClients:
 
     simulator: Simulator
     keeper: Keeper
+    carried: CarriedUpdates | None = None  # with `client_momentum`
     _lock: Lock = field(default_factory=Lock, init=False)
 
     @classmethod
@@ -143,9 +139,12 @@ class SimulatedClients:
         if experiment.keep_every:
             keeper.restore()
             simulator.__dict__["mechanism"] = _Keeping(simulator.mechanism, keeper)
-        first, nobody = simulator.initial(), np.empty(0, dtype=np.int64)
-        simulator.replies(wire.Task("", 0, first.theta, first.private), nobody)  # compiles what it needs
-        return cls(simulator, keeper)
+        federation, size = simulator.federation, simulator.simulation.parameters
+        carried = CarriedUpdates(folder, federation.clients, size) if federation.client_momentum > 0.0 else None
+        theta = simulator.simulation.ranker.initial(simulator.simulation.data.n_features, simulator.simulation.seed)
+        first = wire.Task("", 0, theta, simulator.mechanism.start())
+        simulator.replies(first, np.empty(0, dtype=np.int64), np.empty((0, size)))  # compiles what it needs
+        return cls(simulator, keeper, carried)
 
     def respond(self, content: bytes) -> bytes:
         """The replies of the task's clients, as one bundle."""
@@ -157,13 +156,18 @@ class SimulatedClients:
         known = len(clients) > 0 and int(clients.max()) < self.simulator.federation.clients
         require(known, "task.unknown-client", "the task asks for clients that this experiment does not have")
         with self._lock:
-            replies = self.simulator.replies(task, clients)
-            self._keep(task)
+            replies = self._learn(task, clients)
         return frames.pack([wire.encode_reply(reply) for reply in replies])
 
-    def _keep(self, task: wire.Task) -> None:
+    def _learn(self, task: wire.Task, clients: Integers) -> list[wire.Reply]:
+        """What the clients send, once what they keep of it is on file."""
+        if self.carried is None:
+            replies = self.simulator.replies(task, clients)
+        else:
+            replies = self.carried.replies(self.simulator, task, clients)
         if self.keeper.due(task.round):
             self.keeper.write()
+        return replies
 
     @cached_property
     def _members(self) -> SimulatedMembers:
@@ -174,4 +178,4 @@ class SimulatedClients:
         mechanism = found.mechanism if isinstance(found, _Keeping) else found
         require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this experiment's privacy is no secure sum")
         assert isinstance(mechanism, IntegerSums)
-        return SimulatedMembers(self.simulator, mechanism, self._keep)
+        return SimulatedMembers(self.simulator, mechanism, self._learn)

@@ -12,7 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from quorank import frames
+from quorank.arrays import Integers
 from quorank.errors import BadInput, require
+from quorank.experiments.carried_updates import OVER
 from quorank.federation import Simulator, wire
 from quorank.federation.drivers.secure_driver import single
 from quorank.federation.drivers.secure_round import SecureMember, invitation
@@ -20,12 +22,14 @@ from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.signing import MemberKey
 
+Learn = Callable[[wire.Task, Integers], list[wire.Reply]]
+
 
 class SimulatedMembers:
-    """Answers what the nodes of a simulated experiment are sent for secure sums; `kept` is called after each learning."""
+    """Answers what the nodes of a simulated experiment are sent for secure sums; `learn` is how clients reply."""
 
-    def __init__(self, simulator: Simulator, mechanism: IntegerSums, kept: Callable[[wire.Task], None]) -> None:
-        self.simulator, self.mechanism, self.kept = simulator, mechanism, kept
+    def __init__(self, simulator: Simulator, mechanism: IntegerSums, learn: Learn) -> None:
+        self.simulator, self.mechanism, self.learn = simulator, mechanism, learn
         self._members: dict[int, tuple[Occasion, SecureMember]] = {}
         self._facts: dict[int, bytes] = {}
 
@@ -38,7 +42,12 @@ class SimulatedMembers:
                 opened[client], task = found
         new = [c for c, occasion in opened.items() if self._occasion(c) != occasion]
         if new:
-            self._begin(wire.decode_task(task), {client: opened[client] for client in new})
+            try:
+                self._begin(wire.decode_task(task), {client: opened[client] for client in new})
+            except BadInput as error:
+                if error.code != OVER:
+                    raise
+                return frames.pack([b"" for _ in messages])
         return frames.pack([self._answer(client, message, client in opened) for client, message in messages])
 
     def _occasion(self, client: int) -> Occasion | None:
@@ -50,9 +59,7 @@ class SimulatedMembers:
         clients = np.array(sorted(opened), dtype=np.int64)
         known = int(clients.max()) < self.simulator.federation.clients
         require(known, "task.unknown-client", "the task asks for clients that this experiment does not have")
-        replies = self.simulator.replies(task, clients)
-        self.kept(task)
-        for reply in replies:
+        for reply in self.learn(task, clients):
             words = reply.release.astype(np.int64).astype(np.uint32)
             occasion = opened[reply.client]
             member = SecureMember(

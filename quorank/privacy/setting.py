@@ -64,7 +64,8 @@ class Setting:
     def __post_init__(self) -> None:
         require_range("clients", self.clients, least=1)
         require_range("cohort", self.cohort, least=1, most=self.clients)
-        for name in ("rounds", "interactions", "parameters", "values"):
+        require_range("rounds", self.rounds, least=1, below=2**31)
+        for name in ("interactions", "parameters", "values"):
             require_range(name, getattr(self, name), least=1)
         require(
             self.participation != "full" or self.cohort == self.clients,

@@ -104,6 +104,8 @@ class PlayedService:
         self.store = home.store()
         try:
             epoch = self._held()
+            if runner.experiment.federation.client_momentum > 0.0:
+                ask_again(self.store, epoch)
             invitation = home.invitation
             self.store.open_enrolment(invitation.token, runner.experiment.federation.clients, self.store.now() + 1e9)
             invitation.write(home.path / INVITATION)
@@ -180,6 +182,14 @@ class PlayedService:
             self.store.close()
         if self.done >= self.rounds:
             shutil.rmtree(self.home.path, ignore_errors=True)
+
+
+def ask_again(store: SqlStore, epoch: int) -> None:
+    """Let every client answer the open round anew, also who has: it is back where the run's checkpoint is, and carries on
+    from there."""
+    with store.holding(epoch):
+        for table in ("replies", "publication"):
+            store.database.execute(f"DELETE FROM {table}")
 
 
 def erase(store: SqlStore) -> None:

@@ -59,10 +59,13 @@ def test_unlearning_gives_the_figures_that_are_asked_for(quorank: Quorank) -> No
     assert (folder / "unlearned" / "ranker.json").read_bytes() == (folder / "ranker.json").read_bytes()
 
 
-@pytest.mark.parametrize("method", ["published", "stretched", "fresh"])
-def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "beta"), [("published", 0.0), ("stretched", 0.0), ("fresh", 0.0), ("stretched", 0.8), ("fresh", 0.8)]
+)
+def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, method: str, beta: float) -> None:
     """The command against `rebuild` fed by hand from the float32 files; the simulator's loop is tested beside it."""
-    folder, chosen = made(), experiment()
+    extra = f"client_momentum = {beta}"
+    folder, chosen = made(extra=extra), experiment(extra)
     lengths = []
     for client in (0, 2, 3, 5):
         with np.load(folder / "clients" / f"{client}.npz") as saved:
@@ -72,13 +75,14 @@ def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, met
     assert quorank("unlearn", folder, *flags, *how).code == 0
     played = runner.Runner(chosen, 1)
     simulation = replace(played.workload.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
-    simulator = Simulator(replace(chosen.federation, interactions=2), simulation, rounds=2, absent=(1, 4))
+    federation = replace(chosen.federation, interactions=2, client_momentum=beta**20)
+    simulator = Simulator(federation, simulation, rounds=2, absent=(1, 4))
     members = np.array([0, 2, 3, 5])
     entries = [KeptRound(t, members, np.array([own[at] for own in lengths])) for t, at in ((1, 0), (21, 2))]
     ways: dict[str, dict[str, Any]] = {
         "published": {},
         "stretched": {"stretch": 20.0, "average": 3.0},
-        "fresh": {"stretch": 20.0 * 5 / 2, "average": 3.0, "lengths": "own"},
+        "fresh": {"stretch": 20.0 * 5 / 2, "average": 3.0, "lengths": "own", "gain": (1 - beta**20) / (1 - beta)},
     }
     expected = rebuild(simulator, np.zeros(46), entries, **ways[method]).theta
     theta = json.loads((folder / "ranker.json").read_text())["parameters"]
@@ -356,10 +360,13 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
         ('participation = { kind = "sampled", cohort = 4 }\nkeep_every = 2', ("--method", "fedremove")),
         ('[partition]\nkind = "quantity"', ("--method", "pga")),
         ('[learner]\nkind = "evolution"', ("--method", "retrain")),
+        ("client_momentum = 0.9", ()),
+        ("client_momentum = 0.9", ("--method", "fedremove")),
     ],
     ids=[
         *("secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam", "labels", "signs"),
         *("sampled, fine-tune", "sampled, fedremove", "quantity, pga", "evolution, retrain"),
+        *("momentum", "momentum, fedremove"),
     ],
 )
 def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ...]) -> None:

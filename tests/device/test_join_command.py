@@ -79,7 +79,9 @@ def experiment(text: str = SMALL, folder=None) -> Experiment:
     return Experiment.read(read_experiment_file(folder / "small.toml"))
 
 
-def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypatch) -> None:
+@pytest.mark.parametrize("more", ["", "client_momentum = 0.8\n"], ids=["plain", "momentum"])
+def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypatch, more) -> None:
+    (here / "small.toml").write_text(SMALL + more)
     rehearse = ("--data", "device", "--simulate", "small.toml", "--client", 3)
     first = call(*rehearse)
     assert "consent is off" in first.err

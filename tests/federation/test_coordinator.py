@@ -417,9 +417,10 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
     simulator = simulator_of(federation, tiny_collection)
     with pytest.raises(BadInput, match="attackers collude"):
         simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
-    for own in ({"personal": PERSONALISATIONS.read("offset", "personal")}, {"client_momentum": 0.5}):
+    personal = PERSONALISATIONS.read("offset", "personal")
+    for own, words in (({"personal": personal}, "in process only"), ({"client_momentum": 0.5}, "sent before")):
         simulator = simulator_of(Federation(CLIENTS, 3, **own), tiny_collection)
-        with pytest.raises(BadInput, match="in process only"):
+        with pytest.raises(BadInput, match=words):
             simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
 
 

@@ -21,6 +21,7 @@ from quorank.federation.leavers.unlearning import (
     ascend,
     calibrated,
     fresh_seed,
+    momentum_over,
     norms_of,
     projected,
     reaggregate,
@@ -101,6 +102,40 @@ def test_a_rebuilding_is_the_literal_loop(tiny_collection, leavers, rule) -> Non
     np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(result.theta, theta, atol=0.1)
     assert (result.rounds, result.local_steps) == (len(kept), len(kept) * steps * len(remaining))
+
+
+def test_retraining_with_momentum_is_the_run_without_the_leaver_from_zero(tiny_collection) -> None:
+    """m ← β·m + u of each who stays, from m = 0; the leaver's is in none of it."""
+    simulation, beta, remaining = simulation_of(tiny_collection), 0.8, range(1, CLIENTS)
+    theta, carried = np.zeros(simulation.parameters), np.zeros((len(remaining), simulation.parameters))
+    for round_ in range(5):
+        carried = beta * carried + learned(simulation, theta, round_, remaining, B)
+        theta = theta + carried.mean(axis=0)
+    federation = Federation(CLIENTS, B, client_momentum=beta)
+    found = retrain(Simulator(federation, simulation, rounds=5, absent=(0,)), np.zeros(len(theta)), 5)
+    np.testing.assert_allclose(found.theta, theta, rtol=1e-9, atol=1e-12)
+
+
+def test_a_fresh_rebuilding_with_momentum_sends_what_all_rounds_of_its_interval_would(tiny_collection) -> None:
+    beta, every = 0.9, 4
+    own, gain = momentum_over(beta, every)
+    carried = longer = 0.0
+    for round_ in range(3 * every):  # of a client that learns the same in every round
+        carried = beta * carried + 1.0
+        if round_ % every == every - 1:
+            longer = own * longer + 1.0
+            assert gain * longer == pytest.approx(carried, rel=1e-12)
+    assert momentum_over(0.0, 10) == (0.0, 1.0) and momentum_over(beta, 1) == (beta, pytest.approx(1.0))
+    simulation, remaining = simulation_of(tiny_collection), range(1, CLIENTS)
+    theta, rows = np.zeros(simulation.parameters), np.zeros((len(remaining), simulation.parameters))
+    for round_ in range(3):
+        rows = own * rows + learned(simulation, theta, round_, remaining, B)
+        theta = theta + every * gain * rows.mean(axis=0)
+    federation = Federation(CLIENTS, B, client_momentum=own)
+    simulator = Simulator(federation, simulation, rounds=3, absent=(0,))
+    start, kept = np.zeros(len(theta)), kept_of(rounds=3)
+    found = rebuild(simulator, start, kept, lengths="own", stretch=float(every), gain=gain)
+    np.testing.assert_allclose(found.theta, theta, rtol=1e-9, atol=1e-12)
 
 
 def test_a_stretched_rebuilding_steps_further_and_hands_out_the_weighted_mean(tiny_collection) -> None:

@@ -53,6 +53,13 @@ def test_one_rule_refuses_with_two_codes() -> None:
             Turns(**limits)
 
 
+def test_more_rounds_than_can_be_counted_are_refused() -> None:
+    for rounds in (2**31, 2**63, 10**400):
+        with refused("value.out-of-range", "rounds"):
+            Setting(9, 9, rounds)
+    assert Setting(9, 9, 2**31 - 1).participations() == 2**31 - 1
+
+
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 @pytest.mark.parametrize("rounds", [0, 1, 4, 5, 12, ROUNDS])
 def test_epsilon_is_that_of_as_many_rounds_with_everyone_in_each(rounds, accountant) -> None:

@@ -46,6 +46,9 @@ MORE = {
     "arrivals": 'participation = { kind = "arrivals", enough = 4, least = 2, most = 3, rest = 0, rate = 0.6 }\n',
     "gaussian": '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
     "start": '[ranker]\nstart = { 5 = 20.0, 13 = 10.0 }\nstart_scale = "rule"\n',
+    "momentum": 'client_momentum = 0.9\nparticipation = { kind = "sampled", cohort = 5 }\n'
+    '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
+    "secure with momentum": 'client_momentum = 0.9\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
     "secure": '[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
 }
 
@@ -158,10 +161,11 @@ def played_in_process(experiment: Experiment, folder: Path, database: str = "", 
 def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp_path) -> None:
     experiment = experiment_of(MORE[kind])
     run_experiment(experiment, tmp_path / "process", threads=1)
-    played_in_process(experiment, tmp_path / "https", moments=() if kind == "secure" else (6, 13))
+    played_in_process(experiment, tmp_path / "https", moments=() if "secure" in kind else (6, 13))
     for name in SAME:
         assert (tmp_path / "https" / name).read_bytes() == (tmp_path / "process" / name).read_bytes(), name
     assert not (tmp_path / "https" / FOLDER).exists(), "nothing of the service is left"
+    assert not (tmp_path / "https" / storage.CARRIED).exists()
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_letters(fleet) -> None:
 @whole
 def test_simulated_members_answer_in_bundles_and_begin_again(fleet) -> None:
     simulator = fleet.simulator
-    members = SimulatedMembers(simulator, simulator.mechanism, lambda task: None)
+    members = SimulatedMembers(simulator, simulator.mechanism, simulator.replies)
     fleet.secure_answer = lambda member, content: members.respond(content)
     stops = []
     holder = fleet.holder(simulated=True, stop=lambda: stops.append(1) or len(stops) == 3)

@@ -40,6 +40,7 @@ from quorank.federation.leavers.unlearning import (
     Rebuilt,
     ascend,
     fresh_seed,
+    momentum_over,
     reaggregate,
     rebuild,
     reference_ranker,
@@ -214,7 +215,7 @@ class Unlearning:
         """What plays the rounds of the rebuilding: n′ local steps of those who stay, with draws of its own."""
         experiment, runner = self.experiment, self.runner
         try:
-            federation = replace(experiment.federation, interactions=self.steps)
+            federation = replace(experiment.federation, interactions=self.steps, client_momentum=self._momentum[0])
         except BadInput as error:
             raise error.at(f"--local-steps {self.steps}") from None
         each, b = runner.simulator.interactions, experiment.federation.interactions
@@ -227,6 +228,12 @@ class Unlearning:
             absent=self.leavers,
         )
 
+    @property
+    def _momentum(self) -> tuple[float, float]:
+        """β of a round of the rebuilding, and the gain of its updates."""
+        whole = self.method in ("retrain", "fine-tune", "pga")  # its rounds are as those of the run
+        return momentum_over(self.experiment.federation.client_momentum, 1 if whole else self.every)
+
     def _calibrated(self, simulator: Simulator) -> Rebuilt:
         """T/Δt rounds of n′ local steps, calibrated (eq. 6.2) unless updates keep their own length."""
         federation = self.experiment.federation
@@ -236,7 +243,10 @@ class Unlearning:
             stretch *= federation.interactions / self.steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
         kept = self._kept()
-        return rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths)
+        gain = self._momentum[1]
+        return rebuild(
+            simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths, gain=gain
+        )
 
     def _ascended(self) -> tuple[Doubles, int]:
         """The ranker after the leavers' projected gradient ascent from the mean of the others' local rankers."""

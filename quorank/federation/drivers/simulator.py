@@ -212,18 +212,26 @@ class Simulator:
         clients = np.setdiff1d(np.arange(count), self.absent)
         return RoundsAhead(self.world, federation, clients, self._interactions(clients), self.rounds)
 
-    def replies(self, task: Task, clients: Integers) -> list[Reply]:
-        """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""
+    def replies(self, task: Task, clients: Integers, carried: Doubles | None = None) -> list[Reply]:
+        """What these clients send back for a task, one by one: the clients' side of a round, for any transport.
+
+        `carried` (clients, parameters), with `client_momentum` only, is what each carries on of its updates before the
+        round; it is changed in place to what each carries on after it.
+        """
         sentence = "attackers collude, so they are simulated in process only"
         require(self.federation.attack is None, "simulator.attack-on-network", sentence)
         sentence = "personal parameters are kept by simulated clients in process only"
         require(self._split is None, "simulator.personal-on-network", sentence)
-        sentence = "the momentum of clients is kept by simulated clients in process only"
-        require(self.federation.client_momentum == 0.0, "simulator.momentum-on-network", sentence)
+        sentence = "with client_momentum a reply depends on what its client has sent before, which is not given here"
+        given = carried is not None or self.federation.client_momentum == 0.0
+        require(given, "simulator.momentum-missing", sentence, "client_momentum")
         state = State(task.round, task.theta, {}, task.private)
         rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
         self._play(_Play(state, clients, None, None, rows), (0, len(clients)), self.gathering())
         updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients)
+        if carried is not None:
+            updates += self.federation.client_momentum * carried
+            carried[:] = updates
         found = []
         for at, client in enumerate(clients):
             one = slice(at, at + 1)

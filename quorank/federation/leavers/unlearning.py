@@ -115,6 +115,15 @@ def scaled_steps(interactions: Integers, b: int, local_steps: int) -> Integers:
     return np.maximum(1, np.rint(interactions * local_steps / b)).astype(np.int64)
 
 
+def momentum_over(beta: float, rounds: int) -> tuple[float, float]:
+    """β′ and gain g of a round that stands for so many with momentum β: they send m ← β·m + u, it sends g·(m ← β′·m + u).
+
+    β′ = β^Δt and g = (1 − β^Δt)/(1 − β): where u stays the same, g·m is after each such round what m is after Δt.
+    """
+    whole = float(beta**rounds)
+    return whole, (1.0 - whole) / (1.0 - beta)
+
+
 def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
     """A seed for the draws of a rebuilding, none of which may repeat the run's: its noise could be subtracted then."""
     text = f"{seed} {purpose} {' '.join(map(str, sorted(leavers)))}"
@@ -142,9 +151,11 @@ def rebuild(
     stretch: float = 1.0,
     average: float | None = None,
     lengths: Literal["kept", "own"] = "kept",
+    gain: float = 1.0,
 ) -> Rebuilt:
     """Steps 1 to 4 of §6.1.2 from a ranker θ; `simulator` plays n′ interactions and knows who is absent.
 
+    `gain` is by what clients multiply an update of its own length before privacy bounds it (`momentum_over`).
     A server that averages by itself is left to do so.
     """
     bound, calibration = simulator.mechanism.bound, Calibration()
@@ -154,6 +165,7 @@ def rebuild(
             calibration.apply(updates, known)
         else:
             calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
+            updates *= gain
         within_bound(updates, theta, bound)
 
     def gather(state: State) -> CohortSum:
@@ -201,7 +213,8 @@ def _play_rounds(
 ) -> Rebuilt:
     """Combine and apply what is gathered in each round, from θ."""
     federation = simulator.federation
-    state = replace(federation.start(theta), private=simulator.mechanism.start())
+    # of the run nobody carries on anything: the others learned it from rankers that the leavers had a part in
+    state = replace(federation.start(theta), private=simulator.mechanism.start(), carried=simulator.initial().carried)
     steps, mean = 0, state.theta
     releases = np.empty((3, rounds))
     try:
