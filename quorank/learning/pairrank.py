@@ -1,7 +1,7 @@
 """PairRank (Jia, Wang, Guo and Wang 2021, "PairRank: online pairwise learning to rank by divide-and-conquer"), federated.
 
 The order of documents i and j by f is certain if σ(|f_i − f_j|) − α·‖x_i − x_j‖_(M⁻¹) > ½, where M = λI + Σ x_ij·x_ijᵀ over
-the pairs observed so far. The ranking by f is cut wherever all pairs across the cut are certain; the blocks keep their order,
+the pairs observed so far. The ranking by f is cut wherever all pairs across the cut are certain; blocks keep their order,
 and the documents of a block are shuffled, each order being equally likely. Documents of one block, one clicked and one not,
 neither below the document after the last click, form a pair (w, l), whose cross-entropy −log σ(f_w − f_l) goes down:
 θ ← θ + η Σ σ(f_l − f_w)·(∇f_w − ∇f_l). Before either is looked at, each stood above the other in half of the orders.
