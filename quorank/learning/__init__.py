@@ -6,12 +6,13 @@ from quorank.learning.evolution import Evolution
 from quorank.learning.learner import Learner
 from quorank.learning.mgd import MGD
 from quorank.learning.online import OnlineRanker, Shown
+from quorank.learning.pairrank import PairRank
 from quorank.learning.pdgd import PDGD
 from quorank.learning.simulation import Simulation
 from quorank.parts import Family
 
 LEARNERS: Family[Learner] = Family(
-    "learner", PDGD, Evolution, Counterfactual, DBGD, MGD, base=Learner
+    "learner", PDGD, Evolution, Counterfactual, DBGD, MGD, PairRank, base=Learner
 )  # a new one: its file, its name here
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Evolution",
     "Learner",
     "OnlineRanker",
+    "PairRank",
     "Shown",
     "Simulation",
 ]

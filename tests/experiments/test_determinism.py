@@ -12,6 +12,7 @@ from small_runs import experiment, files_of, played
 LEARNERS = {
     "pdgd": ["learner=pdgd"],
     "pdgd batch": ["learner=pdgd", "learner.step=batch"],
+    "pairrank": ["learner=pairrank"],
     "evolution": ["learner=evolution"],
     "evolution ndcg": ["learner=evolution", "learner.metric=ndcg"],
     "response": ["learner=evolution", "privacy=randomised-response"],

@@ -31,6 +31,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "dueling bandits": ("learner=dbgd", "federation.personal.kind=offset", "partition.kind=clicks"),
     "multileaved bandits": ("learner=mgd", "ranker.kind=mlp", "ranker.hidden=3", "privacy.kind=signs"),
+    "uncertain pairs": ("learner=pairrank", "users.preset=informational", "federation.server=add"),
     "randomised response": ("learner=evolution", "privacy=randomised-response", "partition.kind=clicks"),
     "gaussian": (
         "privacy.kind=gaussian",

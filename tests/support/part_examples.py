@@ -47,7 +47,7 @@ from quorank.federation.rules.centred_clipping import CentredClipping
 from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.mixing import Mixing
 from quorank.federation.rules.spectral import SpectralFilter
-from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution
+from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution, PairRank
 from quorank.parts import Family
 from quorank.privacy import (
     PRIVACIES,
@@ -112,6 +112,8 @@ EXAMPLES: dict[str, list[Any]] = {
         DBGD(delta=0.5, gamma=0.1),
         MGD(),
         MGD(candidates=2, winner="one", alpha=0.1),
+        PairRank(),
+        PairRank(eta=0.3, alpha=0.0, ridge=0.1, growth=0.0),
         Evolution(),
         Evolution(sigma=0.3, metric="ndcg"),
     ],
@@ -279,6 +281,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("learners", {"kind": "mgd", "candidates": 0}),
     ("learners", {"kind": "mgd", "alpha": 0.0}),
     ("learners", {"kind": "mgd", "winner": "all"}),
+    ("learners", {"kind": "pairrank", "eta": 0.0}),
+    ("learners", {"kind": "pairrank", "alpha": -1.0}),
+    ("learners", {"kind": "pairrank", "ridge": 0.0}),
+    ("learners", {"kind": "pairrank", "growth": INF}),
     ("learners", {"kind": "evolution", "sigma": 0}),
     ("learners", {"kind": "evolution", "sigma": -1.0}),
     ("learners", {"kind": "evolution", "sigma": NAN}),
