@@ -46,8 +46,7 @@ MORE = {
     "arrivals": 'participation = { kind = "arrivals", enough = 4, least = 2, most = 3, rest = 0, rate = 0.6 }\n',
     "gaussian": '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
     "start": '[ranker]\nstart = { 5 = 20.0, 13 = 10.0 }\nstart_scale = "rule"\n',
-    "momentum": 'client_momentum = 0.9\nparticipation = { kind = "sampled", cohort = 5 }\n'
-    '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
+    "momentum": 'client_momentum = 0.9\nparticipation = { kind = "sampled", cohort = 5 }\n',
     "secure with momentum": 'client_momentum = 0.9\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
     "secure": '[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
 }
