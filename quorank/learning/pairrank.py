@@ -46,7 +46,7 @@ class PairRank(Learner):
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, above=0.0)
-        require_range("alpha", self.alpha, least=0.0)
+        require_range("alpha", self.alpha, above=0.0)
         require_range("ridge", self.ridge, above=0.0)
         require_range("growth", self.growth, least=0.0)
 
