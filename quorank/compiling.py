@@ -40,9 +40,6 @@ def _trust_blas() -> None:
 _trust_blas()
 
 
-_trust_blas()
-
-
 def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], Path | None]) -> Any:
     """Return Numba's dispatcher of a kernel; `folder_of` says where it is kept, given Numba's own setting.
 

@@ -130,14 +130,16 @@ class Parties:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.children = folder, dict[str, subprocess.Popen[bytes]]()
-        self.log = (folder / "parties.log").open("ab")
+        self.logs = {
+            name: (folder / f"said-{name}.log").open("ab") for name in NAMES
+        }  # lines of several would run together
 
     def begin(self, name: str, *words: object) -> None:
         program = "from quorank.cli.main import main; main()"
         command = [sys.executable, "-c", program, "silo", "join", "--data", str(self.folder / f"data-{name}")]
         variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
         self.children[name] = subprocess.Popen(
-            [*command, *map(str, words)], stdout=self.log, stderr=self.log, env=variables
+            [*command, *map(str, words)], stdout=self.logs[name], stderr=self.logs[name], env=variables
         )
 
     def end(self, name: str, number: signal.Signals) -> int:
@@ -148,10 +150,11 @@ class Parties:
         for child in self.children.values():
             child.kill()
             child.wait()
-        self.log.close()
+        for log in self.logs.values():
+            log.close()
 
     def said(self) -> str:
-        return (self.folder / "parties.log").read_text()
+        return "".join((self.folder / f"said-{name}.log").read_text() for name in NAMES)
 
 
 def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(here) -> None:

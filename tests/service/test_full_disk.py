@@ -57,11 +57,17 @@ def play(disk: Path, folder: Path) -> None:
         until(lambda: all(service.call("GET", "/healthz").status == 200 for _ in range(8)), service.log)
         for caller in callers:  # the first two again, as devices do that heard no answer
             assert (got := reply(service, caller)).status == 200, got
-        until(lambda: round_of(service, callers[0]) == 1, service.log)
+        theta = None
+
+        def next_round() -> bool:
+            nonlocal theta
+            theta = theta_of(service, callers[0], 1)
+            return theta is not None
+
+        until(next_round, service.log)
         # FedAvg with equal weights: each of the five updates once
         expected = np.full(5, np.mean([value_of(caller) for caller in callers]))
-        task = wire.decode_task(service.signed(callers[0], "GET", "/v1/task").body)
-        np.testing.assert_allclose(task.theta, expected, rtol=1e-12)
+        np.testing.assert_allclose(theta, expected, rtol=1e-12)
         assert [line["replies"] for line in events(service) if line["event"] == "round_closed"] == [MEMBERS]
         assert service.stop() == 0
 
@@ -85,9 +91,11 @@ def is_asked(service: RealService, caller: Caller) -> bool:
     return got.status == 200 and got.headers.get("quorank-asked") != "0"
 
 
-def round_of(service: RealService, caller: Caller) -> int | None:
+def theta_of(service: RealService, caller: Caller, round_: int) -> np.ndarray | None:
+    """The parameters of this round's task, from a worker that has it: the other may hear of it a moment later."""
     got = service.signed(caller, "GET", "/v1/task")
-    return wire.decode_task(got.body).round if got.status == 200 else None
+    task = wire.decode_task(got.body) if got.status == 200 else None
+    return task.theta if task is not None and task.round == round_ else None
 
 
 def processes_of(service: RealService) -> set[int]:
