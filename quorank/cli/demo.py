@@ -40,7 +40,7 @@ def demo(
         soft_wrap=False,
     )
     groups = []
-    for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended server step")):
+    for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended: sharper lists")):
         path = shipped_file(Path(name))
         assert path is not None
         chosen = read_experiment_file(path)
