@@ -148,7 +148,8 @@ def test_a_crash_costs_one_input_and_the_worker_goes_on() -> None:
     target = planted(run, words=(b"crash", bytes(9)))
     tally = fuzz(target, 3, 4.0)
     assert {found.kind for found in tally.findings} == {"killed by SIGSEGV", "KeyError"}
-    assert max(tally.inputs, tally.kept) > 100  # a worker that crashed at the end has not told its count, but what it kept
+    # a worker that crashed at the end has not told its count, but what it kept
+    assert max(tally.inputs, tally.kept) > 100
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
