@@ -200,7 +200,7 @@ def _handed_out(choice: dict[str, Any] | None) -> list[tuple[str, str, str]]:
         return []
     last = choice["average"] == "last"
     name = "last θ" if last else f"γ = {choice['average']:g}"
-    what = "the ranker of the last round" if last else "mean direction of all rounds, round t counting t^γ"
+    what = "the ranker of the last round" if last else "mean of the rankers of all rounds, round t counting t^γ"
     why = "by rule: no validation split"
     if choice["by"] == "validation":
         why = f"chosen on {choice['validation_queries']} validation queries"

@@ -105,7 +105,7 @@ def _show_plan(plan: dict[str, Any]) -> None:
     step, clip, ratio = plan["server_step"], plan["clip"], plan["signal_to_noise"]
     whom = f"for one client ({plan['neighbouring']}), over the {plan['horizon']}"
     noise = f"at most, over the run; {ratio['round']:.3g} a round, with {plan['parameters']} parameters"
-    server = f'with clip {clip:g}: server = {{ kind = "add", step = {step:.3g}, average = 3.0 }}'
+    server = f"with clip {clip:g}; what a file without a server takes, handing out a mean of rankers less noise"
     print_rows(
         (
             "noise multiplier",

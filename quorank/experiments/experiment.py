@@ -203,7 +203,7 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
-    """Where noise is accounted and no server is chosen: the step that suits the noise, and an average of rankers."""
+    """Where noise is accounted and no server is chosen: the step that suits the noise, and a mean of rankers less it."""
     if federation.learner.estimates_gradient:
         return federation
     try:
@@ -212,7 +212,16 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
         raise error.under("privacy") from None
     if step is None:
         return federation
-    return replace(federation, server=Add(float(f"{step:.3g}"), 3.0))
+    return replace(federation, server=server_for_noise(step, federation.privacy.independent_noise))
+
+
+def server_for_noise(step: float, independent: bool = True) -> Add:
+    """Return the server that we recommend for accounted noise with this step; docs/results/privacy.md has the measurements.
+
+    It hands out a mean of all rankers, each number moved back by one standard deviation of its noise where that of a round
+    is independent of the others'.
+    """
+    return Add(float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=1.0 if independent else 0.0)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from quorank.federation.rules.krum import Krum, MultiKrum
     from quorank.federation.rules.mean import Mean
     from quorank.federation.rules.trimmed import Median, TrimmedMean
-    from quorank.federation.server_optimisers import SERVERS, Adam, Add, Directions, Momentum, Rprop, Server
+    from quorank.federation.server_optimisers import SERVERS, Adam, Add, Momentum, Rprop, Server
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",
-    "Directions", "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer",
+    "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer",
     "Participation", "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State",
     "TrimmedMean",
 ]  # fmt: skip
@@ -31,7 +31,7 @@ _HOMES = {
     "quorank.federation.rules.krum": ("Krum", "MultiKrum"),
     "quorank.federation.rules.mean": ("Mean",),
     "quorank.federation.rules.trimmed": ("Median", "TrimmedMean"),
-    "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Directions", "Momentum", "Rprop", "Server"),
+    "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Momentum", "Rprop", "Server"),
     "quorank.federation.drivers.simulator": ("Simulator",),
 }
 """Where each name is; loaded when it is asked for, since a device needs few of them."""

@@ -119,6 +119,11 @@ class Federation:
         plain = not rule.needs_single_updates
         sentence = f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean"
         require(plain or not privacy.noise_on_sums, "privacy.noise-on-sums", sentence, "privacy")
+        sentence = (
+            f"shrinking takes the noise of each round as independent, and over_rounds of {privacy.kind} correlates it"
+        )
+        correlated = self.server.counts_noise and not privacy.independent_noise
+        require(not correlated, "option.conflict", f"{sentence}; leave one of them out", "server")
         complete = self.participation.fixed_size or self.everyone
         drawn = f"{self.participation.kind} leaves that to chance; use full or sampled"
         sentence = f"{INCOMPLETE.format(privacy.kind)}, and {drawn}"
@@ -196,7 +201,8 @@ class Federation:
         if stays:
             theta, memory = state.theta, state.memory
         else:
-            theta, memory = self.server.advance(state.theta, update, state.memory)
+            memory = self.server.with_noise(state.memory, self._noise_of_mean_update(gathered))
+            theta, memory = self.server.advance(state.theta, update, memory)
         shown = max(gathered.interactions, 1)
         online = gathered.ndcg / shown, gathered.reciprocal / shown, gathered.clicks / shown
         released = gathered.clients, gathered.sensitivity, gathered.noise
@@ -208,6 +214,12 @@ class Federation:
             taken = taken.after(gathered.came, state.round)
         own = gathered.private, gathered.personal, history, rule, taken, gathered.carried
         return State(state.round + 1, theta, memory, *own), report
+
+    def _noise_of_mean_update(self, gathered: CohortSum) -> float:
+        """Return the standard deviation of the noise on each number of the update; 0 for a rule that makes no mean."""
+        if gathered.weight <= 0.0 or not self.aggregation.divides_sums:
+            return 0.0
+        return gathered.noise / gathered.weight
 
     def _enough(self, gathered: CohortSum) -> bool:
         """Whether the rule is defined for so few groups as are left of the cohort."""

@@ -21,6 +21,9 @@ Memory = dict[str, Doubles]
 AVERAGE = "average"
 """Where an optimiser keeps the ranker that is handed out, if that is not θ itself."""
 
+NOISE = "noise"
+"""Where it keeps what is known of the noise on each number of θ (`noise_of_means`)."""
+
 
 @dataclass(frozen=True)
 class Server(ABC):
@@ -35,6 +38,15 @@ class Server(ABC):
     @abstractmethod
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         """Return θ and the memory after a round whose mean update is `update`, all of shape (size,)."""
+
+    @property
+    def counts_noise(self) -> bool:
+        """Whether it takes the noise of each round into account, as independent of the others'."""
+        return False
+
+    def with_noise(self, memory: Memory, noise: float) -> Memory:
+        """Return the memory before a round on each number of whose mean update lies noise of this standard deviation."""
+        return memory
 
     def shorten(self, memory: Memory, which: Booleans) -> Memory:
         """Return the memory with the steps of these parameters (size,) shortened, where each has a step of its own."""
@@ -64,23 +76,67 @@ class Recursion(NamedTuple):
 class Add(Server):
     """θ ← θ + step·u. With step 1 this is federated averaging (FPDGD algorithm 2); other steps are SGD on the server.
 
-    With `average` = γ the ranker that is handed out is a mean of all θ so far, in which round t counts about t^γ
-    (polynomial-decay averaging, Shamir and Zhang 2013); clients go on learning from θ itself. It takes noise out of the
-    ranker, and as it looks at nothing new it costs no privacy.
+    With `average` = γ the ranker that is handed out is the mean of all θ so far in which round t counts t^γ; clients go on
+    learning from θ itself, so no list changes. 0 is the plain mean (Polyak and Juditsky 1992, "Acceleration of stochastic
+    approximation by averaging"). γ < 0 counts early rounds more: the longer a few queries are searched again and again, the
+    more closely θ fits them. `among` holds other γ; a run with a validation split hands out the best, θ itself included.
+
+    With `shrink` = λ each number of that mean goes back towards its first value by λ standard deviations of the noise that
+    lies on it, where updates are released with noise of known size, and no farther than to that value (`soft_threshold`).
+    Neither looks at anything new, so both cost no privacy.
     """
 
     kind: ClassVar[str] = "add"
 
     step: float = 1.0
     average: float | None = None  # γ
+    among: tuple[float, ...] = ()
+    shrink: float = 0.0  # λ
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
-        if self.average is not None:
-            require_range("average", self.average, least=0.0)
+        require_range("shrink", self.shrink, least=0.0, most=100.0)
+        sentence = "is about a mean of rankers: set average too, 0.0 for one in which all rounds count alike"
+        for name, given in (("among", self.among), ("shrink", self.shrink)):
+            require(not given or self.average is not None, "add.no-mean", sentence, name)
+        if self.average is None:
+            return
+        for name, gamma in (("average", self.average), *(("among", gamma) for gamma in self.among)):
+            require_range(name, gamma, least=-10.0, most=10.0)
+        require_range("among", len(self.among), most=16)
+        require(len({*self._gammas}) == len(self._gammas), "add.twice", "a γ stands there twice", "among")
+
+    @property
+    def _gammas(self) -> tuple[float, ...]:
+        return () if self.average is None else (self.average, *self.among)
 
     def start(self, size: int) -> Memory:
-        return {} if self.average is None else {AVERAGE: np.zeros(size), "count": np.zeros(1)}
+        count = len(self._gammas)
+        if count == 0:
+            return {}
+        memory = {
+            AVERAGE: np.zeros(size),
+            "means": np.zeros((count, size)),
+            "total": np.zeros(count),
+            "count": np.zeros(1),
+        }
+        if self.shrink > 0.0:
+            memory |= {
+                "first": np.zeros(size),
+                NOISE: np.zeros(2),
+                "shared": np.zeros(count),
+                "spread": np.zeros(count),
+            }
+        return memory
+
+    @property
+    def counts_noise(self) -> bool:
+        return self.shrink > 0.0
+
+    def with_noise(self, memory: Memory, noise: float) -> Memory:
+        if not self.counts_noise:
+            return memory
+        return memory | {NOISE: np.array([self.step * noise if math.isfinite(noise) else 0.0, memory[NOISE][1]])}
 
     def recursion(self, size: int, memory: Memory) -> Recursion:
         return Recursion(self.step, 0.0, np.zeros(size))
@@ -90,83 +146,49 @@ class Add(Server):
         if self.average is None:
             return after, memory
         count = memory["count"] + 1.0
-        weight = (self.average + 1.0) / (float(count[0]) + self.average)
-        mean = memory[AVERAGE] + weight * (after - memory[AVERAGE])
-        return after, {AVERAGE: mean, "count": count}
-
-
-@dataclass(frozen=True)
-class Directions(Server):
-    """θ ← θ + step·u; handed out is the mean of the directions θ/‖θ‖ of all rounds, round t counting t^γ, as long as θ.
-
-    The lists that people see come from θ, which a long step soon makes sure of itself. That is good for the queries that
-    it learns from and too much for others: the farther θ has gone, the more it fits its training queries, and the longer it
-    is, so that a mean of θ would be of late rounds alone. Directions count alike however long θ was, and with γ < 0 early
-    rounds, which are still general, count more than late ones. It looks at nothing new and so costs no privacy.
-
-    `among` holds other γ; a run with a validation split hands out the best of all of them and of θ itself.
-    """
-
-    kind: ClassVar[str] = "directions"
-
-    step: float = 30.0
-    average: float = -0.4  # γ
-    among: tuple[float, ...] = (-0.75, -0.5, 0.0)
-
-    def __post_init__(self) -> None:
-        require_range("step", self.step, above=0.0)
-        for name, gamma in (("average", self.average), *(("among", gamma) for gamma in self.among)):
-            require_range(name, gamma, least=-10.0, most=10.0)
-        require_range("among", len(self.among), most=16)
-        require(len({*self._gammas}) == len(self._gammas), "directions.twice", "a γ stands there twice", "among")
-
-    @property
-    def _gammas(self) -> tuple[float, ...]:
-        return self.average, *self.among
-
-    def start(self, size: int) -> Memory:
-        count = len(self._gammas)
-        return {
-            AVERAGE: np.zeros(size),
-            "means": np.zeros((count, size)),
-            "total": np.zeros(count),
-            "count": np.zeros(1),
-        }
-
-    def recursion(self, size: int, memory: Memory) -> Recursion:
-        return Recursion(self.step, 0.0, np.zeros(size))
-
-    def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
-        after = theta + self.step * update
-        count = memory["count"] + 1.0
         weights = np.array([float(count[0]) ** gamma for gamma in self._gammas])
         total = memory["total"] + weights
-        means = memory["means"] + (weights / total)[:, None] * (direction(after) - memory["means"])
-        handed_out = _as_long_as(after, means[0])
-        return after, {AVERAGE: handed_out, "means": means, "total": total, "count": count}
+        share = weights / total
+        means = memory["means"] + share[:, None] * (after - memory["means"])
+        found = memory | {"means": means, "total": total, "count": count}
+        if self.counts_noise:
+            found |= noise_of_means(memory, share)
+            found["first"] = theta.copy() if count[0] == 1.0 else memory["first"]
+        return after, found | {AVERAGE: self._shrunk(means[0], found, 0)}
+
+    def _shrunk(self, mean: Doubles, memory: Memory, number: int | None) -> Doubles:
+        """Return a mean by its number, or θ itself, less its noise."""
+        if not self.counts_noise:
+            return mean
+        variance = memory[NOISE][1] if number is None else memory["spread"][number]
+        return memory["first"] + soft_threshold(mean - memory["first"], self.shrink * math.sqrt(variance))
 
     def choices(self, theta: Doubles, memory: Memory) -> dict[float, Doubles]:
         if not self.among or memory["count"][0] == 0.0:
             return {}
-        means = zip(self._gammas, memory["means"], strict=True)
-        return {gamma: _as_long_as(theta, mean) for gamma, mean in means} | {math.inf: theta}
+        means = enumerate(zip(self._gammas, memory["means"], strict=True))
+        found = {gamma: self._shrunk(mean, memory, number) for number, (gamma, mean) in means}
+        return found | {math.inf: self._shrunk(theta, memory, None)}
 
 
-def length_of(theta: Doubles) -> float:
-    """Return ‖θ‖, summed exactly, so that it is the same on every machine."""
-    return math.sqrt(math.fsum((theta * theta).tolist()))
+def noise_of_means(memory: Memory, share: Doubles) -> Memory:
+    """Return the noise on one number of θ and of its means after a round, of which θ counts `share` (means,) in each mean.
+
+    "noise" is (σ, Var θ), "shared" Cov(mean, θ) and "spread" Var mean, (means,) each. The noise of a round, of standard
+    deviation σ, is in every θ from then on, so that θ walks at random and a mean, (1 − w)·mean + w·θ, with it.
+    """
+    (sigma, walk), shared, spread = memory[NOISE].tolist(), memory["shared"], memory["spread"]
+    walk, rest = walk + sigma * sigma, 1.0 - share
+    return {
+        NOISE: np.array([sigma, walk]),
+        "shared": rest * shared + share * walk,
+        "spread": rest**2 * spread + 2.0 * share * rest * shared + share**2 * walk,
+    }
 
 
-def direction(theta: Doubles) -> Doubles:
-    """Return θ/‖θ‖, and 0 for 0."""
-    length = length_of(theta)
-    return theta / length if length > 0.0 else np.zeros_like(theta)
-
-
-def _as_long_as(theta: Doubles, mean: Doubles) -> Doubles:
-    """Return the mean at the length of θ; θ where directions cancel out."""
-    towards = direction(mean)
-    return length_of(theta) * towards if towards.any() else theta
+def soft_threshold(x: Doubles, threshold: float) -> Doubles:
+    """Return x (size,) moved towards 0 by the threshold and no farther than 0 (Donoho and Johnstone 1994, eq. 2)."""
+    return np.asarray(np.sign(x) * np.maximum(np.abs(x) - threshold, 0.0), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -271,5 +293,5 @@ def adapt(step: Doubles, agreement: Doubles, alpha: float, beta: float, least: f
 
 
 SERVERS: Family[Server] = Family(
-    "server optimiser", Add, Directions, Momentum, Adam, Rprop, base=Server, word="server"
+    "server optimiser", Add, Momentum, Adam, Rprop, base=Server, word="server"
 )  # a new one: its class, and its name here

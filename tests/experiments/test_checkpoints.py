@@ -13,8 +13,13 @@ from quorank.errors import Interrupted
 CARRIERS = {
     "nothing": [],
     "momentum": ["federation.server=momentum"],
-    "directions, and what the validation split chose": ["federation.server=directions"],
-    "an average": ['federation.server={ kind = "add", average = 3.0 }'],
+    "means, and what the validation split chose": [
+        'federation.server={ kind = "add", average = 3.0, among = [0.0, -0.5] }'
+    ],
+    "the noise on a mean": [
+        'federation.server={ kind = "add", average = 0.0, shrink = 1.0 }',
+        'privacy={ kind = "gaussian", epsilon = 100.0 }',
+    ],
     "each client's history": [
         'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
     ],

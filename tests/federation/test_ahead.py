@@ -9,14 +9,14 @@ import pytest
 from part_examples import EXAMPLES
 
 from quorank.errors import BadInput
-from quorank.federation import Add, Directions, Federation, Momentum, Sampled, Simulator
+from quorank.federation import Add, Federation, Momentum, Sampled, Simulator
 from quorank.federation.drivers import ahead
 from quorank.learning import PDGD, Simulation
 from quorank.privacy import ClippedGaussian
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
-SERVERS = [Add(), Add(step=7.0, average=2.0), Directions(step=7.0), Momentum(step=3.0, beta=0.8)]
+SERVERS = [Add(), Add(step=7.0, average=2.0), Add(step=7.0, average=-0.5, among=(0.0,)), Momentum(step=3.0, beta=0.8)]
 
 
 @pytest.fixture

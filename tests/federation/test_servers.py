@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from part_examples import EXAMPLES
 
-from quorank.federation import Adam, Add, Directions, Momentum
+from quorank.errors import BadInput
+from quorank.federation import Adam, Add, Federation, Momentum
+from quorank.federation.rounds import CohortSum
+from quorank.federation.server_optimisers import soft_threshold
+from quorank.privacy import ClippedGaussian
 
 UPDATES = np.random.default_rng(1).normal(size=(50, 4)) * [1.0, 1e-4, 100.0, 0.0]
 
@@ -29,31 +33,10 @@ def test_add() -> None:
     assert once.tolist() == [1.25]
 
 
-@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
-def test_the_average_weights_rounds_by_a_power_of_their_number(gamma) -> None:
-    """Round s of t weighs (γ + 1)/(s + γ)·Π_{i > s} (i − 1)/(i + γ), written out; for γ = 0 that is the plain mean."""
-    server, theta = Add(step=0.3, average=gamma), np.array([0.5, -1.0, 0.0, 2.0])
-    memory, path = server.start(4), []
-    for t, update in enumerate(UPDATES, 1):
-        theta, memory = server.advance(theta, update, memory)
-        path.append(theta)
-        weights = np.array(
-            [
-                (gamma + 1) / (s + gamma) * math.prod((i - 1) / (i + gamma) for i in range(s + 1, t + 1))
-                for s in range(1, t + 1)
-            ]
-        )
-        assert weights.sum() == pytest.approx(1.0)
-        np.testing.assert_allclose(memory["average"], weights @ np.array(path), rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(path, run(Add(step=0.3)), rtol=1e-15)  # θ itself goes on as without
-    if gamma == 0.0:
-        np.testing.assert_allclose(memory["average"], np.mean(path, axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("gamma", [-1.0, -0.4, 0.0, 2.0])
-def test_directions_count_by_a_power_of_their_round_whatever_the_length_of_theta(gamma) -> None:
-    """Handed out after round t: ‖θ_t‖·m/‖m‖ with m = Σ_s s^γ·θ_s/‖θ_s‖ over s ≤ t, written out."""
-    server, theta = Directions(step=0.3, average=gamma, among=(1.5,)), np.array([0.5, -1.0, 0.0, 2.0])
+@pytest.mark.parametrize("gamma", [-1.0, -0.5, 0.0, 3.0])
+def test_the_means_weigh_rounds_by_a_power_of_their_number(gamma) -> None:
+    """Handed out after round t: Σ_s s^γ·θ_s / Σ_s s^γ over s ≤ t, written out; for γ = 0 that is the plain mean."""
+    server, theta = Add(step=0.3, average=gamma, among=(1.5,)), np.array([0.5, -1.0, 0.0, 2.0])
     memory, path = server.start(4), []
     assert server.choices(theta, memory) == {}, "before the first round there is no choice"
     for update in UPDATES:
@@ -62,22 +45,75 @@ def test_directions_count_by_a_power_of_their_round_whatever_the_length_of_theta
         choices = server.choices(theta, memory)
         assert list(choices) == [gamma, 1.5, math.inf]
         for power, found in choices.items():
-            mean = sum(s**power * one / math.dist(one, [0] * 4) for s, one in enumerate(path, 1) if power < math.inf)
-            expected = theta if power == math.inf else mean * (np.linalg.norm(theta) / np.linalg.norm(mean))
+            weights = [float(s) ** power if power < math.inf else s == len(path) for s in range(1, len(path) + 1)]
+            expected = sum(w * one for w, one in zip(weights, path, strict=True)) / sum(weights)
             np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
         assert np.array_equal(memory["average"], choices[gamma])
     np.testing.assert_allclose(path, run(Add(step=0.3)), rtol=1e-15)  # θ itself goes on as without
+    alone = Add(step=0.3, average=gamma)
+    assert alone.choices(theta, alone.advance(theta, UPDATES[0], alone.start(4))[1]) == {}, "one ranker is no choice"
+    if gamma == 0.0:
+        np.testing.assert_allclose(memory["average"], np.mean(path, axis=0), rtol=1e-12)
 
 
-def test_directions_where_theta_is_nothing_or_turns_round() -> None:
-    server, nothing = Directions(step=1.0, average=0.0, among=()), np.zeros(2)
-    theta, memory = server.advance(nothing, nothing, server.start(2))
-    assert memory["average"].tolist() == [0.0, 0.0]
-    theta, memory = server.advance(theta, np.array([3.0, 0.0]), memory)
-    assert memory["average"].tolist() == [3.0, 0.0], "a round without a direction turns nothing"
-    theta, memory = server.advance(theta, np.array([-5.0, 0.0]), memory)
-    assert memory["average"].tolist() == theta.tolist() == [-2.0, 0.0], "1 − 1 is no direction: θ itself"
-    assert server.choices(theta, memory) == {}, "without `among` there is no choice"
+def test_the_threshold_moves_towards_zero_and_no_farther() -> None:
+    found = soft_threshold(np.array([3.0, -3.0, 0.5, -0.5, 0.0]), 1.0)
+    assert found.tolist() == [3.0 - 1.0, -(3.0 - 1.0), 0.0, 0.0, 0.0]
+    given = np.array([0.25, -7.0])
+    assert soft_threshold(given, 0.0).tolist() == given.tolist()
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 3.0])
+def test_the_noise_of_a_mean_is_that_of_all_that_went_into_it(gamma) -> None:
+    """Noise σ_r of round r is in θ_r, θ_{r+1}, …: it counts (Σ_{s ≥ r} weight of θ_s)·step·σ_r in a mean."""
+    server = Add(step=0.3, average=gamma, among=(1.0,), shrink=0.7)
+    plain = Add(step=0.3, average=gamma, among=(1.0,))
+    memory, beside, sigmas = server.start(4), plain.start(4), np.random.default_rng(6).random(50)
+    first = theta = np.array([0.5, -1.0, 0.0, 2.0])
+    for t, (update, sigma) in enumerate(zip(UPDATES, sigmas, strict=True), 1):
+        after, memory = server.advance(theta, update, server.with_noise(memory, sigma))
+        theta, beside = plain.advance(theta, update, plain.with_noise(beside, sigma))
+        assert after.tolist() == theta.tolist(), "θ itself goes on as without"
+        choices, raw = server.choices(theta, memory), plain.choices(theta, beside)
+        for power, found in choices.items():
+            weights = np.array([float(s) ** power if power < math.inf else s == t for s in range(1, t + 1)])
+            tails = np.cumsum(weights[::-1])[::-1] / weights.sum()
+            deviation = 0.3 * math.sqrt(((tails * sigmas[:t]) ** 2).sum())
+            expected = first + soft_threshold(raw[power] - first, 0.7 * deviation)
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        assert np.array_equal(memory["average"], choices[gamma])
+
+
+def test_the_noise_of_a_mean_is_the_spread_of_many_walks() -> None:
+    """The recursion against 20,000 walks of nothing but noise, drawn."""
+    draws, server = np.random.default_rng(8), Add(step=2.0, average=-0.5, shrink=1.0)
+    size, memory = 20_000, None
+    theta, memory = np.zeros(size), server.start(size)
+    for _ in range(30):
+        theta, memory = server.advance(theta, 0.1 * draws.normal(size=size), server.with_noise(memory, 0.1))
+    assert memory["means"][0].std() == pytest.approx(math.sqrt(memory["spread"][0]), rel=0.03)
+    assert theta.std() == pytest.approx(math.sqrt(memory["noise"][1]), rel=0.03)
+
+
+def test_shrinking_without_a_mean_and_with_correlated_noise_is_refused() -> None:
+    for options in ({"shrink": 1.0}, {"among": (1.0,)}):
+        with pytest.raises(BadInput) as found:
+            Add(**options)
+        assert found.value.code == "add.no-mean"
+    server = Add(average=1.0, shrink=1.0)
+    Federation(10, server=server, privacy=ClippedGaussian(1.0))
+    with pytest.raises(BadInput) as found:
+        Federation(10, server=server, privacy=ClippedGaussian(1.0, over_rounds="tree"))
+    assert found.value.code == "option.conflict"
+
+
+def test_a_round_tells_the_server_the_noise_on_its_mean_update() -> None:
+    federation = Federation(10, server=Add(step=2.0, average=1.0, shrink=1.0), privacy=ClippedGaussian(1.0))
+    gathered = CohortSum(np.array([5.0, 0.1]), 10.0, 10, 40, 0.0, 0.0, 0.0, {}, 0.05, noise=3.0)
+    state, _ = federation.round(federation.start(np.zeros(2)), gathered)
+    assert state.memory["noise"][0] == pytest.approx(2.0 * 3.0 / 10.0)
+    expected = [2.0 * 0.5 - 0.6, 0.0]
+    assert federation.ranker(state).tolist() == pytest.approx(expected), "0.02 drowns in noise of 0.6"
 
 
 def test_momentum() -> None:

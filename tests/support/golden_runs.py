@@ -12,7 +12,10 @@ SMALL = (
 
 RUNS: dict[str, tuple[str, ...]] = {
     "plain": ("federation.server=add",),
-    "directions": ("federation.server=directions", "users.preset=informational"),
+    "means": (
+        'federation.server={ kind = "add", step = 30.0, average = -0.5, among = [0.0, -0.9] }',
+        "users.preset=informational",
+    ),
     "small cohort": ("federation.clients=5", "federation.server=momentum", "partition.kind=quantity"),
     "evolution": ("learner=evolution", "partition.kind=clicks", "users.preset=navigational"),
     "explored lists": (

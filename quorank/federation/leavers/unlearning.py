@@ -10,7 +10,7 @@ round would be all that a client has to keep.
 
 As published the ranker goes only a part of its way: T/Δt steps of the length of one round each. Here the coordinator may
 step `stretch` times as far, Δt times for instance, since each round stands for Δt of them; and, as long steps are noisy,
-hand out a mean of the θ of all rounds in which round t counts about t^γ (`average`).
+hand out a mean of the θ of all rounds in which round t counts t^γ (`average`).
 
 With `lengths = "own"` eq. 6.2 is left out: a new update keeps its length, so that an update that says little counts little,
 and nothing of what the leavers did acts any more, not even through lengths. This is retraining in fewer, longer rounds.
@@ -136,12 +136,6 @@ def stretched(gathered: CohortSum, stretch: float) -> CohortSum:
     return gathered._replace(total=stretch * gathered.total, updates=updates)
 
 
-def averaged(mean: Doubles, theta: Doubles, count: int, gamma: float) -> Doubles:
-    """The mean of θ_1 … θ_count in which round t counts about t^γ, from that of one round less."""
-    weight = (gamma + 1.0) / (count + gamma)
-    return np.asarray((1.0 - weight) * mean + weight * theta, dtype=np.float64)
-
-
 def rebuild(
     simulator: Simulator,
     theta: Doubles,
@@ -215,14 +209,16 @@ def _play_rounds(
     federation = simulator.federation
     # of the run nobody carries on anything: the others learned it from rankers that the leavers had a part in
     state = replace(federation.start(theta), private=simulator.mechanism.start(), carried=simulator.initial().carried)
-    steps, mean = 0, state.theta
+    steps, mean, total = 0, state.theta, 0.0
     releases = np.empty((3, rounds))
     try:
         for count in range(1, rounds + 1):
             gathered = gather(state)
             state, report = federation.round(state, stretched(gathered, stretch))
             releases[:, count - 1] = report.participants, report.sensitivity, report.noise
-            mean = state.theta if average is None else averaged(mean, state.theta, count, average)
+            weight = 0.0 if average is None else float(count) ** average
+            total += weight
+            mean = state.theta if average is None else mean + weight / total * (state.theta - mean)
             steps += gathered.interactions
             theta = federation.ranker(state) if AVERAGE in state.memory else mean
             if watch is not None:

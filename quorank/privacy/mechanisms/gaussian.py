@@ -149,6 +149,10 @@ class ClippedGaussian(Privacy):
         return self.sum == "plain"
 
     @property
+    def independent_noise(self) -> bool:
+        return self.over_rounds == "independent"
+
+    @property
     def relies_on_secret_cohorts(self) -> bool:
         return self.sum == "plain"
 
@@ -238,10 +242,10 @@ def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
 
     The measurements are in docs/results/privacy.md.
     With a small clip all updates are about as long as it, so step·clip is how far a round goes: at most 2, and so short
-    that the noise of the whole run, step·clip·z·√T/cohort on each parameter, stays below 0.8.
+    that the noise of the whole run, step·clip·z·√T/cohort on each parameter, stays below 0.4.
     """
     noise = multiplier * math.sqrt(setting.rounds) / setting.cohort
-    return min(2.0, 0.8 / noise) / clip
+    return min(2.0, 0.4 / noise) / clip
 
 
 def recommended_momentum(interactions: int) -> float:

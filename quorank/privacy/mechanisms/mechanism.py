@@ -187,6 +187,11 @@ class Privacy(ABC):
         return False
 
     @property
+    def independent_noise(self) -> bool:
+        """Whether the noise of a round is independent of that of the others."""
+        return True
+
+    @property
     def relies_on_secret_cohorts(self) -> bool:
         """Whether its ε for sampled cohorts holds only while nobody knows who was in them."""
         return False
