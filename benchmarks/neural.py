@@ -31,7 +31,7 @@ from quorank.experiments.runner import Runner
 from quorank.metrics.lists import ndcg
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
-SERVERS = {"recommended": {"kind": "directions", "step": 30.0}, "fpdgd": {"kind": "add", "step": 1.0}}
+SERVERS = {"recommended": {"kind": "add", "step": 30.0, "average": -0.5}, "fpdgd": {"kind": "add", "step": 1.0}}
 
 
 def ranker_of(name: str) -> dict[str, Any]:
