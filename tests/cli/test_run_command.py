@@ -132,7 +132,7 @@ def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[P
     assert set(document.tables) == {"seed", *SECTIONS} - {"attack"}  # nobody attacks
     assert again == Experiment.read(read_experiment_file(folder.parent / "small.toml"))
     assert again.tables() == document.tables
-    assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0}
+    assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0, "among": [], "shrink": 0.0}
     assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10, "cutoffs": [10]}
 
 
