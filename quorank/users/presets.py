@@ -1,8 +1,10 @@
 """Presets of click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1).
 
-For relevance 0/1 they are those of Hofmann, Whiteson and de Rijke (2013, "Balancing exploration and exploitation in
-listwise and pairwise online learning to rank"), whose scale the graded tables fill in: P(click) and P(stop) of
-documents that are not relevant, and of those that are. Poisoning clicks are the perfect ones the other way round.
+For relevance 0/1 they are those of the code of Oosterhuis and de Rijke (2018; github.com/HarrieO/OnlineLearningToRank,
+`utils/clicks.py`), after Hofmann, Whiteson and de Rijke (2013, "Balancing exploration and exploitation in listwise and
+pairwise online learning to rank"), whose scale the graded tables fill in: P(click) and P(stop) of documents that are not
+relevant, and of those that are. Other code lets navigational users leave a relevant document with 0.5 in place of 0.9.
+Poisoning clicks are the perfect ones the other way round.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ GAMMA: tuple[tuple[float, ...], ...] = (
     (1.0, 1.0, 0.95, 0.68, 0.40, 0.29, 0.19, 0.12, 0.41),
     (1.0, 1.0, 1.0, 0.96, 0.52, 0.36, 0.27, 0.18, 0.12, 0.43),
 )
-"""γ_{r,d} by rank r from 1 and distance d from 1, with which simulations of unbiased learning to rank are made (Ai et al.
-2018 and the ULTRA toolbox, 2021); the last value of a row is that of a list without a click so far, d = r."""
+"""γ_{r,d} by rank r from 1 and distance d from 1, with which simulations of unbiased learning to rank are made: the table
+and the indices of `UserBrowsingModel` in the ULTRA toolbox (github.com/ULTR-Community/ULTRA, `ultra/utils/click_models.py`
+and `example/ClickModel/ubm_0.1_1_4_1.0.json`). The last value of a row is that of a list without a click so far, d = r."""
 
 
 @dataclass(frozen=True)
