@@ -10,7 +10,7 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 
-ROUNDS = 5
+ROUNDS = 3
 FIRST_QUERY = 987_650_001
 DOCUMENT = "GX-SECRET"
 TOKEN = "QUORANK_TEST_TOKEN"
