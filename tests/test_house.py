@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -33,10 +34,15 @@ def tree_of(file: str) -> ast.Module:
     return ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
 
 
-def imported(tree: ast.Module, package: list[str]) -> set[str]:
+@cache
+def nodes_of(file: str) -> list[ast.AST]:
+    return list(ast.walk(tree_of(file)))
+
+
+def imported(nodes: Iterable[ast.AST], package: list[str]) -> set[str]:
     """Every module of Quorank that a file imports, also inside functions."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -48,10 +54,11 @@ def imported(tree: ast.Module, package: list[str]) -> set[str]:
     return {name for name in found if name in MODULES}
 
 
+@cache
 def imports_of(file: str) -> set[str]:
     module = module_of(file)
     package = module.split(".") if file.endswith("__init__.py") else module.split(".")[:-1]
-    return imported(tree_of(file), package)
+    return imported(nodes_of(file), package)
 
 
 def room_of(module: str) -> str | None:
@@ -62,7 +69,7 @@ def room_of(module: str) -> str | None:
 
 def test_imports_are_seen_also_inside_functions() -> None:
     source = "def f():\n    from quorank.learning import pdgd\n    import quorank.errors\n"
-    assert imported(ast.parse(source), ["quorank"]) == {"quorank.learning.pdgd", "quorank.errors"}
+    assert imported(ast.walk(ast.parse(source)), ["quorank"]) == {"quorank.learning.pdgd", "quorank.errors"}
     assert room_of("quorank.learning.pair_weights") == "learning"
     assert room_of("quorank.errors") is None
 
@@ -122,7 +129,7 @@ def test_no_modules_import_each_other() -> None:
 def own_names(file: str) -> frozenset[str]:
     """The underscored names that a module defines: attributes of self, functions, classes, variables and fields."""
     found = set()
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Attribute) and is_self(node.value):
             found.add(node.attr)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -138,7 +145,7 @@ def test_no_underscored_name_of_another_module() -> None:
     bad = []
     for file in FILES:
         others = known.keys() - own_names(file) - {"_fields", "_replace", "_asdict"}  # of named tuples: public
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quorank"):
                 names = [a.name for a in node.names if a.name.startswith("_") and not a.name.endswith("__")]
                 bad += [f"{file} imports {name}" for name in names]
@@ -154,7 +161,7 @@ def is_self(node: ast.expr) -> bool:
 def test_a_class_name_occurs_once() -> None:
     places = defaultdict(list)
     for file in FILES:
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(file)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
@@ -190,7 +197,7 @@ def test_nobody_asks_for_the_type_of_a_part() -> None:
     bad = []
     for file in FILES:
         foreign = {name for name, folder in parts().items() if folder != str(Path(file).parent)}
-        for node in [] if file.startswith("network/") else ast.walk(tree_of(file)):
+        for node in [] if file.startswith("network/") else nodes_of(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass", "type"):
                 named = {name.id for arg in node.args for name in ast.walk(arg) if isinstance(name, ast.Name)}
                 bad += [f"{file}:{node.lineno} asks for {name}" for name in named & foreign]
@@ -204,7 +211,7 @@ def test_every_error_has_a_code() -> None:
     """`thing.what-is-wrong`, or the code of another error that is passed on."""
     bad = []
     for file in FILES:
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
                 given = node.args[ERRORS.index(node.func.id) :]
                 code = re.sub(r"{.*?}", "x", ast.unparse(given[0]).removeprefix("f").strip("\"'"))
@@ -217,7 +224,7 @@ def test_nobody_looks_inside_a_sentence() -> None:
     """No test of what an error says: `str(error).startswith`, `"…" in str(error)`, `error.sentence == …`."""
     bad = []
     for file in FILES:
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if not isinstance(node, ast.Compare | ast.Call):
                 continue
             text = ast.unparse(node)
@@ -260,7 +267,7 @@ def test_files_of_ours_are_parsed_at_the_gate() -> None:
     for file in FILES:
         if file in GATE or file in NOT_OF_OURS:
             continue
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in PARSERS:
                 bad.append(f"{file}:{node.lineno} calls {ast.unparse(node.func)}")
     assert bad == []

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -158,10 +159,15 @@ def test_what_does_not_look_like_a_code_is_not_written(text) -> None:
     assert plain_code(text) == (text if is_code else OTHER)
 
 
+@cache
+def calls_of(file: Path) -> list[ast.Call]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+
+
 def codes_of(files: Iterable[Path]) -> list[ast.expr]:
     """The codes of all errors that are raised in these files, as they stand there."""
-    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
-    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    calls = [call for file in files for call in calls_of(file)]
     raised = [call.args[:1] for call in calls if call.func.id == "BadInput" and len(call.args) > 1]
     required = [call.args[1:2] for call in calls if call.func.id == "require" and len(call.args) > 2]
     return [code for codes in raised + required for code in codes]
