@@ -116,13 +116,13 @@ def with_error(found: Doubles) -> str:
     return f"{found.mean():+.1f}{error}"
 
 
-def print_table(lines: list[dict[str, Any]]) -> None:
-    """Print a row for each cell, then one for each method."""
+def print_table(lines: list[dict[str, Any]], wanted: list[str]) -> None:
+    """Print a row for each cell with a wanted method, then one for each method."""
     cells: dict[tuple[Any, ...], dict[str, dict[int, Figures]]] = {}
     for line in lines:
         cell = tuple(line[key] for key in CELL)
         cells.setdefault(cell, {}).setdefault(line["method"], {})[line["fold"]] = line["figures"]
-    methods = [name for name in METHODS if name != PLAIN and any(name in found for found in cells.values())]
+    methods = [name for name in METHODS if name in wanted and any(name in found for found in cells.values())]
     print(f"| collection | clients × rounds | clicks | folds | FPDGD | {' | '.join(methods)} |")
     print("|---" * (5 + len(methods)) + "|")
     means: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
@@ -131,6 +131,8 @@ def print_table(lines: list[dict[str, Any]]) -> None:
         named = data + (f", {queries} queries" if queries else "") + (f", {noise} noise features" if noise else "")
         named += "" if validation else ", no validation"
         plain, texts = found.get(PLAIN, {}), []
+        if not plain or found.keys().isdisjoint(methods):
+            continue
         for name in methods:
             both = sorted(plain.keys() & found.get(name, {}).keys())
             pairs = [found[name][fold] for fold in both], [plain[fold] for fold in both]
@@ -171,7 +173,7 @@ def main() -> None:
     except BadInput as error:
         sys.exit(f"error: {error}")
     if args.table or not args.sources:
-        print_table(read(args.out))
+        print_table(read(args.out), args.methods.split(";"))
 
 
 if __name__ == "__main__":
