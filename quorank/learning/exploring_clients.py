@@ -8,7 +8,7 @@ from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.learning.exploration import Dial, draw_list
 from quorank.learning.inverse_propensity import PAIRS, ClickRule, value_coefficients
-from quorank.learning.pair_weights import drawn_coefficients
+from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import scratch_for
 from quorank.learning.simulation import STATISTICS, SimulationArrays, draw_query, keep_within, list_ndcg
 from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, width_of
@@ -35,11 +35,14 @@ def learn_drawn_list(
     eta: float,
     coefficients: Doubles,
     scratch: Doubles,
+    inverses: Doubles,
     activation: Floats,
 ) -> bool:
     """θ += η Σ_p coefficient·∇f for one clicked list that `draw_list` drew from `then`; False if its clicks say nothing."""
     if rule.estimator == PAIRS:
-        found = drawn_coefficients(then, now, n, shown, weights, rest, clicked, k, coefficients, scratch)
+        found = pair_coefficients(
+            then, now, False, n, shown, weights, rest, clicked, k, coefficients, scratch, inverses
+        )
     else:
         found = value_coefficients(rule, now, shown, clicked, k, coefficients, scratch)
     if found:
@@ -74,7 +77,8 @@ def explore_clients(
     room = scratch_for(world.longest, world.padded)
     ranking = np.zeros(k_max + dial.window, dtype=np.int64)
     shown, weights = np.zeros(k_max, dtype=np.int64), np.empty(k_max)
-    clicked, coefficients, scratch = np.zeros(k_max, dtype=np.bool_), np.empty(k_max), np.empty(k_max + 1)
+    clicked, coefficients = np.zeros(k_max, dtype=np.bool_), np.empty(k_max)
+    scratch, inverses = np.empty(k_max + 1), np.empty(k_max + 1)
     begin = np.empty(size)
     for at in range(len(clients)):
         client = clients[at]
@@ -110,7 +114,7 @@ def explore_clients(
                     rows[at, size + STATISTICS - 1] += clicked[p]
                 moved |= learn_drawn_list(
                     rows[at, :size], packed, hidden, n_features, world.padded, start, n, rule, tempered, scores, shown,
-                    weights, rest, clicked, k, eta, coefficients, scratch, activation,
+                    weights, rest, clicked, k, eta, coefficients, scratch, inverses, activation,
                 )  # fmt: skip
             if bound < np.inf:
                 moved |= keep_within(rows[at, :size], bound)

@@ -123,7 +123,7 @@ class OnlineRanker:
             learned = learn_drawn_list(
                 self._local, packed, self.ranker.layer, self._inputs, shown.padded_features, 0, n, self._rule,
                 shown.scores, now, shown.order, shown.weights, shown.rest, clicked, k, self.learner.eta, coefficients,
-                scratch, self._activation,
+                scratch, np.empty(k + 1), self._activation,
             )  # fmt: skip
         moved = learned or pull > 0.0
         if self.bound < math.inf:

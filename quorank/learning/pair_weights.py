@@ -41,10 +41,12 @@ def _share(rescaled: bool, score: float, weight: float, log_denominator: float, 
 
 @kernel
 def pair_coefficients(
-    scores: Floats,
+    then: Floats,
+    now: Floats,
+    same: bool,
     n: int,
     shown: Integers,
-    shown_weights: Doubles,
+    weights: Doubles,
     rest: float,
     clicked: Booleans,
     k: int,
@@ -54,7 +56,9 @@ def pair_coefficients(
 ) -> bool:
     """coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
 
-    So the gradient of eq. 5 is Σ_p coefficients[p]·∇f(document at p). False if there is no pair.
+    So the gradient of eq. 5 is Σ_p coefficients[p]·∇f(document at p). False if there is no pair. ρ is that of the scores
+    `then` which the list was drawn from, the slope that of the scores of `now`, which learns; `same` if they are the same.
+    `weights` and `rest` are what `sample_list` or `draw_list` left; documents of different blocks form no pair.
 
     For positions a < b that hold x and y, only the denominators D_i between them differ between R and R*:
     P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i. Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i
@@ -67,74 +71,33 @@ def pair_coefficients(
         coefficients[p] = 0.0
     if last < 1:
         return False
-    rescaled = rest < 0.0
-    if rescaled:
-        log_denominators(scores, n, shown, k, logarithms)
+    rescaled, blocks = rest < 0.0, rest <= IN_BLOCKS
+    if blocks:
+        block_denominators(then, n, shown, weights, rest, k, logarithms)
+    elif rescaled:
+        log_denominators(then, n, shown, k, logarithms)
     else:
         denominator = rest
         for i in range(k - 1, -1, -1):
-            denominator += shown_weights[i]
+            denominator += weights[i]
             inverses[i] = 1.0 / denominator
     found = False
     for b in range(1, last + 1):
-        y, y_score = shown_weights[b], np.float64(scores[shown[b]])
+        y, y_score = weights[b], np.float64(then[shown[b]])
         for a in range(b):
-            if clicked[a] == clicked[b]:
+            if clicked[a] == clicked[b] or (blocks and weights[a] != weights[b]):
                 continue
             found = True
-            x, x_score = shown_weights[a], np.float64(scores[shown[a]])
+            x, x_score = weights[a], np.float64(then[shown[a]])
             odds = 1.0  # P(R) / P(R*)
             for i in range(a + 1, b + 1):
                 x_share = _share(rescaled, x_score, x, logarithms[i], inverses[i])
                 y_share = _share(rescaled, y_score, y, logarithms[i], inverses[i])
                 odds *= max(1.0 + x_share - y_share, x_share)
-            ratio = fast_exp(-abs(x_score - y_score)) if rescaled else min(x, y) / max(x, y)
-            weight = pair_weight(odds, 1.0) * pair_slope(ratio)
-            sign = 1.0 if clicked[a] else -1.0
-            coefficients[a] += sign * weight
-            coefficients[b] -= sign * weight
-    return found
-
-
-@kernel
-def drawn_coefficients(
-    then: Floats,
-    now: Floats,
-    n: int,
-    shown: Integers,
-    weights: Doubles,
-    rest: float,
-    clicked: Booleans,
-    k: int,
-    coefficients: Doubles,
-    logarithms: Doubles,
-) -> bool:
-    """The same for any list: ρ by the scores `then` that it was drawn from, the slope by those of `now`, which learns.
-
-    `weights` and `rest` are what `draw_list` left; documents of different blocks form no pair.
-    """
-    last = last_included(clicked, k)
-    for p in range(k):
-        coefficients[p] = 0.0
-    if last < 1:
-        return False
-    blocks = rest <= IN_BLOCKS
-    if blocks:
-        block_denominators(then, n, shown, weights, rest, k, logarithms)
-    else:
-        log_denominators(then, n, shown, k, logarithms)
-    found = False
-    for b in range(1, last + 1):
-        for a in range(b):
-            if clicked[a] == clicked[b] or (blocks and weights[a] != weights[b]):
-                continue
-            found = True
-            odds = 1.0
-            for i in range(a + 1, b + 1):
-                x = math.exp(min(np.float64(then[shown[a]]) - logarithms[i], 700.0))
-                y = math.exp(min(np.float64(then[shown[b]]) - logarithms[i], 700.0))
-                odds *= max(1.0 + x - y, x)
-            ratio = math.exp(-abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]])))
+            if same and not rescaled:
+                ratio = min(x, y) / max(x, y)
+            else:
+                ratio = fast_exp(-abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]])))
             weight = pair_weight(odds, 1.0) * pair_slope(ratio)
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight

@@ -94,7 +94,9 @@ def learn_list(
     activation: Floats,
 ) -> bool:
     """θ += η Σ_p coefficient·∇f (eq. 5) for one clicked list; False if it holds no preference."""
-    found = pair_coefficients(scores, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses)
+    found = pair_coefficients(
+        scores, scores, True, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses
+    )
     if found:
         last = last_included(clicked, k)
         for p in range(last + 1):

@@ -257,7 +257,7 @@ def test_shipped_experiments_run_by_name(quorank: Quorank, name: str, clients: i
     written = tomllib.loads(Path("runs", name, "run.toml").read_text())
     step = written["federation"]["server"]["step"]
     assert step > 1.0 if name == "private" else step == 1.0
-    assert written["learner"]["temperature"] == (0.1 if name == "recommended" else 1.0)
+    assert written["learner"]["temperature"] == {"recommended": 0.1, "private": 0.5}.get(name, 1.0)
     assert written["federation"]["client_momentum"] == momentum
     assert (written["learner"]["kind"], written["learner"]["eta"]) == ("pdgd", 0.1)
 

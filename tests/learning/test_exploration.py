@@ -16,7 +16,7 @@ from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.click_guard import weighted_pairs
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, draw_list
 from quorank.learning.late_learning import LateRanker
-from quorank.learning.pair_weights import drawn_coefficients
+from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import list_probability, scratch_for
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Linear
@@ -52,9 +52,9 @@ class DialSampler:
 
     def coefficients(self, clicked) -> np.ndarray:
         out = np.full(self.k, np.nan)
-        drawn_coefficients(
-            self.tempered, self.scores, self.n, self.shown, self.weights, self.rest, np.asarray(clicked, dtype=np.bool_),
-            self.k, out, np.empty(self.k + 1),
+        pair_coefficients(
+            self.tempered, self.scores, False, self.n, self.shown, self.weights, self.rest,
+            np.asarray(clicked, dtype=np.bool_), self.k, out, np.empty(self.k + 1), np.empty(self.k + 1),
         )  # fmt: skip
         return out
 

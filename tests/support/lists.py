@@ -34,7 +34,7 @@ class Sampler:
         """Of the list that was drawn last; rest = −1 asks for the path in logarithms."""
         k, out = self.k, np.full(self.k, np.nan)
         found = pair_coefficients(
-            self.scores, len(self.scores), self.shown, self.shown_weights,
+            self.scores, self.scores, True, len(self.scores), self.shown, self.shown_weights,
             self.rest if rest is None else rest,
             np.asarray(clicked, dtype=np.bool_), k, out, np.empty(k + 1), np.empty(k + 1),
         )  # fmt: skip

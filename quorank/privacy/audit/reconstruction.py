@@ -282,4 +282,6 @@ def _fill_coefficients(
     k = patterns.shape[1]
     logs, inverses = np.empty(k + 1), np.empty(k + 1)
     for i in range(len(patterns)):
-        pair_coefficients(scores, len(scores), shown, weights, rest, patterns[i], k, out[i], logs, inverses)
+        pair_coefficients(
+            scores, scores, True, len(scores), shown, weights, rest, patterns[i], k, out[i], logs, inverses
+        )
