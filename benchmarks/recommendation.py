@@ -3,7 +3,7 @@
     python benchmarks/recommendation.py SOURCE... --out runs.jsonl [--methods "recommended;private, ε = 0.5"]
         [--users perfect,navigational,informational] [--folds 3] [--clients 1000] [--rounds 300]
         [--train-queries 63] [--noise-features 254] [--without-validation]
-    python benchmarks/recommendation.py --out runs.jsonl --table
+    python benchmarks/recommendation.py [SOURCE...] --out runs.jsonl --table
 
 A SOURCE is what `[data] source` takes. Methods are the shipped experiment files with nothing tuned; folds are those of
 `ceilings.py`, and the run's seed is the number of the fold. `--train-queries` keeps so many training queries with a
@@ -166,14 +166,16 @@ def main() -> None:
     parser.add_argument("--train-queries", type=int, default=None)
     parser.add_argument("--noise-features", type=int, default=0)
     parser.add_argument("--without-validation", action="store_true")
-    parser.add_argument("--table", action="store_true", help="print the table of the file and play nothing")
+    parser.add_argument("--table", action="store_true", help="print the table of the file, or of these sources in it")
     args = parser.parse_args()
+    if args.table:
+        names = [Path(name).name for name in args.sources]
+        print_table([x for x in read(args.out) if not names or x["data"] in names], args.methods.split(";"))
+        return
     try:
         play(args)
     except BadInput as error:
         sys.exit(f"error: {error}")
-    if args.table or not args.sources:
-        print_table(read(args.out), args.methods.split(";"))
 
 
 if __name__ == "__main__":
