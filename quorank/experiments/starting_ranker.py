@@ -27,7 +27,8 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
     if collection is not None:
         sample = collection.train if collection.validation is None else collection.validation
     try:
-        ranker = started(ranker, n_features, experiment.data.normalize, names, sample)
+        temperature = experiment.federation.learner.list_temperature
+        ranker = started(ranker, n_features, experiment.data.normalize, names, sample, temperature)
     except BadInput as error:
         raise error.under("ranker") from None
     privacy, longest = experiment.federation.privacy, experiment.federation.privacy.longest_update

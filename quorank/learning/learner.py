@@ -39,6 +39,11 @@ class Learner(ABC):
         """How the compiled kernel of PDGD plays this learner; None if it has a kernel of its own."""
         return None
 
+    @property
+    def list_temperature(self) -> float:
+        """τ: lists are drawn from the scores divided by it."""
+        return 1.0
+
     def check(self, interactions: int) -> None:
         """Refuse a number of interactions per client and round that the learner cannot use."""
 

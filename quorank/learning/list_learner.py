@@ -34,6 +34,10 @@ class ListLearner(Learner):
     def dial(self) -> Dial:
         """How its lists are explored."""
 
+    @property
+    def list_temperature(self) -> float:
+        return self.dial.temperature
+
     @abstractmethod
     def rule(self, k: int) -> ClickRule:
         """How it weighs the clicks of lists of k documents."""

@@ -1,8 +1,9 @@
 """A ranker's prior made known: its file read, features found by their names, its scale measured.
 
 Exploration draws lists by a softmax over scores, so the scale of a prior decides how far the first lists stray from its
-ranking. `start_scale = "rule"` brings the scores to a stated spread: in the middle list the best document scores `SPREAD`
-above the worst. It looks at features and at no label, on a sample that the owner may see.
+ranking. `start_scale = "rule"` brings the scores to a stated spread: in the middle list the best document scores `SPREAD`·τ
+above the worst, τ being the temperature by which lists are drawn. It looks at features and at no label, on a sample that
+the owner may see.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from quorank.rankers.prior import is_number
 from quorank.rankers.ranker_file import read_ranker
 
 SPREAD = 20.0
-"""By how much the best document of the middle list scores above its worst under "rule"."""
+"""By how much the best document of the middle list scores above its worst under "rule", at a temperature of 1."""
 LISTED = 24
 """Names that a sentence lists."""
 SAMPLE = 10_000
@@ -58,11 +59,17 @@ def _units(ranker: Ranker) -> str:
 
 
 def started(
-    ranker: Ranker, n_features: int, normalize: str, names: Sequence[str] = (), sample: RankingData | None = None
+    ranker: Ranker,
+    n_features: int,
+    normalize: str,
+    names: Sequence[str] = (),
+    sample: RankingData | None = None,
+    temperature: float = 1.0,
 ) -> Ranker:
     """Return the ranker with a prior of numbers alone that fits data of `n_features`; BadInput where it does not.
 
-    `names` are those of the features in their order, where the data has them; `sample` is what a scale is measured on.
+    `names` are those of the features in their order, where the data has them; `sample` is what a scale is measured on, for
+    lists that are drawn from the scores divided by `temperature`.
     """
     ranker = read_start(ranker, normalize)
     prior = ranker.prior
@@ -72,7 +79,7 @@ def started(
         prior = replace(prior, start=numbered(prior.start, names, n_features))
     if prior.scale == "rule":
         unscaled = ranker.with_prior(replace(prior, scale=None))
-        prior = replace(prior, scale=measured_scale(unscaled, n_features, sample))
+        prior = replace(prior, scale=measured_scale(unscaled, n_features, sample, temperature))
     ranker = ranker.with_prior(prior)
     ranker.initial(n_features, 0)  # refuses what does not fit
     return ranker
@@ -105,8 +112,8 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
     return Numbers(found)
 
 
-def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None) -> float:
-    """Return the scale that brings the median over lists of (highest − lowest score) to `SPREAD`, in three digits."""
+def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None, temperature: float = 1.0) -> float:
+    """Return the scale that brings the median over lists of (highest − lowest score) to `SPREAD`·τ, in three digits."""
     if sample is None:
         sentence = 'start_scale = "rule" measures scores on lists, and there are none here; write a number'
         raise BadInput("ranker.no-sample", sentence, "start_scale")
@@ -116,7 +123,7 @@ def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None) 
     spreads = _spreads([np.asarray(found[rows], dtype=np.float64) for rows in lists if rows.stop > rows.start])
     sentence = "the start scores all documents of each list alike, so there is no spread to bring to a scale"
     require(len(spreads) > 0, "ranker.no-spread", sentence, "start")
-    return float(f"{SPREAD / float(np.median(spreads)):.3g}")
+    return float(f"{SPREAD * temperature / float(np.median(spreads)):.3g}")
 
 
 def _spreads(lists: Sequence[Doubles]) -> Doubles:

@@ -108,9 +108,13 @@ def test_a_grid_is_resumed_without_the_file(tmp_path: Path, no_pages: None) -> N
     assert resumed.cells[0].experiment.ranker == Linear(start=tuple(theta.tolist()), start_scale=0.5)
 
 
-def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Path, temperature: float) -> None:
+    """Lists are drawn from scores/τ, whose spread is the rule's."""
     chosen = experiment(
-        f'data={{source="{letor_folder}"}}', 'ranker={start={bm25-of-body=3.0,13=1.0},start_scale="rule"}'
+        f'data={{source="{letor_folder}"}}',
+        'ranker={start={bm25-of-body=3.0,13=1.0},start_scale="rule"}',
+        f"learner.temperature={temperature}",
     )
     found = Runner(chosen, 1).experiment.ranker
     assert isinstance(found, Linear) and found.start == {"5": 3.0, "13": 1.0}
@@ -119,7 +123,8 @@ def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Pa
     theta = np.zeros(16)
     theta[[4, 12]] = 3.0, 1.0
     spreads = [np.ptp(sample.features[sample.rows_of(q)].astype(np.float64) @ theta) for q in range(sample.n_queries)]
-    assert found.start_scale == pytest.approx(SPREAD / np.median([s for s in spreads if s > 0.0]), rel=0.006)
+    expected = SPREAD * temperature / np.median([s for s in spreads if s > 0.0])
+    assert found.start_scale == pytest.approx(expected, rel=0.006)
 
 
 @pytest.fixture
