@@ -18,9 +18,17 @@ from quorank.metrics.evaluator import Evaluator
 from quorank.users import CLICK_MODELS, ClickModel
 
 
+LEAST_GAIN = 1.0
+"""A ranker is preferred to the rule's own if it gains more than so many standard errors on the validation queries: few
+queries say little, and the best of several by their mean alone is often a worse one (docs/results/recommendation.md)."""
+
+
 def best_ranker(ndcg: Doubles) -> int:
-    """Return the index of the best of some rankers by (rankers, queries) nDCG; the first of those that are as good."""
-    return int(np.argmax(ndcg.mean(axis=1)))
+    """Return the index of the best of some rankers by (rankers, queries) nDCG; of the first if none gains enough on it."""
+    gain = ndcg - ndcg[0]
+    error = gain.std(axis=1) / max(1, gain.shape[1] - 1) ** 0.5
+    mean = gain.mean(axis=1)
+    return int(np.argmax(np.where(mean > LEAST_GAIN * error, mean, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,17 +15,24 @@ from quorank.data import DataSource, load
 from quorank.data.letor.writer import write_letor
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.experiments.workload import best_ranker
+from quorank.experiments.workload import LEAST_GAIN, best_ranker
 from quorank.federation import Add, Federation
 from quorank.metrics.lists import ndcg
 from quorank.users import Cascade
 
 
-def test_the_best_on_validation_queries_is_chosen_and_the_rule_where_none_is_better() -> None:
-    rule, better, best = [0.5, 0.5, 0.5], [0.4, 0.6, 0.6], [0.9, 0.5, 0.5]
-    assert best_ranker(np.array([rule, better])) == 1
-    assert best_ranker(np.array([rule, better, best])) == 2
-    assert best_ranker(np.array([rule, rule, [0.4, 0.4, 0.4]])) == 0, "as good is not better"
+def test_few_queries_do_not_outvote_the_rule() -> None:
+    """The gains over the first are 0.1 ± error, with error = deviation/√(queries − 1)."""
+    rule = np.array([0.5, 0.5, 0.5, 0.5, 0.5])
+    sure = rule + 0.1 + np.array([-1, 1, -1, 1, 0]) * 0.05  # deviation √(4/5)·0.05: 0.1 > 0.022
+    surer = rule + np.array([0.3, 0.1, 0.1, 0.1, 0.1])  # mean 0.14, deviation 0.08: 0.14 > 0.04
+    lucky = rule + np.array([1.0, 0.0, 0.0, -0.1, -0.15])  # mean 0.15, deviation 0.43: 0.15 < 0.21
+    assert pytest.approx(1.0) == LEAST_GAIN
+    assert best_ranker(np.array([rule, sure])) == 1
+    assert best_ranker(np.array([rule, sure, surer, lucky])) == 2
+    assert best_ranker(np.array([rule, lucky])) == 0
+    assert best_ranker(np.array([rule, rule, rule - 0.1])) == 0, "as good is not better"
+    assert best_ranker(np.array([[0.5], [0.6], [0.7]])) == 2, "one query has no error"
 
 
 MEANS = {"step": 30.0, "average": -0.4, "among": (-0.75, 0.0)}
