@@ -17,7 +17,6 @@ from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator
 from quorank.users import CLICK_MODELS, ClickModel
 
-
 LEAST_GAIN = 1.0
 """A ranker is preferred to the rule's own if it gains more than so many standard errors on the validation queries: few
 queries say little, and the best of several by their mean alone is often a worse one (docs/results/recommendation.md)."""
