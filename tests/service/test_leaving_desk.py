@@ -164,7 +164,7 @@ def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
             updates.append((online.parameters - theta) / 2.0)
         theta = theta + 2.0 * np.mean(updates, axis=0)
         thetas.append(theta)
-    expected = thetas[0] + (3.0 + 1.0) / (2.0 + 3.0) * (thetas[1] - thetas[0])
+    expected = (1.0**3 * thetas[0] + 2.0**3 * thetas[1]) / (1.0**3 + 2.0**3)
     assert np.allclose(world.coordinator.state.theta, expected, rtol=0.0, atol=1e-12)
     assert not np.allclose(expected, theta, atol=1e-6)
 
