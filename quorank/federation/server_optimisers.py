@@ -187,7 +187,7 @@ def noise_of_means(memory: Memory, share: Doubles) -> Memory:
 
 
 def soft_threshold(x: Doubles, threshold: float) -> Doubles:
-    """Return x (size,) moved towards 0 by the threshold and no farther than 0 (soft threshold: Donoho and Johnstone 1994)."""
+    """Return x (size,) moved towards 0 by the threshold and no farther than 0 (Donoho and Johnstone 1994)."""
     return np.asarray(np.sign(x) * np.maximum(np.abs(x) - threshold, 0.0), dtype=np.float64)
 
 
