@@ -6,6 +6,10 @@ import gzip
 from collections.abc import Callable
 
 from fuzz.target import as_file, as_folder, scratch, target
+from quorank.text.collection import describe_skipped
+from quorank.text.description import describe_text
+from quorank.text.function_words import FUNCTION_WORDS
+from quorank.text.languages import detect_language
 from quorank.text.readers import read_collection
 from quorank.text.readers.qrels import parse_judgements
 
@@ -146,12 +150,29 @@ target("mbox", words=_MAIL, made=_large_mbox)(_read("c.mbox"))
     ),
 )
 def text_folder(data: bytes) -> None:
-    """A folder of any layout: documents, queries and judgements in files of their own."""
+    """A folder of any layout: documents, queries and judgements in files of their own; what was left out can be told."""
     folder = scratch() / "c"
-    read_collection(as_folder(data, folder))
+    found = read_collection(as_folder(data, folder)).without_empty()
+    told = describe_skipped(found.skipped, found.name).split("\n")
+    assert all(len(line) <= 80 and line.isprintable() for line in told), told
+    describe_text(found)
 
 
 @target("qrels", words=(b" 0 ", b"\t", b"1e9", b"query-id\tcorpus-id\tscore\n", b"-1", b"nan", b"Q0"))
 def qrels(data: bytes) -> None:
     """Judgements."""
     parse_judgements(data, "qrels")
+
+
+@target(
+    "language",
+    words=tuple(" ".join(words[:6]).encode() + b" " for words in FUNCTION_WORDS.values()),
+    made=lambda: {"many short words": b"de la en " * 400_000, "many texts": b"og det er\n" * 200_000},
+)
+def language(data: bytes) -> None:
+    """Texts, a line each, of any language or none; a language that is found has a share of their words."""
+    found = detect_language(data.decode(errors="surrogateescape").split("\n"))
+    shares = [share for _, share in found.candidates]
+    assert shares == sorted(shares, reverse=True) and all(0 < share <= 1 for share in shares), found
+    assert found.language is None or found.language == found.candidates[0][0], found
+    assert str(found)

@@ -1,13 +1,21 @@
-"""Text collection: documents, queries, and which documents answer which query."""
+"""Text collection: documents, queries, which documents answer which query, and what its reader left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from quorank.errors import BadInput
 from quorank.foreign import excerpt
+from quorank.text.tokens import normalised_words
+
+_NAME = 32
+"""Characters of a name that are shown."""
+_PLURAL = re.compile("judgements|documents|queries|messages|files")
+_SINGULAR = {"queries": "query"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,18 @@ class Query:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Number of things that were left out for one reason, and what the first of them is called."""
+
+    count: int
+    example: str
+
+
+SkipRecord = Mapping[str, Skipped]
+"""Reason, as `judgements_of_unknown_queries`, → what was left out for it."""
+
+
 @dataclass(frozen=True)
 class TextCollection:
     """Documents and queries in the order of their files. A collection may have no queries and no judgements."""
@@ -41,22 +61,77 @@ class TextCollection:
     queries: tuple[Query, ...] = field(default=(), repr=False)
     # query id → document id → grade; 0 is judged and not relevant, higher is better
     judgements: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    skipped: SkipRecord = field(default_factory=dict, repr=False)
+    format: str = ""  # of its files: SMART, TREC, …
 
     def __post_init__(self) -> None:
         refuse_twice(self.name, "document", (document.id for document in self.documents))
         refuse_twice(self.name, "query", (query.id for query in self.queries))
 
+    @property
+    def n_judgements(self) -> int:
+        """Pairs of a query and a document that have a grade."""
+        return sum(map(len, self.judgements.values()))
+
     def without_empty(self) -> TextCollection:
-        """Return the collection without documents that hold no text, and without judgements of them."""
-        empty = {document.id for document in self.documents if document.is_empty}
-        if not empty:
+        """Return the collection without documents and queries that hold no text, and without judgements of them."""
+        empty = {document.id: None for document in self.documents if document.is_empty}
+        silent = {query.id: None for query in self.queries if not normalised_words(query.text).strip()}
+        if not (empty or silent):
             return self
+        graded = [(query, document) for query, grades in self.judgements.items() for document in grades]
+        lost = [document for query, document in graded if document in empty and query not in silent]
+        unasked = [query for query, _ in graded if query in silent]
         left = {
             query: {document: grade for document, grade in grades.items() if document not in empty}
             for query, grades in self.judgements.items()
+            if query not in silent
         }
-        documents = tuple(document for document in self.documents if document.id not in empty)
-        return replace(self, documents=documents, judgements={q: grades for q, grades in left.items() if grades})
+        return replace(
+            self,
+            documents=tuple(document for document in self.documents if document.id not in empty),
+            queries=tuple(query for query in self.queries if query.id not in silent),
+            judgements={query: grades for query, grades in left.items() if grades},
+            skipped=add_skipped(
+                self.skipped,
+                empty_documents=list(empty),
+                judgements_of_empty_documents=lost,
+                queries_without_a_word=list(silent),
+                judgements_of_queries_without_a_word=unasked,
+            ),
+        )
+
+
+def add_skipped(before: SkipRecord, **reasons: Sequence[str]) -> SkipRecord:
+    """Return the record with the names of what was left out for each reason counted in; a reason without any is none."""
+    after = dict(before)
+    for reason, names in reasons.items():
+        if names:
+            known = after.get(reason, Skipped(0, names[0]))
+            after[reason] = Skipped(known.count + len(names), known.example)
+    return after
+
+
+def describe_skipped(skipped: SkipRecord, name: str = "", width: int = 80) -> str:
+    """Return lines of at most `width` columns that say what was left out, or nothing where nothing was.
+
+    >>> describe_skipped({"empty_documents": Skipped(2, "471")}, "cranfield")
+    "cranfield: left out 2 empty documents ('471', …)"
+    """
+    if not skipped:
+        return ""
+    told = [_told(reason, left_out) for reason, left_out in skipped.items()]
+    beginning = f"{excerpt(name, _NAME)[1:-1]}: left out " if name else "left out "
+    wrapped = textwrap.wrap(beginning + ", ".join(told), width, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(wrapped)
+
+
+def _told(reason: str, left_out: Skipped) -> str:
+    words = reason.replace("_", " ")
+    if left_out.count == 1:  # "1 empty document": the first plural is that of what is counted
+        words = _PLURAL.sub(lambda found: _SINGULAR.get(found[0], found[0][:-1]), words, count=1)
+    more = ", …" if left_out.count > 1 else ""
+    return f"{left_out.count:,} {words} ({excerpt(left_out.example, _NAME)}{more})"
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:

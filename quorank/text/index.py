@@ -16,14 +16,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Bytes, Doubles, Int32s, Integers, Uint64s
+from quorank.arrays import Bytes, Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.errors import require, require_choice, require_range
 from quorank.text.collection import Document, refuse_twice
 from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words
 
-FieldName = Literal["body", "title"]
+FieldName = Literal["body", "title", "whole"]
+"""What is indexed of a document: its body, its title, or the body with the title before it (`whole_text`)."""
 
 _BLOCK = 1 << 20  # bytes of text that are counted at once
 UNSEEN = -1
@@ -54,12 +55,13 @@ class Index:
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
         """Count the terms of one field. The texts are taken in blocks: only counts are kept."""
-        require_choice("field", field, ("body", "title"))
+        require_choice("field", field, ("body", "title", "whole"))
         counter = _Counter(tokeniser)
         texts: list[bytes] = []
         size = 0
         for document in documents:
-            texts.append(normalised_words(getattr(document, field)))
+            text = whole_text(document) if field == "whole" else getattr(document, field)
+            texts.append(normalised_words(text))
             size += len(texts[-1])
             if size >= _BLOCK:
                 counter.add(texts)
@@ -121,6 +123,13 @@ class Index:
         part = slice(self.posting_offsets[term], self.posting_offsets[term + 1])
         return self.posting_documents[part], self.posting_counts[part]
 
+    def holding(self, terms: Int32s) -> Integers:
+        """Return the documents that hold one of some terms, ascending."""
+        found = np.zeros(self.n_documents, dtype=bool)
+        for term in self._checked(terms):
+            found[self.postings(int(term))[0]] = True
+        return np.flatnonzero(found)
+
     def top(self, term: int, k: int) -> tuple[Int32s, Int32s]:
         """Return the exact reverse top K: the k documents with most occurrences of a term; of equal ones the earlier."""
         documents, counts = self.postings(term)
@@ -133,6 +142,17 @@ class Index:
         order = np.argsort(-counts, kind="stable")[: max(k, 0)]
         return documents[order], counts[order]
 
+    def bm25(self, terms: Int32s, features: Features | None = None, weights: Doubles | None = None) -> Doubles:
+        """Compute (documents,) Σ_t weight(t)·BM25(t, d); weights are 1 unless given. A document without any term has 0."""
+        part, wanted = features or Features(), self._checked(terms)
+        factors = part.inverse_document_frequency(self.statistics(wanted))
+        if weights is not None:
+            factors = factors * np.asarray(weights, dtype=np.float64)
+        scores = np.zeros(self.n_documents)
+        for term, factor in zip(wanted, factors, strict=True):
+            _add_bm25(*self.postings(int(term)), self.lengths, self.mean_length, factor, part.k1, part.b, scores)
+        return scores
+
     def _checked(self, terms: Int32s) -> Int32s:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
         _require_within(wanted, UNSEEN, len(self.vocabulary), "ids", "terms")
@@ -144,6 +164,13 @@ def _require_within(values: npt.NDArray[Any], least: int, below: int, what: str,
     require(inside, "value.out-of-range", f"expected {what} from {least} to {below - 1}", name)
 
 
+def whole_text(document: Document) -> str:
+    """Return title and body as one text; the body alone where it begins with the title, as in Cranfield."""
+    title, begins = document.title.split(), document.body.split(maxsplit=len(document.title.split()))
+    repeats = [word.casefold() for word in begins[: len(title)]] == [word.casefold() for word in title]
+    return document.body if repeats else f"{document.title}\n{document.body}"
+
+
 @dataclass(frozen=True, eq=False)
 class IndexedDocuments:
     """Body and title of one party's documents: row d of each index is document ids[d]."""
@@ -153,12 +180,18 @@ class IndexedDocuments:
     title: Index
 
     @classmethod
-    def build(cls, documents: Sequence[Document], tokeniser: Tokeniser | None = None) -> IndexedDocuments:
-        """Count body and title of all documents; an id that stands twice is refused."""
+    def build(
+        cls, documents: Sequence[Document], tokeniser: Tokeniser | None = None, *, whole: bool = False
+    ) -> IndexedDocuments:
+        """Count body and title of all documents; an id that stands twice is refused.
+
+        With `whole` the body holds the title too: what a search over title and body finds.
+        """
         part = tokeniser or Tokeniser()
         ids = tuple(document.id for document in documents)
         refuse_twice("documents", "document", ids)
-        return cls(ids, Index.build(documents, part, "body"), Index.build(documents, part, "title"))
+        body = Index.build(documents, part, "whole" if whole else "body")
+        return cls(ids, body, Index.build(documents, part, "title"))
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -193,17 +226,9 @@ class IndexedDocuments:
         Only documents that hold a term count; of equal ones the earlier comes first.
         """
         require_range("depth", depth, least=1)
-        part = features or Features()
-        body = self.body
-        term_ids = body.term_ids(terms)
-        idf = part.inverse_document_frequency(body.statistics(term_ids))
-        scores = np.zeros(body.n_documents)
-        touched = np.zeros(body.n_documents, dtype=bool)
-        for term, weight in zip(term_ids, idf, strict=True):
-            postings = body.postings(int(term))
-            _add_bm25(*postings, body.lengths, body.mean_length, weight, part.k1, part.b, scores, touched)
-        found = np.flatnonzero(touched)
-        return found[np.argsort(-scores[found], kind="stable")[:depth]]
+        scores = self.body.bm25(self.body.term_ids(terms), features)
+        touched = self.body.holding(self.body.term_ids(terms))
+        return touched[np.argsort(-scores[touched], kind="stable")[:depth]]
 
 
 class _Counter:
@@ -329,12 +354,10 @@ def _add_bm25(
     k1: float,
     b: float,
     scores: Doubles,
-    found: Booleans,
 ) -> None:
     for i in range(len(documents)):
         d = documents[i]
         scores[d] += idf * bm25_robertson(float(counts[i]), float(lengths[d]), mean_length, k1, b)
-        found[d] = True
 
 
 class Words:

@@ -12,7 +12,7 @@ from quorank.data.feature_names import write_feature_names
 from quorank.data.letor.writer import write_letor
 from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
-from quorank.text.collection import TextCollection
+from quorank.text.collection import SkipRecord, TextCollection, add_skipped
 from quorank.text.features import FEATURE_NAMES
 from quorank.text.index import IndexedDocuments
 from quorank.text.ranking_rows import QueryRows
@@ -39,8 +39,11 @@ def judged_rows(collection: TextCollection, depth: int = DEPTH) -> list[QueryRow
     return found
 
 
-def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DEPTH) -> None:
-    """Write train.txt (three fifths of the queries, by a digest of their ids), vali.txt, test.txt and features.txt."""
+def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DEPTH) -> SkipRecord:
+    """Write train.txt (three fifths of the queries, by a digest of their ids), vali.txt, test.txt and features.txt.
+
+    Return the collection's record of what was left out, with the queries that have no judgement or find no document.
+    """
     rows = sorted(judged_rows(collection, depth), key=lambda row: hashlib.sha256(row.query_id.encode()).digest())
     sentence = f"has {len(rows)} judged queries that find a document; expected at least {FEWEST} for three splits"
     require(len(rows) >= FEWEST, "text.too-few-queries", sentence, collection.name)
@@ -48,6 +51,15 @@ def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DE
     for split, part in (("train", rows[:first]), ("vali", rows[first:second]), ("test", rows[second:])):
         write_letor(_data_of(part), folder / f"{split}.txt")
     write_feature_names(folder, FEATURE_NAMES)
+    kept = {row.query_id for row in rows}
+    judged = [query.id for query in collection.queries if collection.judgements.get(query.id)]
+    return add_skipped(
+        collection.skipped,
+        queries_without_judgements=[
+            query.id for query in collection.queries if not collection.judgements.get(query.id)
+        ],
+        judged_queries_that_find_no_document=[id_ for id_ in judged if _word(id_) not in kept],
+    )
 
 
 def _data_of(rows: list[QueryRows]) -> RankingData:

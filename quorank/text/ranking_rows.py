@@ -25,8 +25,11 @@ class QueryRows:
     labels: npt.ArrayLike = field(repr=False)  # (documents,) grades, 0 is not relevant
 
 
-def to_ranking_data(queries: Iterable[QueryRows]) -> RankingData:
-    """Return the columns that learners and evaluation read; each feature is brought to [0, 1] within a query."""
+def to_ranking_data(queries: Iterable[QueryRows], n_features: int = len(FEATURE_NAMES)) -> RankingData:
+    """Return the columns that learners and evaluation read; each feature is brought to [0, 1] within a query.
+
+    `n_features` is the number of features where there is no query at all.
+    """
     kept = list(queries)
     for query in kept:
         where, count, labels = f"query {query.query_id}", len(query.document_ids), np.asarray(query.labels)
@@ -38,7 +41,7 @@ def to_ranking_data(queries: Iterable[QueryRows]) -> RankingData:
     widths = {query.features.shape[1] for query in kept}
     sentence = f"queries with {sorted(widths)} features; expected the same number for all"
     require(len(widths) <= 1, "query-rows.malformed", sentence)
-    width = widths.pop() if widths else len(FEATURE_NAMES)
+    width = widths.pop() if widths else n_features
     data = RankingData.from_arrays(
         np.concatenate([np.zeros((0, width)), *(query.features for query in kept)]),
         np.concatenate([np.zeros(0, np.int8), *(np.asarray(query.labels, np.int8) for query in kept)]),

@@ -9,6 +9,7 @@ words are left out and the rest is reduced to stems by the Snowball algorithms o
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
 import threading
@@ -18,10 +19,15 @@ from functools import cache
 from typing import Any, ClassVar, Literal, get_args
 
 from quorank.errors import BadInput, require_choice
+from quorank.text.function_words import FUNCTION_WORDS, Language
 
 Stemming = Literal[
     "none", "english", "porter", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian",
     "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "turkish",
+]  # fmt: skip
+StopWords = Literal[
+    "english", "none", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian", "norwegian",
+    "portuguese", "romanian", "russian", "spanish", "swedish", "turkish",
 ]  # fmt: skip
 LONGEST = 64
 """Characters of the longest word."""
@@ -55,7 +61,34 @@ ENGLISH_STOP_WORDS = frozenset(
 )
 """Function words of English and, because an apostrophe divides a word, the pieces that contractions leave."""
 
-_STOP_WORDS = {"none": frozenset[str](), "english": ENGLISH_STOP_WORDS}
+_STOP_WORDS: dict[str, frozenset[str]] = {
+    **{language: frozenset(words) for language, words in FUNCTION_WORDS.items()},
+    "none": frozenset(),
+    "english": ENGLISH_STOP_WORDS,
+}
+PROBES = (
+    "The wings' heating was measured; flies, ponies, generously, universities, happiness, running, re-entry O’Brien's",
+    "Straße ﬁne ｗｉｄｅ x² ½ ™ №5 naı̈ve cafe\u0301 co\u00adoperate zero\u200bwidth 20°C µm Å İstanbul ıslak ǅ",
+    "والكتاب المكتبات يكتبون في المدارس كتابها ١٢",
+    "husene skønnere bøgerne foreningens ikke samarbejdet",
+    "huizen lichamelijke opgaven werkzaamheden niet beëindigd",
+    "kirjastoissa taloissamme edeltäjänsä eivät kaupungeissa",
+    "nationalement continuellement mangeaient l'eau chevaux n’était",
+    "Häuser Hauses aufeinanderfolgend Verbindungen nicht größte",
+    "könyvtárakban megkelkáposztásítottalanítottátok házaink nem",
+    "abbandonata pronunciamento città dell'università propaganda",
+    "husene gjenreisning nødvendigheten samarbeidet ikke",
+    "quilométricas boníssimos não coração universidades",
+    "bibliotecile și şi frumoasele universităților copiilor",
+    "библиотеками важнейшие не красивее её ёлка работающий",
+    "bibliotecas cheques torácicas no universidades corazón",
+    "biblioteken jaktkarlarne inte skönhet böckerna",
+    "kitaplıklarımızdan evlerinde için çekoslovakyalılaştıramadıklarımızdan",
+    "ΑΘΗΝΑΣ λόγος ΐ हिन्दी में ภาษาไทย 漢字かな カタカナ 한국어 \u1112\u1161\u11ab עברית դպրոց",
+    f"{'x' * 64} {'y' * 65} snake_case kebab-case a.b@c.org 3.14 1,000",
+)
+"""Texts of a fingerprint: inflected words of each language, and signs that versions of Unicode might treat otherwise."""
+
 _REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory starts anew
 
 _LOWERED = bytes(i if i > 127 else ord(chr(i).lower()) if chr(i).isalnum() else 32 for i in range(256))
@@ -72,12 +105,27 @@ class Tokeniser:
 
     kind: ClassVar[str] = "words"
 
-    stop_words: Literal["english", "none"] = "english"
+    stop_words: StopWords = "english"
     stemming: Stemming = "none"
 
     def __post_init__(self) -> None:
-        require_choice("stop_words", self.stop_words, ("english", "none"))
+        require_choice("stop_words", self.stop_words, get_args(StopWords))
         require_choice("stemming", self.stemming, get_args(Stemming))
+
+    @classmethod
+    def for_language(cls, language: Language) -> Tokeniser:
+        """Return the recommended tokeniser of a language: without its stop words, with its Snowball stemmer."""
+        require_choice("language", language, get_args(Language))
+        return cls(language, language)
+
+    def fingerprint(self) -> str:
+        """Return sixteen hexadecimal digits of a digest over the tokeniser's fields and what it makes of probe words.
+
+        Machines with other versions of Unicode or of PyStemmer have the same one as long as they make the same terms of
+        these words, which are of scripts and languages in wide use.
+        """
+        made = [self.stop_words, self.stemming, *(",".join(self.tokenise(probe)) for probe in PROBES)]
+        return hashlib.sha256("\n".join([self.kind, *made]).encode()).hexdigest()[:16]
 
     def tokenise(self, text: str) -> list[str]:
         """Return the terms of a text in their order, repeated as they are."""
@@ -170,7 +218,7 @@ def _stemmer(language: str) -> Any:
     try:
         library = importlib.import_module("Stemmer")
     except ImportError:
-        remedy = 'install quorank[text], or use stemming = "none"'
+        remedy = 'install it (pip install PyStemmer), or use stemming = "none"'
         sentence = f"{language!r} needs PyStemmer, which is not installed; {remedy}"
         raise BadInput("package.missing", sentence, "stemming") from None
     return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 import pytest
 
 from quorank.errors import BadInput
-from quorank.text import read_collection
+from quorank.text import Skipped, read_collection
 from quorank.text.readers.mbox import read_mbox
 
 START = b"From someone@example.org Thu Jan  1 00:00:00 1970\n"
@@ -60,6 +60,7 @@ def test_copies_are_read_once(tmp_path) -> None:
     message = b"Message-ID: <a@b>\nSubject: s\n\nbody\n"
     found = read_collection(mbox(tmp_path, message, message, b"Subject: t\n\nother\n"))
     assert [document.id for document in found.documents] == ["a@b", "message-3"]
+    assert found.skipped == {"repeated_messages": Skipped(1, "a@b")}
 
 
 def test_a_gzipped_mailbox(tmp_path) -> None:

@@ -10,19 +10,20 @@ from quorank.text import Features, IndexedDocuments, Tokeniser, read_collection
 
 
 @pytest.mark.parametrize(
-    ("name", "documents", "queries", "judged", "grades"),
+    ("name", "documents", "queries", "judged", "judgements", "grades"),
     [
-        ("cranfield", 1_400, 225, 225, {0, 1, 2, 3, 4}),
-        ("cisi", 1_460, 112, 76, {1}),
-        ("med", 1_033, 30, 30, {1}),
-        ("npl", 11_429, 93, 93, {1}),
-        ("nfcorpus", 3_633, 3_237, 3_237, {1, 2}),
+        ("cranfield", 1_400, 225, 225, 1_837, {0, 1, 2, 3, 4}),
+        ("cisi", 1_460, 112, 76, 3_114, {1}),
+        ("med", 1_033, 30, 30, 696, {1}),
+        ("npl", 11_429, 93, 93, 2_083, {1}),
+        ("nfcorpus", 3_633, 3_237, 3_237, 134_294, {1, 2}),
     ],
 )
-def test_counts_are_those_of_the_collections(real_text, name, documents, queries, judged, grades) -> None:
+def test_counts_are_those_of_the_collections(real_text, name, documents, queries, judged, judgements, grades) -> None:
     found = read_collection(real_text / name)
     assert (found.name, len(found.documents), len(found.queries)) == (name, documents, queries)
-    assert len(found.judgements) == judged
+    # every line of their files of judgements is kept
+    assert (len(found.judgements), found.n_judgements, found.skipped) == (judged, judgements, {})
     assert {grade for of_query in found.judgements.values() for grade in of_query.values()} == grades
     empty = [document.id for document in found.documents if document.is_empty]
     assert empty == (["471", "995"] if name == "cranfield" else [])

@@ -7,9 +7,10 @@ import json
 import zipfile
 
 import pytest
+from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.text import Document, Query, TextCollection, read_collection
+from quorank.text import Document, Query, Skipped, TextCollection, describe_skipped, read_collection
 from quorank.text.readers.decoding import leading_title
 from quorank.text.readers.smart import cranfield_grade
 
@@ -64,6 +65,78 @@ def test_judgements_that_name_the_queries_numbers(tmp_path) -> None:
     found = read_collection(smart_folder(tmp_path, "4 0 1 1\n9 0 2 1\n9 0 77 1\n", "x.rel"))
     assert [query.id for query in found.queries] == ["4", "9"]
     assert found.judgements == {"4": {"1": 1}, "9": {"2": 1}}
+
+
+def cacm_folder(folder, judgements=None):
+    """The files of CACM as it is distributed, made up and small: two digits for a query, four for a document."""
+    files = {
+        "cacm.all": "".join(f".I {d}\n.T\nTitle {d}\n.B\nMay, 1958\n.N\nCA58\n.X\n{d}\t5\t{d}\n" for d in (1, 2, 1410)),
+        "query.text": "".join(f".I {q}\n.W\n What about {q}?\n.N\n {q}. Somebody\n" for q in (1, 2, 10, 34)),
+        "qrels.text": judgements or "01 1410  0 0\n01 0002  0 0\n02 1  0 0\n10 1410  0 0\n10 0001  0 0\n",
+        "common_words": "a\nabout\n",
+        "README": "the CACM collection\n",
+        "cite.info": "how documents are cited\n",
+    }  # fmt: skip
+    for file, text in files.items():
+        (folder / file).write_text(text)
+    return folder
+
+
+def test_judgements_of_cacm_keep_leading_zeros(tmp_path) -> None:
+    found = read_collection(cacm_folder(tmp_path))
+    assert [document.id for document in found.documents] == ["1", "2", "1410"]
+    assert [query.id for query in found.queries] == ["1", "2", "10", "34"]
+    assert found.judgements == {"1": {"1410": 1, "2": 1}, "2": {"1": 1}, "10": {"1410": 1, "1": 1}}
+    assert (found.skipped, found.n_judgements, found.format) == ({}, 5, "SMART")
+
+
+def test_an_unknown_query_does_not_renumber_the_others(tmp_path) -> None:
+    """Only judgements that can count the queries from 1 are taken to do so: 35 is more than there are queries."""
+    found = read_collection(cacm_folder(tmp_path, "01 1 0 0\n34 2 0 0\n35 1 0 0\n02 77 0 0\n02 78 0 0\n"))
+    assert found.judgements == {"1": {"1": 1}, "34": {"2": 1}}
+    assert found.skipped == {
+        "judgements_of_unknown_queries": Skipped(1, "35"),
+        "judgements_of_unknown_documents": Skipped(2, "77"),
+    }
+    said = "cacm: left out 1 judgement of unknown queries ('35'), 2 judgements of unknown\n  documents ('77', …)"
+    assert describe_skipped(found.skipped, "cacm") == said
+
+
+def test_a_collection_that_loses_all_judgements_is_refused(tmp_path) -> None:
+    with refused("qrels.all-lost", f"{tmp_path / 'qrels.text'}"):
+        read_collection(cacm_folder(tmp_path, "Q1 D1 0 0\nQ2 D2 0 0\n"))
+    (tmp_path / "query.text").rename(tmp_path / "questions.txt")  # told by its name alone, so these are documents too
+    with refused("text.ambiguous-files"):
+        read_collection(tmp_path)
+
+
+def test_judgements_without_queries_are_told(tmp_path) -> None:
+    (cacm_folder(tmp_path) / "query.text").unlink()
+    (tmp_path / "qrels.old").write_text("not read")
+    found = read_collection(tmp_path)
+    assert found.skipped == {"files_of_judgements": Skipped(2, "qrels.old")}
+
+
+def test_a_topic_is_the_same_without_leading_zeros_and_a_document_where_no_other_is(tmp_path) -> None:
+    topics = "<top>\n<num> Number:  051\n<title> memory\n</top>\n"
+    documents = "".join(f"<DOC><DOCNO>{d}</DOCNO>words</DOC>\n" for d in ("07", "7", "008", "FT-01"))
+    for file, text in {
+        "d": documents,
+        "topics": topics,
+        "qrels": "51 0 7 1\n51 0 8 1\n51 0 007 1\n51 0 FT-1 1\n",
+    }.items():
+        (tmp_path / file).write_text(text)
+    found = read_collection(tmp_path)
+    assert found.judgements == {"051": {"7": 1, "008": 1}}
+    assert found.skipped == {"judgements_of_unknown_documents": Skipped(2, "007")}
+
+
+@pytest.mark.parametrize("head", ["Document   1\nTITLE\n", "*TEXT 017 01/04/63 PAGE 020\n"])
+def test_many_documents_in_a_file_are_not_read_as_one(tmp_path, head) -> None:
+    """LISA and TIME write many documents into files that look like texts without an extension."""
+    (tmp_path / "FILE0.001").write_text(f"{head} words\n")
+    with refused("text.unknown-format"):
+        read_collection(tmp_path)
 
 
 def test_a_pair_judged_twice_has_its_higher_grade(tmp_path) -> None:
@@ -179,6 +252,15 @@ def test_a_folder_of_texts(tmp_path) -> None:
         Document("b.txt", "Café", "Café\nsecond"),
         Document("sub/c.TXT", "bom", "bom"),
     )
+    assert found.skipped == {"files_of_other_kinds": Skipped(1, "picture.png")}
+
+
+def test_a_file_that_is_not_text_is_left_out_and_told(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    (tmp_path / "b.txt").write_bytes(b"\0\1\2")
+    found = read_collection(tmp_path)
+    assert [document.id for document in found.documents] == ["a.txt"]
+    assert found.skipped == {"files_that_are_not_text": Skipped(1, "b.txt")}
 
 
 def test_a_folder_of_files_without_extension(tmp_path) -> None:
@@ -243,7 +325,7 @@ def test_folders_that_hold_no_collection(tmp_path) -> None:
     assert "does not exist" in refusal(tmp_path / "nowhere")
     assert "no text collection found" in refusal(tmp_path)
     (tmp_path / "data.txt").write_bytes(b"\0\0\0")
-    assert "this is not text" in refusal(tmp_path)
+    assert "none of its 1 files is text" in refusal(tmp_path)
 
 
 def test_two_files_of_documents_are_refused(tmp_path) -> None:
@@ -264,4 +346,24 @@ def test_a_collection_without_its_empty_documents() -> None:
     found = TextCollection("mine", documents, (Query("q", "x"), Query("r", "y")), judgements).without_empty()
     assert [document.id for document in found.documents] == ["a"]
     assert found.judgements == {"q": {"a": 1}}
+    assert found.skipped == {"empty_documents": Skipped(1, "b"), "judgements_of_empty_documents": Skipped(2, "b")}
     assert found.without_empty() is found
+
+
+def test_a_collection_without_queries_of_signs_alone() -> None:
+    asked = (Query("q", "? !"), Query("r", "y"))
+    found = TextCollection("mine", (Document("a", "", "x"),), asked, {"q": {"a": 1}, "r": {"a": 1}}).without_empty()
+    assert [query.id for query in found.queries] == ["r"]
+    assert found.judgements == {"r": {"a": 1}}
+    assert found.skipped == {
+        "queries_without_a_word": Skipped(1, "q"),
+        "judgements_of_queries_without_a_word": Skipped(1, "q"),
+    }
+
+
+def test_what_was_left_out_is_told_in_few_columns() -> None:
+    many = {f"documents_of_reason_{i}": Skipped(10**i, "\x1b[31m" + "long" * 50) for i in range(9)}
+    lines = describe_skipped(many, "n" * 200).split("\n")
+    assert max(map(len, lines)) <= 80 and len(lines) <= 12
+    assert all(line.isprintable() for line in lines)
+    assert describe_skipped({}) == ""

@@ -141,12 +141,12 @@ def test_without_the_library_stemming_says_what_to_install(monkeypatch) -> None:
 
     module._terms.cache_clear()
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(BadInput, match=r"quorank\[text\]"):
+    with refused("package.missing", "stemming"):
         Tokeniser(stemming="english").tokenise("wings")
     assert Tokeniser().tokenise("wings") == ["wings"]
 
 
-@pytest.mark.parametrize("choice", [{"stop_words": "german"}, {"stemming": "klingon"}])
+@pytest.mark.parametrize("choice", [{"stop_words": "klingon"}, {"stemming": "klingon"}])
 def test_an_unknown_choice_is_refused_from_python_too(choice) -> None:
     with refused("value.not-a-choice", *choice):
         Tokeniser(**choice)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from quorank.errors import BadInput, require
 from quorank.foreign import home_expanded, read_head
-from quorank.text.collection import TextCollection
+from quorank.text.collection import TextCollection, add_skipped
 from quorank.text.readers import beir, folder, mbox, sgml, smart
+from quorank.text_formats import LAYOUTS
 
-LAYOUTS = (
-    "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
-    "TREC text (<DOC>), Reuters SGML (<REUTERS>), a folder of .txt or .md files, or an mbox file"
-)
 _HEAD = 64
+_NOT_READ = {"LISA": b"Document  ", "TIME": b"*TEXT "}
+"""Beginnings of files that hold many documents, and would be read as one text each."""
+_QUERY_NAMES, _JUDGEMENT_NAMES = ("qry", "quer"), ("rel",)
 
 
 def read_collection(path: Path | str) -> TextCollection:
@@ -53,18 +54,25 @@ def _from_folder(path: Path) -> TextCollection:
     def beginning_with(mark: bytes | tuple[bytes, ...]) -> list[Path]:
         return [file for file, head in heads.items() if _begins(head, mark)]
 
-    judgements = next((f for f in files if "rel" in f.name.lower() and "readme" not in f.name.lower()), None)
-    records = [file for file in beginning_with(smart.MARK) if file != judgements]
-    if records:
-        return smart.read_smart(*_told_apart(path, records), judgements, name)
+    marked = set(beginning_with((smart.MARK, sgml.DOCUMENT_MARK, sgml.TOPIC_MARK)))
+    tables = [file for file in files if file not in marked and _is_named(file, _JUDGEMENT_NAMES)]
+    if records := beginning_with(smart.MARK):
+        documents, queries = _told_apart(path, records)
+        judgements = tables[0] if tables and queries else None
+        return _without_tables(smart.read_smart(documents, queries, judgements, name), tables, judgements)
     if texts := beginning_with(sgml.DOCUMENT_MARK):
         topics = beginning_with(sgml.TOPIC_MARK)
         listed = ", ".join(file.name for file in topics)
         sentence = f"{len(topics)} files of topics ({listed}); expected one"
         require(len(topics) <= 1, "text.ambiguous-files", sentence, f"{path}")
-        return sgml.read_trec(texts, topics[0] if topics else None, judgements, name)
+        judgements = tables[0] if tables and topics else None
+        read = sgml.read_trec(texts, topics[0] if topics else None, judgements, name)
+        return _without_tables(read, tables, judgements)
     if stories := beginning_with(sgml.STORY_MARKS):
         return sgml.read_reuters(stories, name)
+    for layout, mark in _NOT_READ.items():
+        sentence = f"holds {layout}'s own layout, which is not read; bring it into BEIR's (corpus.jsonl)"
+        require(not beginning_with(mark), "text.unknown-format", sentence, f"{path}")
     if folder.text_files(path):
         return folder.read_folder(path, name)
     single = [file for file in files if file.suffix in (".jsonl", ".mbox") or ".jsonl" in file.suffixes]
@@ -73,14 +81,25 @@ def _from_folder(path: Path) -> TextCollection:
     raise BadInput("text.unknown-format", f"no text collection found in this folder; expected {LAYOUTS}", f"{path}")
 
 
+def _without_tables(found: TextCollection, tables: list[Path], read: Path | None) -> TextCollection:
+    """Note the files of judgements that were not read: those beside the first one, and all where there are no queries."""
+    return replace(found, skipped=add_skipped(found.skipped, files_of_judgements=[f.name for f in tables if f != read]))
+
+
 def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
     """Tell documents and queries of a SMART collection: queries are named so, documents are the rest."""
-    queries = [file for file in records if any(word in file.name.lower() for word in ("qry", "quer"))]
+    queries = [file for file in records if _is_named(file, _QUERY_NAMES)]
     documents = [file for file in records if file not in queries]
     expected = "expected one file of documents and one of queries (with `qry` in its name)"
     sentence = f"{expected}, found {', '.join(file.name for file in records)}"
     require(len(documents) == 1 and len(queries) <= 1, "text.ambiguous-files", sentence, f"{path}")
     return documents[0], queries[0] if queries else None
+
+
+def _is_named(file: Path, words: tuple[str, ...]) -> bool:
+    """Return whether a file's name holds one of these words, and is not that of a readme."""
+    name = file.name.lower()
+    return "readme" not in name and any(word in name for word in words)
 
 
 def _head(path: Path) -> bytes:

@@ -24,25 +24,25 @@ Files = dict[str, Callable[[], bytes]]
 
 def read_jsonl(path: Path) -> TextCollection:
     """Read documents alone, from one file of JSON lines, plain or packed."""
-    return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bytes(path)))
+    return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bytes(path)), format="JSON lines")
 
 
 def read_beir(path: Path, name: str | None = None) -> TextCollection:
     """Read a folder or a zip file with a corpus; a folder may hold the zip file, with graded judgements beside it."""
     archive = path if path.is_file() else zip_in(path)
     files = _zipped(archive) if archive else _folder(path)
-    graded = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
+    beside = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
     where = f"{archive or path}/"
     documents = _documents(where + CORPUS, files[CORPUS]())
     queries = _queries(where + QUERIES, files[QUERIES]()) if QUERIES in files else ()
-    if graded:
-        tables = [(f"{file}", read_bytes(file)) for file in graded]
+    if beside:
+        tables = [(f"{file}", read_bytes(file)) for file in beside]
     else:
         members = sorted(member for member in files if member.startswith("qrels/"))
         tables = [(where + member, files[member]()) for member in members]
     found = [one for table, content in tables for one in parse_judgements(content, table)]
-    judgements = judgements_of(found, queries, documents)
-    return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, judgements)
+    graded, skipped = judgements_of(found, queries, documents, " + ".join(table for table, _ in tables))
+    return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, graded, skipped, "BEIR")
 
 
 def has_corpus(folder: Path) -> bool:

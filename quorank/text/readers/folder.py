@@ -1,7 +1,8 @@
 """Reader of a folder of text files, also in its subfolders: the file's name is the id, its first line the title.
 
 Files `.txt` and `.md` count; where a folder has none of them, files without an extension do. The body is the whole
-text, because a first line need not be a title. In Markdown the signs of a heading are not part of the title.
+text, because a first line need not be a title. In Markdown the signs of a heading are not part of the title. Files of
+other kinds, and those that hold no text whatever their name, are left out and counted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput
-from quorank.text.collection import Document, TextCollection
+from quorank.foreign import excerpt
+from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import decode, read_bytes
 
 SUFFIXES = (".txt", ".md")
@@ -18,26 +20,38 @@ _HEAD = 8192
 
 def text_files(folder: Path) -> list[Path]:
     """Return the files that `read_folder` reads, in the order of their names; hidden ones do not count."""
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
+    files = _files(folder)
     named = [file for file in files if file.suffix.lower() in SUFFIXES]
     return named or [file for file in files if not file.suffix or file.suffix[1:].isdigit()]
 
 
 def read_folder(folder: Path, name: str) -> TextCollection:
-    """Read a document a file; a file without text is kept as an empty document."""
-    return TextCollection(name, tuple(_document(folder, file) for file in text_files(folder)))
+    """Read a document a file; a file without a word is kept as an empty document."""
+    files, documents, damaged = text_files(folder), [], []
+    for file in files:
+        content, id_ = read_bytes(file), file.relative_to(folder).as_posix()
+        if b"\0" in content[:_HEAD]:
+            damaged.append(id_)
+        else:
+            documents.append(_document(file, id_, decode(content).strip()))
+    if not documents:
+        sentence = f"none of its {len(files)} files is text, as {excerpt(damaged[0])}; expected files of text"
+        raise BadInput("text.not-text", sentence, f"{folder}")
+    others = [file.relative_to(folder).as_posix() for file in sorted(set(_files(folder)) - set(files))]
+    skipped = add_skipped({}, files_that_are_not_text=damaged, files_of_other_kinds=others)
+    return TextCollection(name, tuple(documents), skipped=skipped, format="folder of text files")
 
 
-def _document(folder: Path, file: Path) -> Document:
-    content = read_bytes(file)
-    if b"\0" in content[:_HEAD]:
-        raise BadInput("text.not-text", f"this is not text; expected text, or move it out of {folder}", f"{file}")
-    body = decode(content).strip()
+def _files(folder: Path) -> list[Path]:
+    return sorted(
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    )
+
+
+def _document(file: Path, id_: str, body: str) -> Document:
     title = body.split("\n", 1)[0].strip()
     if file.suffix.lower() == ".md":
         title = title.lstrip("#").strip()
-    return Document(file.relative_to(folder).as_posix(), title, body)
+    return Document(id_, title, body)

@@ -1,8 +1,8 @@
 """Reader of a mailbox in the mbox format: a message is a document, its subject the title, its text parts the body.
 
 The id is the Message-ID, or the message's place in the file where it has none. A message that lies in the mailbox
-twice is read once. Attachments are left out; of a message in plain text and in HTML the plain text is taken. A wrong or
-unknown encoding costs the characters that it damages, never the message.
+twice is read once, and its copies are counted. Attachments are left out; of a message in plain text and in HTML the
+plain text is taken. A wrong or unknown encoding costs the characters that it damages, never the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from email.policy import Compat32
 from pathlib import Path
 
 from quorank.foreign import open_bounded, read_head, sound
-from quorank.text.collection import Document, TextCollection
+from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, one_line, unescaped
 
 MARK = b"From "
@@ -38,6 +38,7 @@ def read_mbox(path: Path) -> TextCollection:
     if read_head(path, len(MARK)) != MARK:
         raise bad_line(path, 1, "mbox.malformed", "expected `From …`, as in mbox")
     found: dict[str, Document] = {}
+    repeated = []
     for place, raw in enumerate(_raw_messages(path), 1):
         try:
             message = _parsed(raw)
@@ -46,9 +47,12 @@ def read_mbox(path: Path) -> TextCollection:
             message = _unparted(raw)
             body = _body(message)
         id_ = _header(message, "Message-ID").strip("<> \t") or f"message-{place}"
-        if id_ not in found:
+        if id_ in found:
+            repeated.append(id_)
+        else:
             found[id_] = Document(id_, _header(message, "Subject"), body)
-    return TextCollection(path.name.split(".")[0], tuple(found.values()))
+    skipped = add_skipped({}, repeated_messages=repeated)
+    return TextCollection(path.name.split(".")[0], tuple(found.values()), skipped=skipped, format="mbox")
 
 
 def _raw_messages(path: Path) -> Iterator[bytes]:

@@ -7,13 +7,14 @@ relevant documents only (grade 1). A grade below 0 is read as 0. Where a pair st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from quorank.errors import BadInput
 from quorank.foreign import excerpt
-from quorank.text.collection import Document, Query
+from quorank.text.collection import Document, Query, SkipRecord, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, read_bytes
 
 HIGHEST = 127
@@ -72,16 +73,54 @@ def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] 
 
 
 def judgements_of(
-    found: Iterable[Judgement], queries: Iterable[Query], documents: Iterable[Document]
-) -> dict[str, dict[str, int]]:
-    """Return the grades by query and document; a judgement of one that is not there is left out."""
-    asked, known = {query.id for query in queries}, {document.id for document in documents}
+    found: Sequence[Judgement], queries: Sequence[Query], documents: Sequence[Document], where: object
+) -> tuple[dict[str, dict[str, int]], SkipRecord]:
+    """Return the grades by query and document, and which judgements were left out: those of an unknown one.
+
+    Ids that are numbers are the same with and without leading zeros, unless two ids differ by these alone. Where no
+    judgement is left, the collection is refused.
+    """
+    find_query, find_document = _finder(query.id for query in queries), _finder(document.id for document in documents)
     kept: dict[str, dict[str, int]] = {}
-    for query, document, grade in found:
-        if query in asked and document in known:
+    unasked, unknown = [], []
+    for judgement in found:
+        query, document = find_query(judgement.query), find_document(judgement.document)
+        if query is None:
+            unasked.append(judgement.query)
+        elif document is None:
+            unknown.append(judgement.document)
+        else:
             grades = kept.setdefault(query, {})
-            grades[document] = max(grade, grades.get(document, 0))
-    return kept
+            grades[document] = max(judgement.grade, grades.get(document, 0))
+    if found and not kept:
+        raise _all_lost(found, queries, documents, f"{where}")
+    skipped = add_skipped({}, judgements_of_unknown_queries=unasked, judgements_of_unknown_documents=unknown)
+    return kept, skipped
+
+
+def without_zeros(id_: str) -> str:
+    """Return a number without its leading zeros, any other id as it is: 01 and 1 are one query."""
+    return id_.lstrip("0") or "0" if id_.isascii() and id_.isdigit() else id_
+
+
+def _finder(ids: Iterable[str]) -> Callable[[str], str | None]:
+    """Return what finds one of the ids by itself or, where only one is the same number, by its number."""
+    exact = {id_: id_ for id_ in ids}
+    times = Counter(map(without_zeros, exact))
+    numbers = {number: id_ for id_ in exact if times[number := without_zeros(id_)] == 1}
+    return lambda id_: exact.get(id_) or numbers.get(without_zeros(id_))
+
+
+def _all_lost(
+    found: Sequence[Judgement], queries: Sequence[Query], documents: Sequence[Document], where: str
+) -> BadInput:
+    names = f"it names query {excerpt(found[0].query)} and document {excerpt(found[0].document)}"
+    if queries and documents:
+        held = f"while queries are called like {excerpt(queries[0].id)} and documents like {excerpt(documents[0].id)}"
+    else:
+        held = f"and there are no {'documents' if queries else 'queries'}; add their file"
+    sentence = f"none of its {len(found):,} judgements is of a query and a document that are here: {names}, {held}"
+    return BadInput("qrels.all-lost", sentence, where)
 
 
 def _number(where: str, number: int, row: list[str]) -> int:

@@ -78,13 +78,14 @@ def read_trec(
     """Read a collection from its files of documents, of topics and of judgements; the last two may be missing."""
     texts = tuple(document for file in files for document in each_once(file, "document", _documents(file)))
     asked = each_once(queries, "query", _queries(queries)) if queries else ()
-    graded = read_judgements(judgements) if queries and judgements else []
-    return TextCollection(name or files[0].stem, texts, asked, judgements_of(graded, asked, texts))
+    found = read_judgements(judgements) if queries and judgements else []
+    graded, skipped = judgements_of(found, asked, texts, judgements)
+    return TextCollection(name or files[0].stem, texts, asked, graded, skipped, "TREC")
 
 
 def read_reuters(files: Sequence[Path], name: str) -> TextCollection:
     """Read all stories of these files."""
-    return TextCollection(name, tuple(story for file in files for story in _stories(file)))
+    return TextCollection(name, tuple(story for file in files for story in _stories(file)), format="Reuters SGML")
 
 
 def _documents(path: Path) -> Iterator[tuple[int, Document]]:

@@ -1,16 +1,17 @@
-"""Reader of SMART collections (Cranfield, CISI, MED): records that begin with `.I number` and hold fields `.T .A .B .W .X`.
+"""Reader of SMART collections (Cranfield, CISI, MED, ADI, CACM): records `.I number` with fields `.T .A .B .W .X`.
 
 Title and body are the fields .T and .W; in Cranfield the body repeats the title. A collection without .T, as MED, has
 its titles at the beginning of the body (see `decoding.leading_title`). A query is its .T and .W. Numbers lose leading
-zeros. A field that stands twice in a record is joined.
+zeros here and in the judgements: CACM's queries are .I 1, and its judgements speak of query 01. A field that stands
+twice in a record is joined.
 
 Cranfield's judgements need care. Their codes run from 1, a complete answer, to 4, of minimum interest, and 5 would be
 of no interest; here they become the grades 4, 3, 2, 1, 0. The code -1, which its readme does not explain, stands
 exactly once for each query, and mostly for a document that is very near to it (its median rank by BM25 is 2, that of a
 complete answer 11): probably the paper whose author asked the question. It is no grade of Cleverdon's scale, and becomes
 0, as programs that count grades above 0 as relevant have always read it. And its judgements count the queries from 1
-in file order, while the .I numbers of its queries have gaps: where judgements name a query that no .I has, they are
-taken to count.
+in file order, while the .I numbers of its queries have gaps: where judgements name a query that no .I has, and no number
+above that of the queries, they are taken to count.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from collections import defaultdict
 from itertools import zip_longest
 from pathlib import Path
 
-from quorank.errors import require
 from quorank.text.collection import Document, Query, TextCollection, refuse_twice
 from quorank.text.readers.decoding import bad_line, leading_title, one_line, read_text
-from quorank.text.readers.qrels import judgements_of, read_judgements
+from quorank.text.readers.qrels import judgements_of, read_judgements, without_zeros
 
 MARK = b".I "
 _RECORD = re.compile(r"^\.I[ \t]+(\S+)[ \t]*$", re.MULTILINE)
@@ -50,16 +50,15 @@ def read_smart(
     found = []
     if queries and judgements:
         found = read_judgements(judgements, cranfield_grade if judgements.name.lower().startswith("cran") else None)
-        if not {judgement.query for judgement in found} <= {query.id for query in asked}:
-            asked = tuple(Query(str(place), query.text) for place, query in enumerate(asked, 1))
-    return TextCollection(name or documents.stem, texts, asked, judgements_of(found, asked, texts))
+        judged, counted = {without_zeros(judgement.query) for judgement in found}, range(1, len(asked) + 1)
+        if not judged <= {query.id for query in asked} and judged <= set(map(str, counted)):
+            asked = tuple(Query(str(place), query.text) for place, query in zip(counted, asked, strict=True))
+    graded, skipped = judgements_of(found, asked, texts, judgements)
+    return TextCollection(name or documents.stem, texts, asked, graded, skipped, "SMART")
 
 
 def _queries(path: Path) -> tuple[Query, ...]:
-    found = tuple(Query(id_, one_line(f"{fields['T']} {fields['W']}")) for id_, fields in _records(path))
-    for query in found:
-        require(query.text, "smart.empty-query", f"query {query.id} holds no text; expected a field .W", f"{path}")
-    return found
+    return tuple(Query(id_, one_line(f"{fields['T']} {fields['W']}")) for id_, fields in _records(path))
 
 
 def _records(path: Path) -> list[tuple[str, defaultdict[str, str]]]:
@@ -81,6 +80,6 @@ def _records(path: Path) -> list[tuple[str, defaultdict[str, str]]]:
         for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
             parts[letter].append(content if letter in parts else content.strip("\n"))
         fields = defaultdict(str, {letter: "\n".join(contents) for letter, contents in parts.items()})
-        found.append((start[1].lstrip("0") or "0", fields))
+        found.append((without_zeros(start[1]), fields))
     refuse_twice(str(path), "record", (id_ for id_, _ in found), lines)
     return found

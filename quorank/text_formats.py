@@ -1,0 +1,13 @@
+"""Formats of text collections that are read, for help texts and refusals; `quorank.text.readers` has a reader of each."""
+
+from __future__ import annotations
+
+TEXT_FORMATS = ("BEIR", "JSON lines", "SMART", "TREC", "Reuters SGML", "folder of text files", "mbox")
+"""Names of the formats, as `TextCollection.format` has them."""
+NAMED_FORMATS = f"{', '.join(TEXT_FORMATS[:-1])} or {TEXT_FORMATS[-1]}"
+"""The formats in one line, for an option's help."""
+LAYOUTS = (
+    "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
+    "TREC text (<DOC>), Reuters SGML (<REUTERS>), a folder of .txt or .md files, or an mbox file"
+)
+"""How each is told, for a refusal."""
