@@ -95,7 +95,7 @@ def deployed_coordinator(
 
 def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
     """The experiment with its ranker's start, and the features of its own data, where nobody says how many devices have."""
-    from quorank.experiments.runner import collection_of
+    from quorank.experiments.workload import collection_of
 
     collection = collection_of(experiment.data)
     n_features = collection.train.n_features

@@ -11,6 +11,7 @@ from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, brief, require, require_range
 from quorank.experiments.experiment_file import ExperimentFile
+from quorank.experiments.trees.checks import check_trees
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
@@ -98,6 +99,7 @@ class Experiment:
         flat = self.ranker.starts_flat and self.federation.learner.needs_gradient
         sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
         require(not flat, "ranker.no-gradient", sentence, "ranker")
+        check_trees(self.federation, self.ranker, self.rounds, self.partition, self.keep_every)
 
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""
@@ -197,6 +199,8 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     With privacy none do: what is kept are raw updates, which neither clip nor noise has touched. Room is counted for 136
     features (MSLR-WEB10K), since the data are not read yet.
     """
+    if federation.learner.grows_trees:
+        return 0
     room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
     small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
     return KEEP_EVERY if small and federation.participation.everyone and not federation.privacy.protects else 0
@@ -204,7 +208,7 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
     """Where noise is accounted and no server is chosen: the step that suits the noise, and a mean of rankers less it."""
-    if federation.learner.estimates_gradient:
+    if federation.learner.estimates_gradient or federation.learner.grows_trees:
         return federation
     try:
         step = federation.privacy.recommended_step(federation.setting(rounds, 1))

@@ -20,10 +20,9 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.run_directory import CARRIED
-from quorank.experiments.runner import collection_of
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload
+from quorank.experiments.workload import Workload, collection_of
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
 from quorank.federation.kept.keeping import KeptInFolder

@@ -7,30 +7,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quorank import __version__
 from quorank.arrays import Doubles
 from quorank.column_files import parquet_bytes
-from quorank.data import Collection, DataSource, load
-from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
+from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint, summary_of
 from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload, best_ranker
+from quorank.experiments.trees.runner import TreeRunner
+from quorank.experiments.workload import Workload, best_ranker, collection_of
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.files import sha256, write_whole
+from quorank.learning.lambdamart import not_by_updates
 from quorank.manifest import MANIFEST, write_manifest
+from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads, interruptible
 
@@ -42,16 +42,6 @@ CHECKPOINT_SECONDS = 20.0
 Watch = Callable[[Progress], None]
 Play = Callable[[Coordinator], Report]
 """Plays a coordinator's next round to its end: in process, or on a network."""
-
-
-def collection_of(source: DataSource) -> Collection:
-    """Load the data of a source, kept in memory for the next run on the same files."""
-    return _kept(source, stamps_of(source))
-
-
-@lru_cache(maxsize=2)
-def _kept(source: DataSource, stamps: tuple[object, ...]) -> Collection:
-    return load(source).resident()
 
 
 @dataclass(eq=False)
@@ -83,6 +73,15 @@ class Runner:
     @property
     def parameters(self) -> int:
         return self.simulator.simulation.parameters
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What protects the run's releases."""
+        return self.simulator.mechanism
+
+    def initial(self) -> State:
+        """Return the state before the first round."""
+        return self.simulator.initial()
 
     def run(
         self,
@@ -196,28 +195,17 @@ class Runner:
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run, as `summary.json` holds them."""
         assert self.progress is not None and self.state is not None
-        progress, plan = self.progress, self.experiment.evaluation
+        progress = self.progress
         dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}
-        return {
-            "offline": progress.offline(),
-            "online": {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
-            "rounds": progress.done,
-            "interactions": progress.interactions,
-            "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
-            "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
-            "privacy": self.simulator.mechanism.statement(progress.done),
-            **dropped,
-            **self._handed_out(),
-            "seed": self.experiment.seed,
-            "version": __version__,
-            "evaluation": {
-                "k": plan.k,
-                "cutoffs": sorted({10, *plan.cutoffs}),
-                "no_relevant": plan.no_relevant,
-                "test_queries": self.collection.test.n_queries,
-                "counted_queries": int(np.count_nonzero(self.evaluator.counted())),
-            },
-        }
+        return summary_of(
+            self.experiment,
+            progress,
+            self.evaluator,
+            self.collection.test.n_queries,
+            {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
+            self.simulator.mechanism.statement(progress.done),
+            dropped | self._handed_out(),
+        )
 
     def ledger(self) -> dict[str, Any]:
         """Return what left the clients, as `ledger.json` holds it."""
@@ -264,6 +252,15 @@ def _carrying(engine: Engine) -> Engine:
     return bring_up
 
 
+def _planned(experiment: Experiment, threads: int, engine: Engine | None) -> Runner | TreeRunner:
+    """The run of an experiment, by what its learner sends: updates, or histograms of which trees are grown."""
+    if not experiment.federation.learner.grows_trees:
+        return Runner(experiment, threads)
+    if engine is not None:
+        raise not_by_updates()
+    return TreeRunner(experiment, threads)
+
+
 def run_experiment(
     experiment: Experiment,
     folder: Path,
@@ -275,7 +272,7 @@ def run_experiment(
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
     accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
-    opened: Callable[[Runner], None] = lambda _: None,  # called with the run before its first round
+    opened: Callable[[Runner | TreeRunner], None] = lambda _: None,  # called with the run before its first round
     report: ReportPage | None = None,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; return the summary.
@@ -285,7 +282,7 @@ def run_experiment(
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     # this reads the data: nothing is on disk if they are bad
-    runner = Runner(experiment, threads or available_threads())
+    runner = _planned(experiment, threads or available_threads(), engine)
     experiment = runner.experiment
     kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
     runner.kept = kept
@@ -293,13 +290,13 @@ def run_experiment(
         storage.open_new(folder, experiment)
     else:
         storage.tidy(folder)
-        saved = load_checkpoint(folder, experiment, runner.simulator.initial())
+        saved = load_checkpoint(folder, experiment, runner.initial())
         if saved is not None:
             runner.state, runner.progress = saved.state, saved.progress
             federation = experiment.federation
             everyone = federation.clients if federation.participation.everyone else None
             if kept is not None:
-                kept.restore(folder, saved.state.round, everyone, runner.parameters, saved.kept, experiment.rounds)
+                kept.restore(folder, saved.state.round, everyone, len(saved.state.theta), saved.kept, experiment.rounds)
         (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed before its last file
     accepted()
     opened(runner)
@@ -313,8 +310,11 @@ def run_experiment(
             def stopping() -> bool:
                 return asked() or (stop is not None and stop())
 
-            with nullcontext() if engine is None else _carrying(engine)(runner, folder, stopping) as play:
-                runner.run(watch, checkpoint, stopping, play)
+            if not isinstance(runner, Runner):
+                runner.run(watch, checkpoint, stopping)
+            else:
+                with nullcontext() if engine is None else _carrying(engine)(runner, folder, stopping) as play:
+                    runner.run(watch, checkpoint, stopping, play)
     except BadInput:
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory
@@ -322,7 +322,7 @@ def run_experiment(
     return _write_results(runner, folder, report)
 
 
-def _write_results(runner: Runner, folder: Path, report: ReportPage | None) -> dict[str, Any]:
+def _write_results(runner: Runner | TreeRunner, folder: Path, report: ReportPage | None) -> dict[str, Any]:
     """Write the run's files and then their manifest; `summary.json` comes last, then the checkpoint goes."""
     assert runner.state is not None and runner.progress is not None
     experiment, columns = runner.experiment, runner.progress.columns()

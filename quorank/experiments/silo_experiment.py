@@ -1,15 +1,16 @@
 """The experiment file of a group: who the parties are, how they answer each other, and what is trained.
 
-`[silo]` holds the parties and what each brings, `[protocol]`, `[augment]`, `[training]`, `[lists]` and `[features]` are
-parts as everywhere; what a file does not say is the default. A `seed` at the top makes a rehearsal: then keys and noise
-follow from it, and nothing is secret.
+`[silo]` holds the parties and what each brings, `[text]` the language of their documents, `[ranking]` the lists that are
+ranked, `[search]` how parties search each other's documents afterwards, which they do only where the section is there;
+`[protocol]`, `[augment]`, `[training]`, `[lists]` and `[features]` are parts as everywhere. What a file does not say is the
+default. A `seed` at the top makes a rehearsal: then keys and noise follow from it, and nothing is secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import ExperimentFile
@@ -17,14 +18,19 @@ from quorank.parts import read_fields, suggest, to_table
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
-from quorank.silos.learning.instances import LABELS, Lists
+from quorank.silos.learning.instances import LABELS
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.protocol.terms import SiloTerms, read_protocol
-from quorank.text import Features
+from quorank.silos.protocol.terms import PARTS, SiloTerms, read_protocol, read_search
+from quorank.silos.search.settings import SearchTerms
+from quorank.text import Tokeniser
+from quorank.text.function_words import Language
 
-SECTIONS = ("silo", "protocol", "augment", "training", "lists", "features")
-PARTS = ("labels", "lists", "augment", "training", "features")
-OWN = tuple(field.name for field in fields(SiloSetting) if field.name not in PARTS)
+ONE_KIND = {"searched": "ranking", "lists": "lists", "features": "features", "tokeniser": "text"}
+"""Parts of a setting of which there is one kind, and their sections."""
+SECTIONS = ("silo", "protocol", "augment", "training", "search", *ONE_KIND.values())
+OWN = tuple(
+    field.name for field in fields(SiloSetting) if field.name not in ("labels", "augment", "training", *ONE_KIND)
+)
 """The keys of `[silo]` beside parties, run and labels: labelled, noise, asked, tested, test_share."""
 
 _AUGMENTS = {"recommended": Augment.recommended, "published": Augment.published}
@@ -41,9 +47,9 @@ def read_group(document: ExperimentFile, run: str) -> SiloTerms:
         raise document.located(error) from None
 
 
-def group_of(parties: tuple[str, ...], run: str) -> SiloTerms:
+def group_of(parties: tuple[str, ...], run: str, *, search: bool = False) -> SiloTerms:
     """The terms of parties that settle nothing else."""
-    return SiloTerms(run, parties, SiloProtocol(), SiloSetting(), None)
+    return SiloTerms(run, parties, SiloProtocol(), SiloSetting(), None, SearchTerms() if search else None)
 
 
 def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
@@ -67,7 +73,8 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
     setting = _setting(tables, silo)
     protocol = read_protocol(_section(tables, "protocol"))
     try:
-        return SiloTerms(name, tuple(parties), protocol, setting, seed)
+        search = read_search(_section(tables, "search")) if "search" in tables else None
+        return SiloTerms(name, tuple(parties), protocol, setting, seed, search)
     except BadInput as error:
         if error.where in _PLACES:
             raise BadInput(error.code, error.sentence, _PLACES[error.where]) from None
@@ -92,10 +99,24 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
         plain,
         labels=labels,
         augment=_augment(tables.get("augment", {})),
-        training=TRAININGS.read(tables.get("training", "round-robin"), "training"),
-        lists=read_fields(Lists, _without_kind(_section(tables, "lists")), "lists"),
-        features=read_fields(Features, _without_kind(_section(tables, "features")), "features"),
+        training=TRAININGS.read(tables.get("training", "prior"), "training"),
+        **{
+            name: read_fields(PARTS[name], _recommended(name, _section(tables, section)), section)
+            for name, section in ONE_KIND.items()
+        },
     )
+
+
+def _recommended(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a section; of a text those that its language settles are the language's unless they are given."""
+    table = _without_kind(section)
+    if name != "tokeniser":
+        return table
+    language = table.pop("language", "english")
+    known = get_args(Language)
+    sentence = f"unknown language {language!r}{suggest(language, known)}; known: {', '.join(known)}"
+    require(language in known, "value.not-a-choice", sentence, "text.language")
+    return _without_kind(to_table(Tokeniser.for_language(language))) | table
 
 
 def _augment(spec: object) -> Augment:

@@ -10,6 +10,7 @@ from quorank.data import Collection
 from quorank.data.feature_names import feature_names
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
+from quorank.learning.lambdamart import not_by_updates
 from quorank.rankers.starting import started
 
 
@@ -20,6 +21,8 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
     evaluates, or else the training split.
     """
     ranker = experiment.ranker
+    if experiment.federation.learner.grows_trees:
+        raise not_by_updates()
     if ranker.prior is None:
         return experiment
     names = () if collection is None else feature_names(experiment.data, n_features)

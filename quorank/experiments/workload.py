@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
-from quorank.data import Collection
+from quorank.data import Collection, DataSource, load
 from quorank.data.partition import Shares
+from quorank.data.source import stamps_of
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.learning import Simulation
@@ -20,6 +21,16 @@ from quorank.users import CLICK_MODELS, ClickModel
 LEAST_GAIN = 1.0
 """A ranker is preferred to the rule's own if it gains more than so many standard errors on the validation queries: few
 queries say little, and the best of several by their mean alone is often a worse one (docs/results/recommendation.md)."""
+
+
+def collection_of(source: DataSource) -> Collection:
+    """Load the data of a source, kept in memory for the next run on the same files."""
+    return _kept(source, stamps_of(source))
+
+
+@lru_cache(maxsize=2)
+def _kept(source: DataSource, stamps: tuple[object, ...]) -> Collection:
+    return load(source).resident()
 
 
 def best_ranker(ndcg: Doubles) -> int:

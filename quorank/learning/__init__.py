@@ -3,6 +3,7 @@
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.dbgd import DBGD
 from quorank.learning.evolution import Evolution
+from quorank.learning.lambdamart import LambdaMART
 from quorank.learning.learner import Learner
 from quorank.learning.mgd import MGD
 from quorank.learning.online import OnlineRanker, Shown
@@ -12,7 +13,7 @@ from quorank.learning.simulation import Simulation
 from quorank.parts import Family
 
 LEARNERS: Family[Learner] = Family(
-    "learner", PDGD, Evolution, Counterfactual, DBGD, MGD, PairRank, base=Learner
+    "learner", PDGD, Evolution, Counterfactual, DBGD, MGD, PairRank, LambdaMART, base=Learner
 )  # a new one: its file, its name here
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PDGD",
     "Counterfactual",
     "Evolution",
+    "LambdaMART",
     "Learner",
     "OnlineRanker",
     "PairRank",

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from quorank.arrays import Doubles
 from quorank.learning.simulation import Work
+from quorank.learning.trees.plan import TreePlan
 
 
 class PDGDStep(NamedTuple):
@@ -28,6 +29,12 @@ class Learner(ABC):
     sends_metric: ClassVar[bool] = False  # all that leaves a client is a measured `metric` and a seed
     learns_late: ClassVar[bool] = False  # it can learn on a device, also from lists that an older ranker has shown
     estimates_gradient: ClassVar[bool] = False  # updates are gradient estimates, which the server's optimiser scales
+    grows_trees: ClassVar[bool] = False  # it sends histograms of which the server grows trees, and no updates
+
+    @property
+    def trees_per_round(self) -> int:
+        """Trees that a round adds, where it grows any."""
+        return 0
 
     @property
     def metric(self) -> str:
@@ -43,6 +50,10 @@ class Learner(ABC):
     def list_temperature(self) -> float:
         """τ: lists are drawn from the scores divided by it."""
         return 1.0
+
+    def tree_plan(self, leaves: int, k: int) -> TreePlan:
+        """Return how it grows trees of so many leaves, from lists of k documents where they were logged."""
+        raise NotImplementedError(f"{self.kind} grows no trees")
 
     def check(self, interactions: int) -> None:
         """Refuse a number of interactions per client and round that the learner cannot use."""

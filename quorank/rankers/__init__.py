@@ -12,14 +12,18 @@ from quorank.rankers.linear import Linear
 from quorank.rankers.mlp import MLP
 from quorank.rankers.ranker import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
+from quorank.rankers.trees import Trees
 
-RANKERS: Family[Ranker] = Family("ranker", Linear, MLP, base=Ranker)  # a new ranker: its file, and its name here
+RANKERS: Family[Ranker] = Family("ranker", Linear, MLP, Trees, base=Ranker)  # a new ranker: its file, and its name here
 
-__all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
+__all__ = ["MLP", "RANKERS", "Linear", "Ranker", "Trees", "scores"]
 
 
 def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData) -> Floats:
-    """Return f_θ of every row of `features` (rows, n_features)."""
+    """Return f_θ of every row of `features` (rows, n_features); what trees score is rounded to float32."""
+    if ranker.grown:
+        plain = features.features if isinstance(features, RankingData) else np.asarray(features, dtype=np.float32)
+        return ranker.score_features(theta, plain).astype(np.float32)
     if isinstance(features, RankingData):
         n, padded = features.n_features, ranker.prepared(features).padded
     else:

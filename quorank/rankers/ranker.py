@@ -24,6 +24,9 @@ class Ranker(ABC):
     """
 
     kind: ClassVar[str]
+    grown: ClassVar[bool] = (
+        False  # an ensemble of trees: grown by histograms, scored by `score_features`, has no gradient
+    )
 
     @property
     def hidden(self) -> int:
@@ -79,6 +82,19 @@ class Ranker(ABC):
         """Raise BadInput unless θ has the parameters of this ranker for documents with `n_features`."""
         size, given = self.size(n_features), np.shape(theta)
         require(given == (size,), "ranker.wrong-size", f"this ranker has {size} parameters, got {given}")
+
+    @property
+    def tree_leaves(self) -> int:
+        """Leaves of a tree at most, where it is `grown`; else 0."""
+        return 0
+
+    def with_trees(self, trees: int) -> Ranker:
+        """Return the ranker for a run that grows so many trees; others than trees stay as they are."""
+        return self
+
+    def score_features(self, theta: Doubles, features: Floats) -> Doubles:
+        """Return (rows,) scores of (rows, n_features), where a ranker is `grown`; others are scored by `rankers.scores`."""
+        raise NotImplementedError(f"{self.kind} rankers are scored by their packed parameters")
 
     @abstractmethod
     def initial(self, n_features: int, seed: int) -> Doubles:

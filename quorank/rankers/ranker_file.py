@@ -68,4 +68,8 @@ def read_ranker(path: Path) -> SavedRanker:
     complete = theta.shape == (ranker.size(n_features),) and np.isfinite(theta).all()
     wrong = f"damaged ranker file; expected {ranker.size(n_features)} finite parameters"
     require(complete, code, wrong, str(file))
+    try:
+        ranker.check_size(theta, n_features)
+    except BadInput as error:
+        raise BadInput(code, f"damaged ranker file ({error.sentence})", str(file)) from None
     return SavedRanker(ranker, n_features, content["normalize"], theta)

@@ -16,7 +16,7 @@ from quorank.attacks import SignFlip
 from quorank.data.partition import Clicks, Quantity
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator
+from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator, State
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.mixing import Mixing
@@ -55,6 +55,15 @@ def test_a_rule_sees_what_it_says_that_it_needs(rule) -> None:
 
 @pytest.mark.parametrize("learner", EXAMPLES["learners"], ids=ids)
 def test_a_learner_is_what_it_says(learner, tiny_collection) -> None:
+    if learner.grows_trees:
+        assert learner.tree_plan(8, 3).batch == learner.trees_per_round >= 1
+        simulation = Simulation(tiny_collection.train, Linear(), Cascade(), 3, 1)
+        with refuses("lambdamart.no-updates", "learner"):
+            Simulator(Federation(clients=6, learner=learner), simulation).gather(
+                State(0, np.zeros(simulation.parameters), {})
+            )
+        return
+    assert learner.trees_per_round == 0
     simulator = Simulator(
         Federation(clients=6, learner=learner),
         Simulation(tiny_collection.train, MLP(hidden=3, start="zero"), Cascade(), 3, 1),

@@ -1,0 +1,145 @@
+"""LambdaMART, federated: regression trees that follow LambdaRank gradients, grown from sums over clients.
+
+Burges 2010, "From RankNet to LambdaRank to LambdaMART: an overview". Each tree is grown from what all clients' documents
+sum to, in whole numbers (`trees.gradients`), so that a federation grows the trees of the pooled data, bit for bit.
+
+Two ways to choose splits:
+
+- "best": a message for each level of a tree asks for the histograms of its nodes, and the split that gains most is made
+  (`trees.growth`). Sums are exact, under masks or not.
+- "random": splits are drawn by lot before anybody is asked, `batch` trees at a time, and one message asks for Σ G and
+  Σ H of their leaves (`trees.random_splits`): so little is released that it can bear noise. After Maddock et al. 2022,
+  "Federated boosted decision trees with differential privacy", where random splits and batched updates did best.
+
+Gains are 2^label − 1, or with `feedback = "clicks"` the estimate click/max(p, clip) of relevance from logged lists, with
+p the propensity of the rank (`inverse_propensity`); ΔDCG is then not divided by the best list's, which would take the
+propensities out again where a list has one click.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import BadInput, require, require_range
+from quorank.learning.learner import Learner
+from quorank.learning.simulation import Work
+from quorank.learning.trees.bins import MOST_BINS
+from quorank.learning.trees.gradients import LambdaRule
+from quorank.learning.trees.growth import GrowthRule
+from quorank.learning.trees.plan import TreePlan
+
+DEEPEST = 12
+FEWEST = 100
+"""Training lists below which trees are refused by default: docs/results/trees.md has the measurement."""
+
+
+@dataclass(frozen=True)
+class LambdaMART(Learner):
+    """Trees of depth D, each leaf worth −η·G/(H + λ)."""
+
+    kind: ClassVar[str] = "lambdamart"
+    learns_on_client: ClassVar[bool] = False
+    needs_gradient: ClassVar[bool] = False
+    grows_trees: ClassVar[bool] = True
+
+    eta: float = 0.1  # η, shrinkage
+    depth: int = 6  # D, levels of splits
+    bins: int = 64  # of a feature, at most
+    least_data: int = 20  # documents of a leaf
+    least_hessian: float = 1e-3  # H of a leaf
+    ridge: float = 0.0  # λ
+    least_gain: float = 0.0  # that a split must exceed
+    sigmoid: float = 1.0  # σ
+    truncation: int = 30  # a pair has a document above this rank
+    norm: bool = True  # LightGBM's lambdarank_norm
+    splits: Literal["best", "random"] = "best"
+    batch: int = 1  # trees of a round, where splits are random
+    quantile_releases: int = 10  # that bins are agreed from, where there is noise; 0: an even grid from 0 to 1
+    feedback: Literal["labels", "clicks"] = "labels"
+    power: float = 1.0  # p_r = (1/r)^power of logged lists, unless propensities are given; 0 takes clicks as they are
+    propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that was shown
+    clip: float = 0.1  # a propensity below this counts as this much
+    exploration: float = (
+        0.5  # temperature of the lists that were logged, in deviations of the production ranker's scores
+    )
+    least_lists: int = FEWEST  # training lists below which trees are refused
+
+    def __post_init__(self) -> None:
+        require_range("eta", self.eta, above=0.0, most=10.0)
+        require_range("depth", self.depth, least=1, most=DEEPEST)
+        require_range("bins", self.bins, least=2, most=MOST_BINS)
+        require_range("least_data", self.least_data, least=0, below=2**31)
+        require_range("least_hessian", self.least_hessian, least=0.0)
+        require_range("ridge", self.ridge, least=0.0)
+        require_range("least_gain", self.least_gain, least=0.0)
+        require_range("sigmoid", self.sigmoid, above=0.0, most=100.0)
+        require_range("truncation", self.truncation, least=1, below=2**31)
+        require_range("batch", self.batch, least=1, most=1000)
+        sentence = 'trees of best splits grow one after the other; set splits = "random", or leave batch out'
+        require(self.batch == 1 or self.splits == "random", "option.conflict", sentence, "batch")
+        require_range("quantile_releases", self.quantile_releases, least=0, most=10_000)
+        require_range("power", self.power, least=0.0, below=100.0)
+        for propensity in self.propensities or ():
+            require_range("propensities", propensity, above=0.0, most=1.0)
+        require_range("clip", self.clip, above=0.0, most=1.0)
+        require_range("exploration", self.exploration, above=0.0)
+        require_range("least_lists", self.least_lists, least=0, below=2**31)
+
+    @property
+    def trees_per_round(self) -> int:
+        return self.batch
+
+    @property
+    def lambda_rule(self) -> LambdaRule:
+        """How gradients are computed; of logged lists ΔDCG stays as it is."""
+        return LambdaRule(self.sigmoid, self.truncation, self.norm and self.feedback == "labels")
+
+    def growth_rule(self, leaves: int) -> GrowthRule:
+        """How trees of so many leaves grow."""
+        return GrowthRule(
+            self.depth, leaves, self.least_data, self.least_hessian, self.ridge, self.least_gain, self.eta
+        )
+
+    def rank_propensities(self, k: int) -> Doubles:
+        """(k,) max(p, clip) of each rank of a logged list."""
+        table = self.propensities
+        if table is None:
+            found = (1.0 / np.arange(1, k + 1)) ** self.power
+        else:
+            few = f"has {len(table)} ranks, and lists show {k}; give one for each rank"
+            require(len(table) >= k, "lambdamart.too-few-propensities", few, "propensities")
+            found = np.array(table[:k], dtype=np.float64)
+        return np.maximum(found, self.clip)
+
+    def tree_plan(self, leaves: int, k: int) -> TreePlan:
+        logged = self.feedback == "clicks"
+        return TreePlan(
+            self.lambda_rule,
+            self.growth_rule(leaves),
+            self.bins,
+            self.splits == "random",
+            self.batch,
+            self.rank_propensities(k) if logged else None,
+            self.exploration,
+            self.least_lists,
+            self.quantile_releases,
+        )
+
+    def check_list(self, k: int) -> None:
+        self.rank_propensities(k)
+
+    def updates(self, work: Work, rows: Doubles) -> None:
+        raise not_by_updates()
+
+
+def not_by_updates() -> BadInput:
+    """Return the error of whatever plays rounds of updates, where trees are grown."""
+    sentence = (
+        "lambdamart grows trees from histograms, which rounds of updates do not carry; play it with `quorank run` in one "
+        'process, or use learner.kind = "pdgd"'
+    )
+    return BadInput("lambdamart.no-updates", sentence, "learner")

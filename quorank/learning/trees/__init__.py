@@ -1,0 +1,1 @@
+"""Regression trees for ranking from histograms of whole numbers: gradients, bins, histograms, splits."""

@@ -1,0 +1,241 @@
+"""Growth of one tree from summed histograms, level by level: the server's side, which sees sums alone.
+
+A split of a node with sums G, H into left and right gains
+
+    G_l²/(H_l + λ) + G_r²/(H_r + λ) − G²/(H + λ)
+
+and a leaf has the value −η·G/(H + λ) (Burges 2010; Friedman 2001). All nodes of a level are split at once: one message
+asks for the histograms of a level. Of two children the smaller one's histogram is asked for, the other's is the parent's
+less it. Where fewer leaves are left than a level could make, the splits that gain most are made. Of equal gains the lower
+feature wins, then the higher threshold, as in LightGBM. With 2^depth leaves this is the tree that LightGBM grows leaf by
+leaf with `max_depth`, since all splits that gain are made in the end.
+
+All sums are whole numbers of 1/UNIT, so that equal data give equal trees, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Int32s, Integers
+from quorank.compiled import kernel
+from quorank.learning.trees.bins import Bins
+from quorank.learning.trees.gradients import UNIT
+from quorank.learning.trees.histograms import COUNT, SUM_G, SUM_H
+
+
+class GrowthRule(NamedTuple):
+    """When a node is split, and what a leaf is worth."""
+
+    depth: int  # levels of splits at most
+    leaves: int  # at most
+    least_data: int  # documents of a leaf
+    least_hessian: float  # H of a leaf
+    ridge: float  # λ
+    least_gain: float  # that a split must exceed
+    eta: float  # η
+
+
+class NodeSplit(NamedTuple):
+    """A node's split: bins up to `last_bin` of a feature go left."""
+
+    node: int
+    feature: int
+    last_bin: int
+    left: int  # the children's numbers
+    right: int
+
+
+class LevelTask(NamedTuple):
+    """What clients are told for a level: splits of the one above, and whose histograms are asked for."""
+
+    splits: tuple[NodeSplit, ...]
+    wanted: tuple[int, ...]
+
+
+class GrownTree(NamedTuple):
+    """A tree in the ranker's columns, and the node of each leaf as clients know it."""
+
+    feature: Int32s
+    threshold: Floats
+    left: Int32s
+    right: Int32s
+    value: Doubles
+    leaf_nodes: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class TreeGrower:
+    """One tree while it grows."""
+
+    rule: GrowthRule
+    bins: Bins
+    task: LevelTask = field(default=LevelTask((), (0,)), init=False)
+    _splits: list[NodeSplit] = field(default_factory=list, init=False)
+    _sums: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)], init=False)  # by node
+    _held: dict[int, Integers] = field(default_factory=dict, init=False)  # histograms of the nodes of the last level
+    _depth: int = field(default=0, init=False)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more histograms are asked for."""
+        return not self.task.wanted
+
+    def accept(self, histograms: Integers, pool: Executor | None = None, threads: int = 1) -> LevelTask:
+        """Take the summed histograms (wanted, features, bins, 3) of a level; return the next task."""
+        open_nodes = self._opened(histograms)
+        if self._depth == 0:
+            root = histograms[0, 0].sum(axis=0)
+            self._sums[0] = int(root[SUM_G]), int(root[SUM_H]), int(root[COUNT])
+        found = best_splits(self.rule, [open_nodes[node] for node in open_nodes], self.bins.counts, pool, threads)
+        room = self.rule.leaves - len(self._splits) - 1
+        by_gain = sorted((-gain, node, at) for at, (node, gain) in enumerate(zip(open_nodes, found.gain, strict=True)))
+        chosen = sorted((node, at) for cost, node, at in by_gain[: max(room, 0)] if cost < 0.0)
+        splits = []
+        for node, at in chosen:
+            left, right = len(self._sums), len(self._sums) + 1
+            g, h, n = (int(number) for number in found.left[at])
+            all_g, all_h, all_n = self._sums[node]
+            self._sums += [(g, h, n), (all_g - g, all_h - h, all_n - n)]
+            splits.append(NodeSplit(node, int(found.feature[at]), int(found.bin[at]), left, right))
+        self._splits += splits
+        self._depth += 1
+        self._held = {split.node: open_nodes[split.node] for split in splits}
+        grows = self._depth < self.rule.depth and len(self._splits) + 1 < self.rule.leaves
+        wanted = tuple(self._smaller(split) for split in splits) if grows else ()
+        self.task = LevelTask(tuple(splits), wanted)
+        return self.task
+
+    def _smaller(self, split: NodeSplit) -> int:
+        return split.left if self._sums[split.left][COUNT] <= self._sums[split.right][COUNT] else split.right
+
+    def _opened(self, histograms: Integers) -> dict[int, Integers]:
+        """The histogram of each node of this level, those that were not sent by subtraction."""
+        if self._depth == 0:
+            return {0: histograms[0]}
+        found = {}
+        for split, own in zip(self.task.splits, histograms, strict=True):
+            small = self._smaller(split)
+            other = split.right if small == split.left else split.left
+            found[small], found[other] = own, self._held[split.node] - own
+        return {node: found[node] for node in sorted(found)}
+
+    def tree(self) -> GrownTree:
+        """Return the finished tree."""
+        rule, splits = self.rule, self._splits
+        inner = {split.node: at for at, split in enumerate(splits)}
+        leaves = [node for node in range(len(self._sums)) if node not in inner]
+        of_leaf = {node: at for at, node in enumerate(leaves)}
+        space = rule.leaves - 1
+        feature, left, right = (np.zeros(space, dtype=np.int32) for _ in range(3))
+        threshold, value = np.zeros(space, dtype=np.float32), np.zeros(rule.leaves)
+        for at, split in enumerate(splits):
+            feature[at], threshold[at] = split.feature, self.bins.edges[split.feature][split.last_bin]
+            for side, child in ((left, split.left), (right, split.right)):
+                side[at] = inner[child] if child in inner else -of_leaf[child]
+        for at, node in enumerate(leaves):
+            g, h, _ = self._sums[node]
+            value[at] = leaf_value(g, h, rule)
+        if not splits:
+            value[0] = 0.0  # one leaf for all ranks nothing
+        return GrownTree(feature, threshold, left, right, value, tuple(leaves))
+
+
+def leaf_value(g: float, h: float, rule: GrowthRule) -> float:
+    """−η·G/(H + λ) of sums in whole numbers of 1/UNIT; 0 where H + λ is 0."""
+    below = h / UNIT + rule.ridge
+    return -rule.eta * (g / UNIT) / below if below > 0.0 else 0.0
+
+
+class BestSplits(NamedTuple):
+    """The best split of each of some nodes; a gain of 0 is none."""
+
+    gain: Doubles  # (nodes,)
+    feature: Integers
+    bin: Integers
+    left: Integers  # (nodes, 3) sums of the left child
+
+
+def best_splits(
+    rule: GrowthRule, histograms: Sequence[Integers], counts: Int32s, pool: Executor | None = None, threads: int = 1
+) -> BestSplits:
+    """Return the best split of each histogram (features, bins, 3), over all features with `counts` bins each."""
+    nodes, n = len(histograms), len(counts)
+    parts = threads if pool is not None else 1
+    found = [_nothing(nodes) for _ in range(parts)]
+    edges = np.linspace(0, n, parts + 1).astype(int).tolist()
+
+    def search(part: int) -> None:
+        for node, histogram in enumerate(histograms):
+            best_split(rule, histogram, counts, edges[part], edges[part + 1], node, *found[part])
+
+    if pool is None:
+        search(0)
+    else:
+        list(pool.map(search, range(parts)))
+    best = found[0]
+    for other in found[1:]:  # of higher features: only a larger gain wins
+        better = other.gain > best.gain
+        best = BestSplits(
+            np.where(better, other.gain, best.gain),
+            np.where(better, other.feature, best.feature),
+            np.where(better, other.bin, best.bin),
+            np.where(better[:, None], other.left, best.left),
+        )
+    return best
+
+
+def _nothing(nodes: int) -> BestSplits:
+    whole = np.int64
+    return BestSplits(np.zeros(nodes), np.zeros(nodes, whole), np.zeros(nodes, whole), np.zeros((nodes, 3), whole))
+
+
+@kernel
+def best_split(
+    rule: GrowthRule,
+    histogram: Integers,
+    counts: Int32s,
+    first: int,
+    last: int,
+    node: int,
+    best: Doubles,
+    feature: Integers,
+    bin_: Integers,
+    left: Integers,
+) -> None:
+    """best[node], feature[node], bin_[node], left[node] of the split of features first … last − 1 that gains most."""
+    g, h, n = np.int64(0), np.int64(0), np.int64(0)
+    for b in range(histogram.shape[1]):
+        g += histogram[0, b, SUM_G]
+        h += histogram[0, b, SUM_H]
+        n += histogram[0, b, COUNT]
+    total, below = g / UNIT, h / UNIT + rule.ridge
+    if below <= 0.0:
+        return
+    before = total * total / below + rule.least_gain
+    for f in range(first, last):
+        g_right, h_right, n_right = np.int64(0), np.int64(0), np.int64(0)
+        for b in range(counts[f] - 1, 0, -1):
+            g_right += histogram[f, b, SUM_G]
+            h_right += histogram[f, b, SUM_H]
+            n_right += histogram[f, b, COUNT]
+            weight_right = h_right / UNIT
+            if n_right < max(rule.least_data, 1) or weight_right < rule.least_hessian:
+                continue
+            weight_left = (h - h_right) / UNIT
+            if n - n_right < max(rule.least_data, 1) or weight_left < rule.least_hessian:
+                break
+            pull_left, pull_right = (g - g_right) / UNIT, g_right / UNIT
+            if weight_left + rule.ridge <= 0.0 or weight_right + rule.ridge <= 0.0:
+                continue
+            after = pull_left * pull_left / (weight_left + rule.ridge)
+            after += pull_right * pull_right / (weight_right + rule.ridge)
+            if after - before > best[node]:
+                best[node] = after - before
+                feature[node], bin_[node] = f, b - 1
+                left[node, SUM_G], left[node, SUM_H], left[node, COUNT] = g - g_right, h - h_right, n - n_right

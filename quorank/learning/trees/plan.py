@@ -1,0 +1,23 @@
+"""Plan of a learner that grows trees: all that its clients and its server need to know before the first tree."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quorank.arrays import Doubles
+from quorank.learning.trees.gradients import LambdaRule
+from quorank.learning.trees.growth import GrowthRule
+
+
+class TreePlan(NamedTuple):
+    """How gradients are computed and trees grown."""
+
+    gradients: LambdaRule
+    growth: GrowthRule
+    bins: int  # of a feature, at most
+    random: bool  # splits are drawn before anybody is asked
+    batch: int  # trees of a round
+    propensities: Doubles | None  # (k,) of the ranks of logged lists; None: clients have labels
+    temperature: float  # of logged lists
+    least_lists: int
+    quantile_releases: int  # that bins are agreed from, where there is noise; 0: bins are a grid

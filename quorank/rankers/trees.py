@@ -1,0 +1,130 @@
+"""The tree ensemble: f(x) = Σ_t value of the leaf of tree t that x falls into.
+
+Its parameters are one flat vector θ like any ranker's, so that the ranker file, the evaluator and the commands treat it
+alike. With L leaves at most, each tree is 5·L − 4 numbers:
+
+    feature (L − 1), threshold (L − 1), left (L − 1), right (L − 1), value (L)
+
+A document goes left at a node where its feature is at most the threshold, a float32. A child c > 0 is node c, which is
+always above its parent's number, and c ≤ 0 is leaf −c; so a tree of zeros is one leaf of value 0, and θ = 0 scores 0. A
+missing feature (NaN) counts as 0, as in LETOR files, which leave such features out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Int32s
+from quorank.compiled import kernel
+from quorank.errors import require, require_range
+from quorank.rankers.ranker import Ranker
+
+MOST_TREES, MOST_LEAVES = 100_000, 4096
+
+
+class TreeArrays(NamedTuple):
+    """The trees of an ensemble in columns."""
+
+    feature: Int32s  # (trees, leaves − 1)
+    threshold: Floats  # (trees, leaves − 1)
+    left: Int32s  # (trees, leaves − 1) c > 0: node c, c ≤ 0: leaf −c
+    right: Int32s  # (trees, leaves − 1)
+    value: Doubles  # (trees, leaves)
+
+
+@dataclass(frozen=True)
+class Trees(Ranker):
+    """Sum of regression trees, as grown by `lambdamart`; a run says how many they are."""
+
+    kind: ClassVar[str] = "trees"
+    grown: ClassVar[bool] = True
+
+    leaves: int = 64  # L, of a tree at most
+    trees: int = 0  # T; 0: as many as the run's rounds grow
+
+    def __post_init__(self) -> None:
+        require_range("leaves", self.leaves, least=2, most=MOST_LEAVES)
+        require_range("trees", self.trees, least=0, most=MOST_TREES)
+
+    def with_trees(self, trees: int) -> Trees:
+        sentence = f"has {self.trees} trees, and the run grows {trees}; leave ranker.trees out"
+        require(self.trees in (0, trees), "option.conflict", sentence, "trees")
+        return Trees(self.leaves, trees)
+
+    @property
+    def tree_leaves(self) -> int:
+        return self.leaves
+
+    @property
+    def numbers(self) -> int:
+        """Parameters of a tree."""
+        return 5 * self.leaves - 4
+
+    def size(self, n_features: int) -> int:
+        return self.trees * self.numbers
+
+    def initial(self, n_features: int, seed: int) -> Doubles:
+        return np.zeros(self.size(n_features))
+
+    def check_size(self, theta: Doubles, n_features: int) -> None:
+        super().check_size(theta, n_features)
+        split = self.leaves - 1
+        trees = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers)
+        feature, threshold, left, right = (trees[:, i * split : (i + 1) * split] for i in range(4))
+        own = np.arange(split)
+        sound = _whole(feature, 0, n_features - 1) and bool((threshold == threshold.astype(np.float32)).all())
+        for child in (left, right):
+            sound = sound and _whole(child, -split, split - 1) and bool(((child <= 0) | (child > own)).all())
+        require(sound, "ranker.no-trees", "these parameters are no trees of this ranker")
+
+    def arrays(self, theta: Doubles) -> TreeArrays:
+        """Return the trees that θ holds; they are checked by `check_size`."""
+        trees, split = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers), self.leaves - 1
+        feature, threshold, left, right = (trees[:, i * split : (i + 1) * split] for i in range(4))
+        return TreeArrays(
+            feature.astype(np.int32),
+            threshold.astype(np.float32),
+            left.astype(np.int32),
+            right.astype(np.int32),
+            np.ascontiguousarray(trees[:, 4 * split :]),
+        )
+
+    def score_features(self, theta: Doubles, features: Floats) -> Doubles:
+        n_features = features.shape[1]
+        self.check_size(theta, n_features)
+        out = np.zeros(len(features))
+        add_tree_scores(*self.arrays(theta), np.ascontiguousarray(features, dtype=np.float32), out)
+        return out
+
+
+def _whole(values: Doubles, least: int, most: int) -> bool:
+    return bool(((values == np.floor(values)) & (values >= least) & (values <= most)).all())
+
+
+def tree_parameters(trees: TreeArrays) -> Doubles:
+    """Return θ of trees in columns."""
+    columns = (trees.feature, trees.threshold, trees.left, trees.right, trees.value)
+    return np.concatenate([column.astype(np.float64) for column in columns], axis=1).ravel()
+
+
+@kernel
+def add_tree_scores(
+    feature: Int32s, threshold: Floats, left: Int32s, right: Int32s, value: Doubles, features: Floats, out: Doubles
+) -> None:
+    """out[r] += Σ_t value of the leaf of row r, the trees in their order."""
+    for r in range(features.shape[0]):
+        total = out[r]
+        for t in range(feature.shape[0]):
+            node = 0
+            while True:
+                x = features[r, feature[t, node]]
+                if np.isnan(x):
+                    x = np.float32(0.0)
+                node = left[t, node] if x <= threshold[t, node] else right[t, node]
+                if node <= 0:
+                    break
+            total += value[t, -node]
+        out[r] = total

@@ -1,0 +1,203 @@
+"""Runs that grow trees: their files, resuming, what they refuse, and that they learn."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from quick_runs import run_quickly
+from refusals import refused
+
+from quorank.column_files import read_columns
+from quorank.data import load
+from quorank.errors import Interrupted
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values, shipped_file
+from quorank.experiments.runner import Runner, run_experiment
+from quorank.experiments.trees.runner import ADVICE, TreeRunner
+from quorank.metrics.evaluator import Evaluator
+from quorank.privacy.ledger import read_ledger, recount
+from quorank.rankers.ranker_file import read_ranker
+from quorank.reports.report import report_page
+
+TREES = """
+[data]
+source = "synthetic:mq2007"
+queries = 60
+[ranker]
+kind = "trees"
+leaves = 8
+[learner]
+kind = "lambdamart"
+depth = 3
+least_lists = 20
+[federation]
+clients = 12
+rounds = 8
+[evaluation]
+every = 2
+"""
+NOISY = (
+    "learner.splits=random", "learner.batch=3", "learner.ridge=20.0", "learner.quantile_releases=2", "learner.bins=16",
+    "privacy.kind=gaussian", "privacy.epsilon=200", "privacy.clip=1.0",
+)  # fmt: skip
+
+
+def experiment(*changes: str) -> Experiment:
+    return Experiment.read(set_values(parse_experiment_file(TREES, "trees.toml"), list(changes)))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ("run.toml", "ranker.json", "ledger.json")}
+
+
+@pytest.mark.parametrize("changes", [(), NOISY, ("learner.feedback=clicks",)], ids=["labels", "noise", "clicks"])
+def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Path, changes) -> None:
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    summary = run_experiment(experiment(*changes), whole, threads=2, report=report_page)
+    assert {"history.parquet", "manifest.json", "report.html", "summary.json"} <= {
+        file.name for file in whole.iterdir()
+    }
+    history = read_columns(whole / "history.parquet", ("round", "offline_ndcg@10"), most_rows=10)
+    assert history["round"].tolist() == [2, 4, 6, 8]
+    assert history["offline_ndcg@10"][-1] == summary["offline"]["ndcg@10"]
+    rounds = iter(range(100))
+    with pytest.raises(Interrupted):
+        run_quickly(experiment(*changes), halves, threads=1, stop=lambda: next(rounds) >= 2)
+    again = run_quickly(experiment(*changes), halves, threads=1, resume=True)
+    assert contents(halves) == contents(whole)
+    timed = ("seconds", "interactions_per_second")
+    assert {k: v for k, v in again.items() if k not in timed} == {k: v for k, v in summary.items() if k not in timed}
+
+
+def test_the_ranker_file_scores_as_the_run_did(tmp_path: Path) -> None:
+    chosen = experiment()
+    summary = run_quickly(chosen, tmp_path / "run")
+    saved = read_ranker(tmp_path / "run")
+    assert (saved.ranker.kind, saved.ranker.size(46)) == ("trees", 8 * 36)
+    evaluator = Evaluator(load(chosen.data).test, saved.ranker)
+    assert evaluator.means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
+    grown = {"trees": 8, "lists": 60, "documents": load(chosen.data).train.n_rows, "advice": ADVICE}
+    assert summary["trees"] == grown
+
+
+def test_secure_sums_give_the_same_ranker(tmp_path: Path) -> None:
+    plain, masked = ["federation.clients=4", "federation.rounds=2"], ["privacy.kind=secure-sum", "learner.bins=16"]
+    run_quickly(experiment(*plain, "learner.bins=16"), tmp_path / "plain")
+    run_quickly(experiment(*plain, *masked), tmp_path / "masked")
+    assert (tmp_path / "masked/ranker.json").read_bytes() == (tmp_path / "plain/ranker.json").read_bytes()
+
+
+def test_noise_is_accounted_for_a_client_and_the_whole_run(tmp_path: Path) -> None:
+    summary = run_quickly(experiment(*NOISY), tmp_path / "run")
+    stated = summary["privacy"]
+    assert stated["unit"] == "client" and stated["delta"] == 1e-5 and stated["epsilon"] <= 200.0
+    assert stated["rounds"] == 8 + 2  # the trees', and those that bins were agreed from
+    book = read_ledger(tmp_path / "run")
+    assert recount(book) == pytest.approx(stated["epsilon"])
+    assert book["releases"][-1]["last_round"] == 10 and book["setting"]["parameters"] == 46 * 16
+
+
+def test_a_client_moves_a_release_by_the_clip_at_most() -> None:
+    """Without a client all else that is released stays as it is but for one clip: what ε counts on."""
+    runner = TreeRunner(experiment(*NOISY), 1)
+    assert runner.mechanism.unit_of(runner.initial().private) > 1.0
+    assert runner.bins.most <= 16
+    found = [entry[1] for entry in runner._before]
+    assert found == [1.0, 1.0]
+
+
+def test_clicks_over_propensities_beat_clicks_as_they_are() -> None:
+    def learned(**plan: Any) -> float:
+        changes = [f"learner.{name}={value}" for name, value in plan.items()]
+        many = ["federation.clients=50", "federation.interactions=80", "federation.rounds=25", "evaluation.every=25"]
+        users = ["users.kind=position", "users.eta=1.5", "learner.feedback=clicks", "data.queries=200"]
+        runner = TreeRunner(experiment(*many, *users, *changes), 1)
+        runner.run()
+        return float(runner.summary()["offline"]["ndcg@10"])
+
+    weighted, unweighted = learned(power=1.5, clip=0.02), learned(power=0.0)
+    assert weighted > unweighted + 0.01
+
+
+def test_logged_gains_are_clicks_over_propensities() -> None:
+    runner = TreeRunner(experiment("learner.feedback=clicks", "learner.power=1.0", "learner.clip=0.2"), 1)
+    logged = runner.logged
+    assert logged is not None and len(logged.owners) == 12 * 4
+    ranks = np.concatenate([np.arange(b - a) for a, b in pairwise(logged.offsets)])
+    clicked = logged.gains > 0
+    assert clicked.sum() == logged.clicks > 0
+    assert logged.gains[clicked] == pytest.approx(np.minimum(ranks[clicked] + 1, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "where"),
+    [
+        (["learner.kind=pdgd", "learner.depth=3"], "part.unknown-key", None),
+        (["ranker=linear"], "learner.needs-trees", "ranker"),
+        (["ranker.trees=3"], "option.conflict", "ranker.trees"),
+        (["attack.kind=sign-flip"], "option.conflict", "attack"),
+        (["federation.aggregation=krum"], "option.conflict", "federation.aggregation"),
+        (["federation.participation.kind=sampled", "federation.participation.cohort=5"], "option.conflict", None),
+        (["federation.server.kind=momentum"], "option.conflict", "federation.server"),
+        (["federation.client_momentum=0.5"], "option.conflict", "federation.client_momentum"),
+        (["federation.keep_every=1"], "option.conflict", "federation.keep_every"),
+        (["federation.personal=fedper"], "personal.nothing-to-keep", "federation.personal"),
+        (["partition.kind=labels"], "option.conflict", "partition"),
+        (["privacy=signs"], "privacy.no-histograms", "privacy"),
+        (["privacy.kind=secure-sum", "privacy.dropouts=0.1"], "privacy.no-histograms", "privacy"),
+        (["privacy=gaussian"], "privacy.noisy-histograms", "learner.splits"),
+        (["learner.splits=random", "learner.depth=4"], "option.conflict", "ranker.leaves"),
+        (["learner.feedback=clicks", "learner.propensities=[1.0]"], "lambdamart.too-few-propensities", None),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_trees_have_no_place_for_is_refused(changes, code, where) -> None:
+    with pytest.raises(Exception) as caught:
+        experiment(*changes)
+    assert caught.value.code == code
+    assert where is None or where in caught.value.where
+
+
+def test_trees_without_their_learner_are_refused() -> None:
+    with refused("ranker.needs-growth"):
+        Experiment.read(parse_experiment_file('[ranker]\nkind = "trees"\n', "file"))
+
+
+def test_few_lists_raw_features_under_noise_and_other_engines_are_refused(tmp_path: Path) -> None:
+    with refused("trees.too-few-lists", "learner.least_lists"):
+        run_quickly(experiment("learner.least_lists=100"), tmp_path / "few")
+    assert not (tmp_path / "few").exists()
+    with refused("trees.raw-features", "data.normalize"):
+        TreeRunner(experiment(*NOISY, "data.normalize=none"), 1)
+    with refused("lambdamart.no-updates", "learner"):
+        run_quickly(experiment(), tmp_path / "other", engine=lambda *_: None)
+    with refused("lambdamart.no-updates", "learner"):
+        Runner(experiment(), 1)
+
+
+@pytest.mark.parametrize("name", ["trees", "trees-private"])
+def test_the_shipped_files_are_experiments(name) -> None:
+    path = shipped_file(Path(name))
+    assert path is not None
+    assert Experiment.read(read_experiment_file(path)).federation.learner.grows_trees
+
+
+def test_the_command_exports_and_evaluates_a_run(tmp_path: Path, capsys, monkeypatch) -> None:
+    from quorank.cli.main import main
+
+    run_quickly(experiment(), tmp_path / "run")
+    for command in (
+        ["evaluate", f"{tmp_path / 'run'}", "--data", "synthetic:mq2007", "--json"],
+        ["export", f"{tmp_path / 'run'}", "--to", "lightgbm", "--out", f"{tmp_path / 'out'}", "--json"],
+    ):
+        monkeypatch.setattr("sys.argv", ["quorank", *command])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        told = json.loads(capsys.readouterr().out)
+    assert told["files"] == [f"{tmp_path / 'out' / 'model.txt'}"] and told["normalize"] == "query"
