@@ -7,6 +7,7 @@ with `valid` are inputs that a target must take.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import io
 import json
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
-from fuzz.targets.silos import KEY
+from fuzz.targets.silos import ASKED, KEY
 from quorank import frames
 from quorank.data.source import DataSource, load
 from quorank.device.private_store import PrivateStore
@@ -69,6 +70,8 @@ from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, He
 from quorank.silos.protocol.records import Record, SiloMessage, written
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.search.messages import NamedDocuments, SearchAnswer, question_digest
+from quorank.silos.search.settings import SearchTerms
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.ranking import Cells
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
@@ -257,6 +260,16 @@ def texts() -> Seeds:
     )
     yield "text-folder", "valid-text", b"=== a.txt\nA title\nand text\n=== sub/b.md\n# Heading\n"
     yield "text-folder", "valid-reuters", b"=== a.sgm\n" + reuters
+    yield (
+        "text-folder",
+        "valid-cacm",
+        b"=== cacm.all\n.I 1\n.T\nA title\n.B\nMay\n.I 1410\n.T\nAnother\n=== query.text\n.I 1\n.W\n what\n.N\n 1. x\n=== qrels.text\n01 1410  0 0\n01 0001  0 0\n02 7  0 0\n=== common_words\na\n=== README\nx\n=== cite.info\ny\n",
+    )
+    yield (
+        "language",
+        "valid",
+        "Das ist nicht das Haus, von dem sie erzählt hat.\n다른 문서\nhva er det for en og som\n".encode(),
+    )
 
 
 def experiments() -> Seeds:
@@ -578,6 +591,14 @@ def silos(folder: Path) -> Seeds:
     )
     yield "silo-body", "valid-answer", b"a" + Answer(5, (cells, cells), 3).to_bytes()
     yield "silo-body", "valid-refusal", b"r" + Refuse(5, "no budget is left").to_bytes()
+    yield "search-message", "valid-question", b"q" + ASKED
+    named = NamedDocuments(np.array([4, 2**31 - 1]), np.array([[1, 0, 65535], [0, 2, 0]]))
+    answer = SearchAnswer(
+        question_digest(ASKED), (named, NamedDocuments(np.zeros(0, np.int64), np.zeros((0, 3), np.int64)))
+    )
+    yield "search-message", "valid-answer", b"a" + answer.to_bytes(3, 2)
+    yield "word-vectors", "valid", b"3 2\nWing 1 0\nflutter 0.5 -1e-3\nplate 0 -1\n"
+    yield "word-vectors", "huge", b"wing 1e38 1e38\nflutter 3e38 3e38\nplate -3e38 3e38\n"
     yield (
         "silo-body",
         "valid-catalogue",
@@ -693,7 +714,7 @@ def networks(folder: Path) -> Seeds:
         0,
     )
     yield "terms", "valid-secure", json.dumps(secure.table()).encode()
-    group = SiloTerms.read({"version": 1, "run": "run", "parties": ["north", "south"]})
+    group = SiloTerms.read({"version": 2, "run": "run", "parties": ["north", "south"]})
     silo_home = SiloHome.make(folder / "group", group, settings_of("run", address="silo.example.org:9092"))
     with closing(silo_home.store()) as store:
         silo_home.invite(store, "north", folder / "north.json", {"south": bytes(range(32))})
@@ -702,8 +723,9 @@ def networks(folder: Path) -> Seeds:
             yield "folders", f"group/{file.name}", file.read_bytes()
     yield "silo-invitation", "valid", (folder / "north.json").read_bytes()
     yield "silo-invitation", "of-a-device", (folder / "alice.json").read_bytes()
-    yield "silo-terms", "valid", json.dumps(group.table()).encode()
-    yield "silo-terms", "short", b'{"version": 1, "run": "run", "parties": ["north", "south"]}'
+    searching = dataclasses.replace(group, search=SearchTerms())
+    yield "silo-terms", "valid", json.dumps(searching.table()).encode()
+    yield "silo-terms", "short", b'{"version": 2, "run": "run", "parties": ["north", "south"]}'
     yield (
         "silo-experiment",
         "valid",

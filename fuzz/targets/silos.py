@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 
+import numpy as np
+
 from fuzz.target import as_file, scratch, target
 from quorank.errors import BadInput
 from quorank.silos.protocol.budget import BudgetLedger
 from quorank.silos.protocol.group import Field
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Refuse
 from quorank.silos.protocol.records import SiloMessage, doubles, kind_of, read, table_of, tag_of, whole_numbers
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion
+from quorank.silos.search.settings import SearchTerms
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.reverse_top_k import ReverseTopK
+from quorank.text.embeddings import WordVectors
 
 FIELDS = (Field("title", 3, 20, 4), Field("body", 4, 50, 9))
 KEY = bytes(range(32))
@@ -68,6 +73,28 @@ def silo_body(data: bytes) -> None:
         Refuse.from_bytes(raw, "north")
     else:
         Catalogue.from_bytes(raw, "north", FIELDS)
+
+
+SEARCH = SearchTerms(k=2, among=2, columns=1000)
+ASKED = SearchQuestion(((1, 5, 9), (2, 7, 999))).to_bytes()
+
+
+@target("search-message", words=(b"\x01\x02\x03\x04", b"\xff\xff\xff\xff"))
+def search_message(data: bytes) -> None:
+    """A search of another party, or its answer to the one in ASKED, by the first byte."""
+    kind, raw = data[:1], data[1:]
+    if kind == b"q":
+        assert SearchQuestion.from_bytes(raw, "north", SEARCH).to_bytes() == raw, "written otherwise than it was read"
+    else:
+        answer = SearchAnswer.from_bytes(raw, "north", ASKED, SEARCH)
+        assert answer.to_bytes(3, SEARCH.k) == raw, "written otherwise than it was read"
+
+
+@target("word-vectors")
+def word_vectors(data: bytes) -> None:
+    """A file of word vectors that a party brings."""
+    found = WordVectors(as_file(data, "vectors.txt")).embedded(["wing flutter", "plate"], ["wing"])
+    assert bool(np.isfinite(found.documents).all()), "a vector is not finite"
 
 
 def signed(data: bytes) -> bytes:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
 
-from quorank.cli import silo_group, silo_join
+from quorank.cli import silo_group, silo_join, silo_search
 from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
+from quorank.cli.texts import read_texts, skipped_of
+from quorank.text_formats import NAMED_FORMATS
+
+if TYPE_CHECKING:
+    from quorank.text import TextCollection
 
 app = typer.Typer(
     help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
@@ -22,7 +27,7 @@ Collections = Annotated[
     list[Path] | None,
     Option(
         "--collection",
-        help="Documents with queries and judgements (BEIR, SMART, TREC): one is dealt out, several are a party each.",
+        help=f"Documents with queries and judgements ({NAMED_FORMATS}): one is dealt out, several are a party each.",
     ),
 ]
 
@@ -34,29 +39,31 @@ def demo(
     labelled: Annotated[int, Option(min=1, help="Queries of a party that have labels.")] = 5,
     trials: Annotated[int, Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
     seed: Annotated[int, Option(min=0, help="Seed of the first trial.")] = 1,
+    training: Annotated[
+        Literal["prior", "round-robin", "averaging", "clicks"],
+        Option(help="From the parties' own search (prior); or CS-F-LTR: in turns as published, averaged, from clicks."),
+    ] = "prior",
     perturbation: Annotated[
         Literal["published", "strict", "none"],
-        Option(help="What protects answers: one noise for all cells, noise in every cell, or nothing."),
-    ] = "published",
-    epsilon: Annotated[float, Option(help="Budget ε of the perturbation.")] = 0.5,
+        Option(help="CS-F-LTR: what protects answers: one noise for all cells, noise in every cell, or nothing."),
+    ] = "strict",
+    epsilon: Annotated[float | None, Option(help="CS-F-LTR: ε of it.", show_default="8; published 0.5")] = None,
     labels: Annotated[
         Literal["judged", "reference-rank"],
         Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
     ] = "judged",
     instances: Annotated[
-        Literal["recommended", "published"], Option(help="How other parties' documents become labelled instances.")
+        Literal["recommended", "published"],
+        Option(help="CS-F-LTR: how other parties' documents become labelled instances."),
     ] = "recommended",
-    training: Annotated[
-        Literal["round-robin", "averaging", "clicks"],
-        Option(help="Pointwise in turns as published, pointwise averaged, or pairwise from clicks."),
-    ] = "round-robin",
     json: Json = False,
 ) -> None:
-    """Watch parties learn a ranker together: Local, Local+, Global and CS-F-LTR, as in the paper's table.
+    """Watch parties learn a ranker together from the search that they have, and hold it against that search.
 
-    Every party has a few labelled queries. It asks the others, through a
-    server that sees neither terms nor documents, which of their documents
-    hold the terms of its queries; what they answer becomes training data.
+    Every party has a few labelled queries. It searches its own documents by
+    BM25; labels of all parties correct that ranking, by sums under masks:
+    no document, query or label leaves. With --training round-robin parties
+    ask each other about terms and train on what is answered, as in the paper.
     """
     from quorank.silos.learning.augmentation import Augment
     from quorank.silos.learning.comparison import PartySource, SiloSetting, run_trial, summarise
@@ -72,9 +79,14 @@ def demo(
         augment=Augment.recommended() if instances == "recommended" else Augment.published(),
         training=TRAININGS.read(training, "--training"),
     )
-    protocol = SiloProtocol(perturbation, epsilon)
+    chosen = epsilon if epsilon is not None else 0.5 if perturbation == "published" else 8.0
+    protocol = SiloProtocol(perturbation, chosen, questions=1_000_000)
+    asks = not setting.training.learns_from_sums
+    skipped = skipped_of(read_texts(collection or ()))
     if not json:
         _introduce(collection, parties, labelled)
+    if asks and protocol.warning():
+        say(f"warning: {protocol.warning()}")
     results = []
     for trial in range(trials):
         steps = _progress(f"trial {trial + 1} of {trials}")
@@ -82,14 +94,15 @@ def demo(
     figures = summarise(results)
     figures["setting"] = {
         "collections": [str(path) for path in collection or ()],
-        "perturbation": perturbation,
-        "epsilon": None if perturbation == "none" else epsilon,
+        "perturbation": perturbation if asks else None,
+        "epsilon": chosen if asks and perturbation != "none" else None,
         "labels": labels,
         "labelled": labelled,
-        "instances": instances,
+        "instances": instances if asks else None,
         "training": training,
         "seed": seed,
     }
+    figures["skipped"] = skipped
     print_figures(figures, json, _show, allow_nan=False)
 
 
@@ -111,24 +124,25 @@ def bench(
     step = _progress("bench")
     if collection:
         step(0, 2, "reading")
-        field, queries = _together(collection)
+        read = read_texts(collection)
+        field, queries = _together(read)
         what = "bodies of " + ", ".join(path.name for path in collection)
     else:
         step(0, 2, "generating documents")
+        read = []
         field, queries = generated_field(documents, length, seed=seed)
         what = f"generated, {length:,} terms each"
     step(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
-    figures = {"what": what} | measure_sketches(field, queries, k=k, seed=seed)
+    figures = {"what": what, "skipped": skipped_of(read)} | measure_sketches(field, queries, k=k, seed=seed)
     print_figures(figures, json, _show_bench, allow_nan=False)
 
 
-def _together(collections: list[Path]) -> tuple[Any, Any]:
+def _together(read: list[TextCollection]) -> tuple[Any, Any]:
     """Index the bodies of all collections as one party's, and return the terms of all queries."""
     import numpy as np
 
-    from quorank.text import UNSEEN, Index, Tokeniser, read_collection
+    from quorank.text import UNSEEN, Index, Tokeniser
 
-    read = [read_collection(path).without_empty() for path in collections]
     tokeniser = Tokeniser()
     index = Index.build((d for each in read for d in each.documents), tokeniser, "body")
     terms = {t for each in read for query in each.queries for t in tokeniser.tokenise(query.text)}
@@ -158,39 +172,66 @@ def _progress(title: str) -> Callable[[int, int, str], None]:
     return step
 
 
+TITLES = {
+    "bm25": "BM25 of title and body",
+    "w0": "with feedback and latent terms",
+    "alone": "Learned alone",
+    "ours": "Learned together",
+    "local": "Local",
+    "local+": "Local+",
+    "global": "Global",
+    "cs-f-ltr": "CS-F-LTR",
+}
+"""How methods are called in the table."""
+
+
 def _show(figures: dict[str, Any]) -> None:
     table = table_of(("", "ERR", "nDCG@10", "nDCG"), (), "right", padding=(0, 2, 0, 0))
+    methods, parties = list(figures["table"]), figures["parties"]
+    asks = figures["setting"]["perturbation"] is not None
 
     def row(name: str, values: dict[str, float], style: str = "") -> None:
         table.add_row(name, *(f"{values[key]:.3f}" for key in ("err", "ndcg@10", "ndcg")), style=style)
 
-    for method, title in (("local", "Local"), ("local+", "Local+")):
-        for name, party in figures["parties"].items():
-            row(f"{title}, party {name}"[:40], party[method], "dim")
-        row(f"{title}, average", figures["table"][method])
-    row("Global", figures["table"]["global"])
-    row("CS-F-LTR", figures["table"]["cs-f-ltr"], "bold")
-    row("BM25, nothing learned", figures["baseline"]["bm25"], "dim")
+    for method in methods:
+        if method == "w0" and asks:
+            continue  # without evidence the prior is the search itself
+        title = TITLES[method]
+        of_parties = [(name, party[method]) for name, party in parties.items() if method in party]
+        for name, values in of_parties:
+            row(f"{title}, party {name}"[:40], values, "dim")
+        row(
+            f"{title}, average" if of_parties else title,
+            figures["table"][method],
+            "bold" if method == methods[-1] else "",
+        )
     print_text(table, "")
-    wire, privacy, cover = figures["wire"], figures["privacy"], figures["cover"]
-    judged = f"{figures['test_queries']} test queries each; CS-F-LTR in nDCG@10 is {_against(figures)}"
-    passed = f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics"
-    print_rows(
-        ("trials", f"{figures['trials']}", judged),
-        ("questions", f"{privacy['questions']:,}", passed),
-        ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
-        ("privacy", *_privacy(privacy)),
-    )
+    rows = [("trials", f"{figures['trials']}", f"{figures['test_queries']} test queries each; {_against(figures)}")]
+    if asks:
+        wire, privacy, cover = figures["wire"], figures["privacy"], figures["cover"]
+        passed = f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics"
+        rows += [
+            ("questions", f"{privacy['questions']:,}", passed),
+            ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
+            ("privacy", *_privacy(privacy)),
+        ]
+    else:
+        told = "sums over each party's lists, under masks; nothing is asked about documents"
+        rows.append(("crosses", "sums", told))
+    print_rows(*rows)
 
 
 def _against(figures: dict[str, Any]) -> str:
+    methods = list(figures["table"])
     words = []
-    for other, name in (("local", "Local"), ("local+", "Local+"), ("global", "Global")):
+    for other in methods[:-1]:
         found = figures["significance"][other]
+        if other == "w0" and figures["setting"]["perturbation"] is not None:
+            continue
         p = found["corrected_p"]
         told = "" if p is None else ", p < .001" if p < 0.001 else f", p = {p:.3f}".replace("0.", ".", 1)
-        words.append(f"{name} {found['difference']:+.3f}{told}")
-    return "; ".join(words)
+        words.append(f"{TITLES[other]} {found['difference']:+.3f}{told}")
+    return f"{TITLES[methods[-1]]} in nDCG@10 minus {'; '.join(words)}"
 
 
 def _privacy(privacy: dict[str, Any]) -> tuple[str, str]:
@@ -225,5 +266,7 @@ for _verb in (
     silo_group.stop,
     silo_group.ranker,
     silo_group.files,
+    silo_search.search,
+    silo_search.audit,
 ):
     app.command()(_verb)

@@ -28,6 +28,9 @@ def start(
     parties: Annotated[
         str | None, Option(help="Or only their names, such as north,south,west, with the defaults.")
     ] = None,
+    search: Annotated[
+        bool, Option("--search", help="With --parties: they also search each other's documents, until it is stopped.")
+    ] = False,
     host: Annotated[str | None, Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, Option(help="The port for parties.", show_default="9092")] = None,
     address: Annotated[
@@ -51,7 +54,7 @@ def start(
     detach: Detach = False,
     json: Json = False,
 ) -> None:
-    """Run a group's service until its session is done; the first start makes its folder.
+    """Run a group's service until its session is done or, where parties search, until it is stopped.
 
     It carries sealed envelopes between the parties and adds up parameters; it
     sees no term, document or key. It goes on where it stood, also after it was
@@ -67,10 +70,10 @@ def start(
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     if not (folder / SETTINGS).is_file():
-        home = _make(folder, experiment, parties, run, chosen)
+        home = _make(folder, experiment, parties, run, chosen, search=search)
     else:
         home = SiloHome.open(folder)
-        once = {"experiment": experiment, "parties": parties, "run": run}
+        once = {"experiment": experiment, "parties": parties, "run": run, "search": search or None}
         coordinators.change(home, chosen, once, "parties")
     if home.group.seed is not None:
         say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
@@ -165,20 +168,24 @@ def files(folder: Folder, out: FilesOut = None) -> None:
         print(path)
 
 
-def _make(folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]) -> SiloHome:
+def _make(
+    folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any], *, search: bool
+) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.experiments.silo_experiment import group_of, read_group
     from quorank.service.holders.group_home import SiloHome, settings_of
 
     sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"
     require((file is None) != (parties is None), "group.missing", sentence, f"{folder}")
+    sentence = "a file says it with a section [search]; leave out --search"
+    require(file is None or not search, "option.conflict", sentence, "--search")
     if file is not None:
         terms = read_group(read_experiment_file(shipped_file(file) or file), run or file.stem)
     else:
         assert parties is not None
         names = tuple(name.strip() for name in parties.split(",") if name.strip())
         try:
-            terms = group_of(names, run or folder.absolute().name)
+            terms = group_of(names, run or folder.absolute().name, search=search)
         except BadInput as error:
             raise error.at(f"--parties {parties}") from None
     return SiloHome.make(folder, terms, settings_of(terms.run, **coordinators.with_address(chosen, "parties")))

@@ -13,12 +13,16 @@ from typer import Option
 
 from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
+from quorank.cli.texts import read_texts, skipped_of
 from quorank.errors import require
+from quorank.text_formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.party.folder import PartyFolder
     from quorank.party.party import SiloParty
 
+GRACE = 5.0
+"""Seconds that a search is waited for beyond its own time."""
 LINE_SECONDS = 60.0
 """A line is repeated after so long without a new one, so that one sees that it goes on."""
 
@@ -27,12 +31,16 @@ def join(
     data: Annotated[Path, Option(help="Folder of this party's private state.")],
     bundle: InvitationFile = None,
     collection: Annotated[
-        Path | None, Option(help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.")
+        Path | None, Option(help=f"This party's documents, queries and judgements ({NAMED_FORMATS}); needed once.")
     ] = None,
     generated: Annotated[
         int | None, Option(help="Rehearse without a collection: which generated party, from 0.")
     ] = None,
     documents: Annotated[int, Option(min=10, help="With --generated: documents of each party.")] = 1000,
+    embeddings: Annotated[
+        Path | None,
+        Option(help="Word vectors (text), or the folder of an ONNX encoder; where the group has agreed on embeddings."),
+    ] = None,
     coordinator: Annotated[
         str | None, Option(help="https://host:port of the service; the invitation's unless given.")
     ] = None,
@@ -43,6 +51,9 @@ def join(
     identity: Annotated[
         bool, Option("--identity", help="Print this party's public identity, and whom it knows.")
     ] = False,
+    document: Annotated[
+        int | None, Option(help="Print which of this party's documents has that number in others' searches.")
+    ] = None,
     log: Annotated[bool, Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
     status: Annotated[bool, Option("--status", help="Show where this party stands.")] = False,
     json: Json = False,
@@ -52,22 +63,29 @@ def join(
 
     Documents, queries and judgements are read where they are and never
     leave. Nothing is sent before consent is on. All that must survive a
-    restart is in the folder; start it again with --data alone.
+    restart is in the folder; start it again with --data alone. Where the
+    group searches, it goes on answering searches until it is stopped.
     """
-    at_most_one(identity=identity, log=log, status=status)
+    at_most_one(identity=identity, log=log, status=status, document=document is not None)
     folder = _folder(data, bundle, pin or [])
     if collection is not None or generated is not None:
-        _note_source(folder, collection, generated, documents)
+        _note_source(folder, collection, generated, documents, embeddings)
+    else:
+        sentence = "say with --collection whose texts they are of"
+        require(embeddings is None, "option.conflict", sentence, f"--embeddings {embeddings}")
     if consent is not None:
         folder.set_consent(consent == "on")
     if identity:
         show_identity(folder, json)
+    elif document is not None:
+        figures = {"number": document, "id": folder.document_of(document)}
+        print_figures(figures, json, lambda found: print(found["id"]))
     elif log:
         show_log(folder, json)
     elif status or (consent is not None and bundle is None):
         show_status(folder, json)
     else:
-        if not folder.state.get("done"):
+        if not folder.state.get("done") or folder.terms.search is not None:
             _take_part(folder, _checked(coordinator), quiet=quiet or json)
         show_status(folder, json)
 
@@ -90,13 +108,16 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
     return folder
 
 
-def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
+def _note_source(
+    folder: PartyFolder, collection: Path | None, generated: int | None, documents: int, embeddings: Path | None
+) -> None:
     from quorank.party.folder import FolderSource
 
-    found, sentence = collection is None or collection.exists(), "there is nothing here; expected a collection"
-    require(found, "file.missing", sentence, f"--collection {collection}")
-    source = FolderSource(None if collection is None else str(collection.absolute()), generated, documents)
-    folder.note_source(source)
+    for given, name in ((collection, "collection"), (embeddings, "embeddings")):
+        found, sentence = given is None or given.exists(), f"there is nothing here; expected {name}"
+        require(found, "file.missing", sentence, f"--{name} {given}")
+    texts, vectors = (None if given is None else str(given.absolute()) for given in (collection, embeddings))
+    folder.note_source(FolderSource(texts, generated, documents, vectors))
 
 
 def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
@@ -113,10 +134,18 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
         nonlocal told
         if party is not None and party.progress != told:
             told = party.progress
-            _note(folder, party)
+            keep_ranker(party)
         tell(f"{told}; {fault}" if fault else told)
 
+    def keep_ranker(party: SiloParty, *, done: bool = False) -> None:
+        """Note where the party stands, with the ranker once it is there; a party that searches is then done with it."""
+        if party.ranker is not None:
+            write_whole(folder.path / RANKER, text_ranker_bytes(party.ranker))
+        _note(folder, party, skipped, done=done or (party.ranker is not None and folder.terms.search is not None))
+
     party: SiloParty | None = None
+    chosen = folder.source.collection
+    skipped = skipped_of(read_texts([chosen] if chosen else []))
     with folder.playing(), interruptible() as asked, closing(folder.line(url)) as line:
         party = _party(folder, tell, asked, seen)
         with closing(party):
@@ -128,11 +157,40 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
             try:
                 done = take_part(party, line, asked, folder.consent, seen, enrol=folder.enrol)
             finally:
-                if party.ranker is not None:
-                    write_whole(folder.path / RANKER, text_ranker_bytes(party.ranker))
-                _note(folder, party, done=done)
-            if not done and asked():
+                keep_ranker(party, done=done)
+            searching = party.ranker is not None and folder.terms.search is not None
+            if not done and not searching and asked():
                 raise KeyboardInterrupt
+
+
+def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | None:
+    """Wait for the result of a search, and play the party meanwhile where no other process does."""
+    from quorank.errors import BadInput
+    from quorank.party.taking_part import take_part
+    from quorank.process import interruptible
+
+    found: dict[str, Any] | None = None
+    until = time.monotonic() + wait + GRACE
+
+    def over() -> bool:
+        nonlocal found
+        found = found if found is not None else folder.desk.fetch(name)
+        return found is not None or time.monotonic() > until or stopped()
+
+    with interruptible() as stopped:
+        try:
+            with folder.playing(), closing(folder.line("")) as line:
+                party = _party(folder, lambda sentence: None, stopped, lambda: None)
+                with closing(party):
+                    take_part(party, line, over, folder.consent, enrol=folder.enrol)
+        except BadInput as error:
+            if error.code != "folder.busy":
+                raise
+            while not over():  # the process that plays the party answers
+                time.sleep(0.1)
+        if stopped():
+            raise KeyboardInterrupt
+    return found
 
 
 def _party(
@@ -149,14 +207,21 @@ def _party(
     tell(f"{invitation.name} reads its documents")
     holding = folder.holding()
     tell(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
+    if not holding.n_answered:
+        tell(
+            f"{invitation.name} has no judged query that its own documents answer: it takes part with its documents only, "
+            "and cannot say how good the ranker is for it"
+        )
+    if folder.terms.protocol.warning() and folder.terms.asks:
+        tell(f"warning: {folder.terms.protocol.warning()}")
     return SiloParty(
         folder.path / SESSION, invitation.name, folder.terms, holding,
-        pins=folder.pins or None, consent=folder.consent, stop=stop, seen=seen,
+        pins=folder.pins or None, consent=folder.consent, stop=stop, seen=seen, desk=folder.desk,
     )  # fmt: skip
 
 
-def _note(folder: PartyFolder, party: SiloParty, *, done: bool = False) -> None:
-    told = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
+def _note(folder: PartyFolder, party: SiloParty, skipped: dict[str, Any], *, done: bool = False) -> None:
+    told = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures, "skipped": skipped}
     folder.note_state(**told, done=done)
 
 
@@ -211,6 +276,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "fingerprint": state.get("fingerprint"),
         "pinned": sorted(folder.pins),
         "figures": state.get("figures"),
+        "skipped": state.get("skipped", {}),
         "ranker": str(folder.path / RANKER) if (folder.path / RANKER).is_file() else None,
     }
     print_figures(figures, json, _print_status)
@@ -227,9 +293,14 @@ def _print_status(figures: dict[str, Any]) -> None:
         ("fingerprint", f"{agreed}, to be compared by voice" if agreed else "not agreed on yet"),
         ("ranker", str(figures["ranker"] or "not there yet")),
     ]
-    if own:
-        told = f"nDCG@10 {own['ndcg@10']:.3f} on this party's own test lists, which nobody else learns"
+    if own and own["test_lists"]:
+        told = (
+            f"nDCG@10 {own['ndcg@10']:.3f}, and {own['bm25']:.3f} by this party's own search (BM25 of title and body), on "
+            f"{own['test_lists']} test queries of its own; nobody else learns that"
+        )
         rows.append(("own tests", told))
+    elif own:
+        rows.append(("own tests", "none: this party has no judged query to spare"))
     print_rows(*((name, "", meaning) for name, meaning in rows))
 
 

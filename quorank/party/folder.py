@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,20 @@ from quorank.federation.members.invitation import FILE, Invitation
 from quorank.federation.members.line import ServiceLine
 from quorank.party.identity import kept_identity, member_key
 from quorank.party.party import sent_log
+from quorank.party.search_desk import FolderDesk
 from quorank.private_file import lock
 from quorank.silos.generated import Generator
-from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
+from quorank.silos.learning.holdings import Holding, check_texts, generated_holdings, make_holding
+from quorank.silos.party.searching import NUMBERS
 from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.terms import SiloTerms, read_identities
 from quorank.text import read_collection
+from quorank.text.embeddings import open_embedder
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
 MEMBER = "member.json"
 """The number that the service knows this party by, and by how much this machine's clock is off."""
-SESSION, RANKER = "session", "ranker.json"
+SESSION, RANKER, SEARCHES = "session", "ranker.json", "searches"
 REHEARSAL_SEED = 1
 
 
@@ -44,16 +47,24 @@ class FolderSource:
     collection: str | None = None  # an absolute path
     generated: int | None = None  # which party of the generator
     documents: int = Generator.documents  # that it generates
+    embeddings: str | None = None  # an absolute path of word vectors or of an encoder
 
     def __post_init__(self) -> None:
         sentence = "give the party's documents with --collection PATH, or rehearse with --generated NUMBER"
         require((self.collection is None) != (self.generated is None), "option.conflict", sentence)
 
-    def holding(self, name: str, parties: int, seed: int | None) -> Holding:
-        """All that the party has."""
+    def holding(self, name: str, terms: SiloTerms) -> Holding:
+        """All that the party has; documents that cannot take part are refused, by the party's name."""
+        parties, seed, setting = len(terms.parties), terms.seed, terms.setting
+        wanted = setting.training.learns_from_sums and "embedding" in setting.searched.evidence
+        sentence = f"the group has agreed on embeddings, and {name} has none; give --embeddings FILE"
+        require(not wanted or self.embeddings is not None, "evidence.missing", sentence)
         if self.collection is not None:
             found = read_collection(self.collection).without_empty()
-            return make_holding(name, found, range(len(found.documents)), range(len(found.queries)))
+            check_texts(name, found, setting.tokeniser)
+            embedder = open_embedder(Path(self.embeddings)) if wanted and self.embeddings is not None else None
+            everything = range(len(found.documents)), range(len(found.queries))
+            return make_holding(name, found, *everything, setting.tokeniser, embedder=embedder)
         assert self.generated is not None
         sentence = f"the group has {parties} parties, so it is from 0 to {parties - 1}"
         require(0 <= self.generated < parties, "value.out-of-range", sentence, f"--generated {self.generated}")
@@ -132,7 +143,7 @@ class PartyFolder:
     def note_source(self, source: FolderSource) -> None:
         """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
         before = self._read(SOURCE, None)
-        table = {"collection": source.collection, "generated": source.generated, "documents": source.documents}
+        table = asdict(source)
         moved = before is not None and source.collection is not None and before.get("collection") is not None
         sentence = "this party's documents are others; leave out --collection and --generated, or choose another folder"
         require(before is None or before == table or moved, "folder.other-documents", sentence, f"{self.path}")
@@ -141,7 +152,7 @@ class PartyFolder:
     def holding(self) -> Holding:
         """The party's documents, queries and judgements."""
         terms = self.terms
-        return self.source.holding(self.invitation.name, len(terms.parties), terms.seed)
+        return self.source.holding(self.invitation.name, terms)
 
     @property
     def pins(self) -> dict[str, bytes]:
@@ -224,6 +235,21 @@ class PartyFolder:
         session = self.path / SESSION
         session.mkdir(mode=0o700, exist_ok=True)
         return kept_identity(session, self.invitation.name, os.urandom)
+
+    def document_of(self, number: int) -> str:
+        """The id of this party's document that others know by a number from their searches."""
+        file = self.path / SESSION / NUMBERS
+        sentence = "nobody has searched this party's documents yet, so they have no numbers"
+        require(file.is_file(), "silo-search.no-numbers", sentence, f"{self.path}")
+        known = read_json(file, ANYTHING)
+        sentence = f"no document has the number {number}; the numbers are {min(map(int, known), default=0)} and up"
+        require(str(number) in known, "silo-search.unknown-document", sentence, f"{self.path}")
+        return str(known[str(number)])
+
+    @property
+    def desk(self) -> FolderDesk:
+        """Where searches of this party's people are left and answered."""
+        return FolderDesk(self.path / SEARCHES)
 
     def sent_log(self) -> list[dict[str, Any]]:
         """All that was ever sent, also while another process plays the party."""

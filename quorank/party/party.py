@@ -16,10 +16,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,20 +27,30 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation.members.declined import Declined, Refusal
 from quorank.party.identity import kept_identity
+from quorank.party.search_desk import SearchRequest
 from quorank.silos.learning.holdings import FIELDS, Holding
-from quorank.silos.party.member import FINISHED, SERVER, SiloMember
+from quorank.silos.party.member import FINISHED, SERVER, UNWRITTEN, SiloMember
 from quorank.silos.protocol.keys import Entropy
 from quorank.silos.protocol.records import SiloMessage, tells
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
-_UNWRITTEN = ("file.busy", "file.unwritable")  # what passes: the same message is answered later
+
+class SearchDesk(Protocol):
+    """Where a party's own people leave searches and fetch what was found."""
+
+    def wanted(self) -> Sequence[SearchRequest]:
+        """Searches that were not handed out yet."""
+
+    def hand_out(self, name: str, found: Mapping[str, Any]) -> None:
+        """The result of a search, or why there is none."""
 
 
 class SiloParty:
     """One party of a run. `pins` are the public identities that others are known by.
 
-    Between two steps of its work it ends where `stop` says so, and tells `seen` that its progress has changed.
+    Between two steps of its work it ends where `stop` says so, and tells `seen` that its progress has changed. Where the
+    group searches, it goes on when the ranker is there, with the searches of its `desk` and those of the others.
     """
 
     def __init__(
@@ -54,13 +64,14 @@ class SiloParty:
         consent: Callable[[], bool] = lambda: True,
         stop: Callable[[], bool] = lambda: False,
         seen: Callable[[], None] = lambda: None,
+        desk: SearchDesk | None = None,
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
         self._number, self._digest = terms.number(name), terms.digest()[:16]
         self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
-        self._stop, self._seen = stop, seen
+        self._stop, self._seen, self._desk = stop, seen, desk
         self._member: SiloMember | None = None
         self.said_all = False  # the last answer ended all that this party ever has to say
         self.stopped: str | None = None  # why the run cannot go on at this party, for its owner
@@ -119,6 +130,8 @@ class SiloParty:
 
     def close(self) -> None:
         """Let go of the folder."""
+        if self._member is not None:
+            self._member.close()
         if self._is_finished:
             self._store.compact()
         self._store.close()
@@ -154,16 +167,20 @@ class SiloParty:
             with self._store.transaction():
                 self._store.take(SERVER, message)
         except BadInput as error:
-            raise Refusal("storage" if error.code in _UNWRITTEN else "place") from None
+            raise Refusal("storage" if error.code in UNWRITTEN else "place") from None
         self._work()
         reply = self._store.message(SERVER, self._number, self._digest)
-        self.said_all = self._is_finished and reply.start + len(reply.pieces) == self._store.places(SERVER)[2]
+        self.said_all = (
+            self._is_finished
+            and self.terms.search is None
+            and reply.start + len(reply.pieces) == self._store.places(SERVER)[2]
+        )
         return reply.to_bytes(to_party=False)
 
     def _work(self) -> None:
         """Do all that there is to do now; what fails is thrown away with its half-made state and tried again later."""
         try:
-            while not self._is_finished:
+            while not self._is_finished or self.terms.search is not None:
                 if self._member is None:
                     self._member = SiloMember(
                         self._store,
@@ -179,7 +196,7 @@ class SiloParty:
                 self.report(self._member.progress())
                 if self._stop():
                     raise Refusal("waiting")
-                if not self._member.step():
+                if not self._member.step() and not self._attend(self._member):
                     break
             if self._member is not None:
                 self.report(self._member.progress())
@@ -187,14 +204,40 @@ class SiloParty:
         except Refusal:
             raise
         except BadInput as error:
-            self._member = None
-            if error.code in _UNWRITTEN:
+            self._forget_member()
+            if error.code in UNWRITTEN:
                 raise Refusal("storage") from None
             self.stopped = str(error)
             raise Refusal("stopped") from None
         except BaseException:
-            self._member = None
+            self._forget_member()
             raise
+
+    def _forget_member(self) -> None:
+        member, self._member = self._member, None
+        if member is not None:
+            member.close()
+
+    def _attend(self, member: SiloMember) -> bool:
+        """Begin searches that are wanted and hand out those that are done; whether there is something to send."""
+        if self._desk is None or not self._is_finished or self.terms.search is None:
+            return False
+        begun, sent = set(member.searches.open), False
+        for request in self._desk.wanted():
+            if request.name in begun:
+                continue
+            try:
+                member.search(request.name, request.query, request.top, self._clock() + request.patience)
+                sent = True
+            except BadInput as error:
+                if error.code in UNWRITTEN:
+                    raise
+                self._desk.hand_out(request.name, {"error": error.code, "sentence": str(error)})
+        for name, result in member.searches.results(self._clock()):
+            self._desk.hand_out(name, result.to_table())
+            with self._store.transaction():
+                member.searches.finish(name)
+        return sent
 
     def report(self, progress: str) -> None:
         """Note where this party stands, in a sentence, and tell it."""

@@ -73,7 +73,8 @@ def take_part(
                     return True
                 idle = min(LONGEST, LONGER * idle) if wait else 1.0
                 wait *= idle
-                if party.ranker is not None or clock() - looked > TASK_SECONDS:
+                ends = party.ranker is not None and party.terms.search is None
+                if ends or clock() - looked > TASK_SECONDS:
                     looked = clock()
                     if line.task().kind == "over":
                         sentence = (
@@ -86,7 +87,7 @@ def take_part(
             if not (error.passes or error.code in ("mail.unknown", "mail.repeated")):
                 raise
             wait, fault = pace.badly(error), error.sentence
-            if party.ranker is not None and clock() - heard > QUIET_SECONDS:
+            if party.ranker is not None and party.terms.search is None and clock() - heard > QUIET_SECONDS:
                 return True
         seen(fault)
     return False

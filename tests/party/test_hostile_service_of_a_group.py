@@ -175,7 +175,7 @@ def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, pha
                 assert not [word for word in WORDS if word in answer], case
         if phase != "agreement" or not isinstance(answers[0], bytes):
             assert {a.code for a in answers if isinstance(a, Declined)} <= {"stopped", "place", "malformed"}, case
-        assert log.count("LEARNED") <= TERMS.training.length * 2 and log.count("TALLY") <= 1, case
+        assert log.count("LEARNED") <= TERMS.descent.length * 2 and log.count("TALLY") <= 1, case
         loaded = [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
         assert not loaded, (case, loaded)
         outside = [one for one in done if isinstance(one[1], str | bytes | Path) and not inside(one[1], folder)]
@@ -192,7 +192,7 @@ def test_it_cannot_have_more_turns_than_were_agreed_nor_ask_for_one_twice(folder
     shutil.copytree(folders["training"], tmp_path / "north")
     party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
     learned = 0
-    for turn in [0, 0, *range(TERMS.training.length + 5), 0]:
+    for turn in [0, 0, *range(TERMS.descent.length + 5), 0]:
         came, _, sent, _ = party._store.places(SERVER)
         record = learn(turn=turn, theta=np.full((1, FEATURES + 1), 0.01 * turn))
         content = SiloMessage(0, TERMS.digest()[:16], sent, came, tuple(cut(record))).to_bytes(to_party=True)
@@ -200,8 +200,8 @@ def test_it_cannot_have_more_turns_than_were_agreed_nor_ask_for_one_twice(folder
         if not isinstance(answer, bytes):
             break
         learned += told(answer).count("LEARNED")
-    assert 1 <= learned <= TERMS.training.length and "turn that is over" in (party.stopped or "")
-    assert [entry["kind"] for entry in sent_log(party.folder)].count("learned") <= 2 * TERMS.training.length
+    assert 1 <= learned <= TERMS.descent.length and "turn that is over" in (party.stopped or "")
+    assert [entry["kind"] for entry in sent_log(party.folder)].count("learned") <= 2 * TERMS.descent.length
     party.close()
 
 

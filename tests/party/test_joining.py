@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import refusals
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
-from silo_sessions import HOLDINGS, Group, Mailboxes, expected, step_through, terms_of
+from silo_sessions import HOLDINGS, SEED, Group, Mailboxes, expected, step_through, terms_of
 
 from quorank.errors import BadInput
 from quorank.federation.members.invitation import Invitation
@@ -28,6 +29,9 @@ from quorank.party.party import SiloParty, sent_log
 from quorank.party.taking_part import take_part
 from quorank.rankers.ranker_file import read_ranker
 from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.silos.learning.comparison import sum_statistics
+from quorank.silos.search.in_process import SearchSession
+from quorank.silos.search.settings import SearchTerms
 
 LONG = SMALL.replace("turns = 3", "turns = 60")
 
@@ -305,3 +309,51 @@ def test_a_party_with_the_ranker_ends_when_all_is_said_or_nobody_is_there(group)
     assert play(gone) and now[0] > 180.0
     with pytest.raises(BadInput):
         play(Script(ServiceRefusal("request.signature", "x", 401)))
+
+
+def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path) -> None:
+    """What one process finds, asked through the real service; the owner finds the document by its number."""
+    terms = replace(terms_of("strict", "prior", questions=0), search=SearchTerms(among=2, share=1.0, share_of_all=1.0))
+    group = Group(tmp_path / "group", terms)
+    port = free_port()
+    chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
+    home = SiloHome.make(group.folder / "home", terms, chosen)
+    store = home.store()
+    for name in NAMES:
+        home.invite(store, name, group.folder / f"{name}.json")
+    folders: dict[str, PartyFolder] = {}
+    ended = threading.Event()
+
+    def play(name: str) -> None:
+        party = group.parties[name]
+        folder = PartyFolder.accept(group.folder / f"folder-{name}", Invitation.read(group.folder / f"{name}.json"))
+        party._desk, folders[name] = folder.desk, folder
+        line = folder.line()
+        line.key = member_key(party.identity)
+        take_part(party, line, ended.is_set, enrol=folder.enrol)
+        line.close()
+
+    with serving(home.path, group.folder / "service.log") as child:
+        threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
+        for thread in threads:
+            thread.start()
+        until(lambda: (home.path / "ranker.json").is_file(), (group.folder / "service.log").read_text())
+        desk, query = folders["west"].desk, " ".join(HOLDINGS[2].queries[0])
+        asked = desk.leave(query, 10, 60.0)
+        found: list[dict[str, object]] = []
+        until(lambda: found.extend(filter(None, [desk.fetch(asked)])) or found, "no result")
+        assert child.poll() is None, "the service goes on"
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+    named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
+    session = SearchSession(named, terms.search, SEED, statistics=sum_statistics(named, terms.protocol, SEED))
+    wanted = session.search("west", terms.setting.tokeniser.tokenise(query)).to_table()
+    assert found[0]["found"] == wanted["found"] and found[0]["refused"] == {}
+    others = [each for each in wanted["found"] if each["party"] == "north"]
+    row = session.owners["north"].row_of(others[0]["document"])
+    numbers = json.loads((group.folder / "north" / "numbers.json").read_text())
+    assert numbers[str(others[0]["document"])] == HOLDINGS[0].documents.ids[row]
+    session.close()
+    store.close()
+    group.close()

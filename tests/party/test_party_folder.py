@@ -50,7 +50,7 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     with pytest.raises(BadInput, match="documents are others"):
         again.note_source(FolderSource(generated=2, documents=30))
     with pytest.raises(BadInput, match="from 0 to 2"):
-        FolderSource(generated=3).holding("north", 3, None)
+        FolderSource(generated=3).holding("north", again.terms)
     with pytest.raises(BadInput, match="give the party's documents"):
         FolderSource("somewhere", 1)
     PartyFolder.accept(here / "data", Invitation.read(bundle))
@@ -174,7 +174,7 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
             tmp_path / name,
             name,
             terms,
-            FolderSource(generated=number, documents=20).holding(name, 3, 3),
+            FolderSource(generated=number, documents=20).holding(name, terms),
             pins=wrong if name == "north" else None,
         )
         for number, name in enumerate(NAMES)

@@ -68,7 +68,7 @@ def test_a_session_is_the_trial_in_one_process(group_of, perturbation, training)
     assert play(group)
     assert group.rankers() == {expected(terms).tobytes()}
     assert group.server.phase == "done" and group.server.refused == {}
-    assert group.server.turns == (2 * terms.training.length, 2 * terms.training.length)
+    assert group.server.turns == (2 * terms.descent.length, 2 * terms.descent.length)
     assert len({party.fingerprint for party in group.parties.values()}) == 1
     prepared = prepare_parties(HOLDINGS, terms.setting, SEED, sum_statistics(HOLDINGS, terms.protocol, SEED))
     _, heard = collect_answers(prepared, terms.protocol)
@@ -80,13 +80,71 @@ def test_a_session_is_the_trial_in_one_process(group_of, perturbation, training)
         assert group.server.traffic()[kind]["bytes"] == pytest.approx(heard.wire["bytes_by_kind"][kind], rel=0.05)
 
 
+def test_a_session_from_a_prior_is_the_training_in_one_process_and_asks_nothing(group_of) -> None:
+    terms = terms_of("strict", "prior", questions=0)
+    group = group_of(terms)
+    assert play(group)
+    assert group.rankers() == {expected(terms).tobytes()}
+    assert group.server.phase == "done" and group.server.refused == {} and group.server.turns == (4, 4)
+    assert set(group.server.traffic()) == {"hello", "contribution"}
+    assert all(ledger == {} for ledger in group.ledgers().values())
+    figures = [party.figures for party in group.parties.values()]
+    assert all(found is not None and {"ndcg@10", "bm25", "prior", "test_lists"} <= set(found) for found in figures)
+
+
+def test_what_a_party_adds_to_a_sum_is_not_to_be_seen(group_of) -> None:
+    """A masked vector is nothing like the party's own; only all of them together give the sum."""
+    group = group_of(terms_of("none", "prior", questions=0))
+    vectors: list[np.ndarray] = []
+
+    def watch(way: str, content: bytes) -> None:
+        for _, piece in SiloMessage.from_bytes(content, to_party=False).pieces if way == "up" else ():
+            if piece[0] == Record.LEARNED:
+                vectors.append(np.frombuffer(silo_messages.read(piece, 1)[1][0], dtype="<u8"))
+
+    group.watch = watch
+    step_through(group)
+    assert len(vectors) >= 3 * 4
+    for vector in vectors[:12]:
+        counts = np.bincount((vector >> np.uint64(60)).astype(np.int64), minlength=16)
+        assert stats.chisquare(counts).pvalue > 1e-6, "uniform, where sums of a few lists are all small"
+
+
+@pytest.mark.parametrize("turns", [1, 3, 9])
+def test_a_sum_that_a_leaver_is_missing_from_is_asked_for_again(group_of, turns) -> None:
+    """The ranker of those who are left; a group of two goes on, a party alone does not."""
+    group = group_of(terms_of("none", "prior", questions=0))
+    boxes = Mailboxes(group, group.folder)
+    while boxes.post.server.phase != "training":
+        boxes.turn()
+    for _ in range(turns):
+        boxes.turn()
+    boxes.post.leave(1)
+    left = group.parties.pop("south")
+    boxes.store.release()
+    boxes.hold()
+    assert boxes.play() and boxes.post.server.gone == ("south",) and not boxes.post.server.blocked
+    assert len(group.rankers()) == 1
+    left.close()
+
+
+def test_a_party_alone_is_asked_for_no_sum(group_of) -> None:
+    group = group_of(terms_of("none", "prior", questions=0))
+    boxes = Mailboxes(group, group.folder)
+    while boxes.post.server.phase != "training":
+        boxes.turn()
+    boxes.post.leave(1)
+    boxes.post.leave(2)
+    assert boxes.post.server.blocked
+
+
 @pytest.mark.parametrize("weights", [(), (0.0, 3.0)])
 def test_with_one_weight_nothing_is_validated(group_of, weights) -> None:
     terms = terms_of("none", "averaging", weights)
     group = group_of(terms)
     assert play(group)
     assert group.rankers() == {expected(terms).tobytes()}
-    assert group.server.turns[1] == terms.training.length * (2 if len(weights) > 1 else 1)
+    assert group.server.turns[1] == terms.descent.length * (2 if len(weights) > 1 else 1)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

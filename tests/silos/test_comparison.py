@@ -19,7 +19,6 @@ from quorank.silos.learning.comparison import (
     SiloSetting,
     augment_parties,
     compare_methods,
-    evaluate_rankers,
     mean_cover_by_field,
     prepare_parties,
     run_trial,
@@ -32,10 +31,11 @@ from quorank.silos.learning.training import RoundRobin
 from quorank.silos.sketch.reverse_top_k import Shape
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
-QUICK = SiloSetting(
+QUICK = SiloSetting.published(
     labelled=(3,), asked=5, tested=8, training=RoundRobin(turns=20, steps=20), augment=Augment(take=20, negatives=20)
 )
 SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
+MANY = 1_000_000
 PARTIES = generated_holdings(SMALL, seed=2)
 PREPARED = prepare_parties(PARTIES, QUICK, seed=2)
 TERMS = [PREPARED.terms(p) for p in range(3)]
@@ -43,7 +43,7 @@ TERMS = [PREPARED.terms(p) for p in range(3)]
 
 def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
     """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
-    heard = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE), seed=2)
+    heard = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=MANY), seed=2)
     assert mean_cover_by_field(PREPARED, heard, 20)["body"] > 0.97
     agreed = []
     for asker in range(3):
@@ -60,8 +60,8 @@ def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
 
 
 def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
-    plain = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
-    hidden = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
+    plain = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE, questions=MANY), seed=2)
+    hidden = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE, questions=MANY), seed=2)
     for key, answer in plain.found.items():
         assert answer.documents.tolist() == hidden.found[key].documents.tolist()
     assert hidden.spent["questions"] == 3 * plain.spent["questions"]
@@ -73,7 +73,8 @@ def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
 def test_noise_costs_cover_and_is_the_seeds() -> None:
     covers = {}
     for kind in ("none", "published", "strict"):
-        protocol = SiloProtocol(kind, 0.5, k=20, among=1, shape=replace(SHAPE, columns=64, entries=50_000))
+        shape = replace(SHAPE, columns=64, entries=50_000)
+        protocol = SiloProtocol(kind, 0.5, k=20, among=1, shape=shape, questions=MANY)
         heard = exchange_answers(PARTIES, TERMS, protocol, seed=2)
         covers[kind] = mean_cover_by_field(PREPARED, heard, 20)["body"]
         again = exchange_answers(PARTIES, TERMS, protocol, seed=2)
@@ -99,18 +100,18 @@ def test_cover_counts_ties_and_short_lists_fairly() -> None:
     assert 0.4 < half < 0.9
 
 
-def test_figures_are_those_of_the_metrics() -> None:
-    test = PREPARED.tests[0]
-    theta = np.random.default_rng(1).normal(size=16)
-    found = evaluate_rankers(test, [theta])[0]
+def test_figures_are_those_of_the_metrics_over_all_documents_of_the_party() -> None:
+    lists, party, parts = PREPARED.tests[0], PARTIES[0], PREPARED.splits[0]
+    test, theta = lists.data, np.random.default_rng(1).normal(size=16)
+    found = lists.figures([theta])[0]
     values = {"err": [], "ndcg@10": [], "ndcg": []}
-    for q in range(test.n_queries):
+    for q, query in enumerate(parts.test[: QUICK.tested]):
         rows = test.rows_of(q)
         order = np.argsort(-(test.features[rows].astype(np.float32) @ theta.astype(np.float32)), kind="stable")
-        labels = test.labels[rows]
+        labels, judged = test.labels[rows], np.array(list(party.grades[query].values()))
         values["err"].append(err(labels[order], len(labels), 2))
-        values["ndcg@10"].append(ndcg(labels[order], labels, 10))
-        values["ndcg"].append(ndcg(labels[order], labels, len(labels)))
+        values["ndcg@10"].append(ndcg(labels[order], judged, 10))
+        values["ndcg"].append(ndcg(labels[order], judged, party.n_documents))
     assert found == pytest.approx({key: np.mean(v) for key, v in values.items()}, abs=2e-3)
 
 
@@ -119,7 +120,7 @@ def test_no_test_query_is_ever_trained_on_or_asked() -> None:
         assert not set(parts.test) & set(PREPARED.asked(p))
         assert not set(parts.test) & set(parts.labelled)
         trained = {name.split(":")[1] for name in PREPARED.own[p].data.query_ids}
-        tested = {name.split(":")[1] for name in PREPARED.tests[p].query_ids}
+        tested = {name.split(":")[1] for name in PREPARED.tests[p].data.query_ids}
         assert not trained & tested
 
 
@@ -147,12 +148,12 @@ def test_published_instances_ask_for_labelled_queries_only() -> None:
 
 
 def test_a_trial_repeats_and_sums_up() -> None:
-    source, protocol = PartySource(parties=3, generator=SMALL), SiloProtocol("published", k=20, shape=SHAPE)
+    source, protocol = PartySource(parties=3, generator=SMALL), SiloProtocol.published(k=20, shape=SHAPE)
     results = [run_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
     again = run_trial(source, QUICK, protocol, 1)
     assert again.outcome.table == results[0].outcome.table
     figures = summarise(results)
-    assert set(figures["table"]) == set(METHODS)
+    assert set(figures["table"]) == {"bm25", "w0", *METHODS}
     values = [[r.outcome.table[m]["ndcg@10"] for r in results] for m in ("cs-f-ltr", "global")]
     assert figures["table"]["cs-f-ltr"]["ndcg@10"] == pytest.approx(np.mean(values[0]))
     found = figures["significance"]["global"]
@@ -160,7 +161,7 @@ def test_a_trial_repeats_and_sums_up() -> None:
     expected = stats.ttest_rel(*values).pvalue
     if found["difference"] != 0:
         assert found["p"] == pytest.approx(expected)
-        assert found["corrected_p"] == pytest.approx(min(1.0, 3 * expected))
+        assert found["corrected_p"] == pytest.approx(min(1.0, 5 * expected))
     assert figures["privacy"]["questions"] > 0 and figures["wire"]["bytes"] > 10_000
     assert set(figures["parties"]) == {"A", "B", "C"}
 
@@ -173,7 +174,7 @@ def test_differences_in_words() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: SiloSetting(labelled=()), "labelled"),
+        (lambda: SiloSetting(labelled=(0,)), "labelled"),
         (lambda: SiloSetting(noise=(1.5,)), "noise"),
         (lambda: SiloSetting(test_share=1.0), "test_share"),
         (lambda: Augment(take=0), "take: must be at least 1"),

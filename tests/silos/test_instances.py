@@ -137,9 +137,11 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
     assert len(parts.labelled) == min(labelled, 20 - len(parts.test))
 
 
-def test_a_party_without_answered_queries_is_refused() -> None:
-    with pytest.raises(BadInput, match="expected at least 2"):
-        split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
+def test_a_party_with_few_answered_queries_learns_first_and_tests_later() -> None:
+    nothing = split_queries([{0: 0}, {}], 3, 0.5, 1, 0)
+    assert (nothing.labelled, nothing.test, sorted(nothing.silent)) == ((), (), [0, 1])
+    one = split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
+    assert (one.labelled, one.test, one.silent) == ((1,), (), (0,))
 
 
 def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:

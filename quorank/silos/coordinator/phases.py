@@ -4,7 +4,11 @@ Agreement, statistics, asking, validation, training, end. Which record may come 
 party's envelopes are counted against what it has to say to each other one, and anything beyond that is refused.
 
 A party may leave. Until all have asked and answered, the others need it: masks that only it can take off, answers that only
-it can give, so the session stops there. From the validation on it goes on without the leaver, whose turns pass.
+it can give, so the session stops there. From then on it goes on without the leaver: its turns pass, or the sum that it was
+missing from is asked for again among the others.
+
+A training from a prior (`prior_course`) has one phase of turns, and validates behind its last one; a training as published
+(`course`) validates first.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.silos.coordinator.course import TrainingCourse
+from quorank.silos.coordinator.prior_course import PriorCourse
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.shared_statistics import vector_length
 from quorank.silos.learning.validation import Tally, choose_weight
@@ -33,7 +39,6 @@ from quorank.silos.protocol.records import (
 )
 from quorank.silos.protocol.relay import Relay, RelayTraffic
 from quorank.silos.protocol.terms import SiloTerms
-from quorank.text import FEATURE_NAMES
 
 Put = Callable[[int, bytes], None]
 """Adds a record to what a party is told."""
@@ -42,6 +47,8 @@ PHASES = ("agreement", "statistics", "asking", "validation", "training", "end", 
 AGREEMENT, STATISTICS, ASKING, VALIDATION, TRAINING, END, DONE = range(7)
 MOST_QUESTIONS = 100_000
 """Envelopes with questions that a party may send each other one."""
+MOST_SEARCHES = 1_000_000
+"""Searches that a party may send each other one; owners count them by the day."""
 _NOT_NOW = "a party sent what was not its turn to send; it is refused"
 
 
@@ -51,7 +58,7 @@ class Phases:
     def __init__(self, terms: SiloTerms, table: dict[str, Any], total: bytes | None) -> None:
         parties = terms.parties
         self.terms, self._fields = terms, len(terms.group().fields)
-        self._features, self._length = len(FEATURE_NAMES), vector_length()
+        self._features, self._length = len(terms.feature_names), vector_length()
         self.total = None if total is None else np.frombuffer(total, dtype=np.uint32).copy()
         self.phase: int = table.get("phase", AGREEMENT)
         self._asks: list[int | None] = table.get("asks", [None] * len(parties))
@@ -63,7 +70,9 @@ class Phases:
         self.gone: set[int] = set(table.get("gone", []))
         ranker, course = table.get("ranker"), table.get("course")
         self.ranker = None if ranker is None else np.array(ranker)
-        self.course = None if course is None else TrainingCourse.read(terms.training, course, self.gone)
+        self.course = None if course is None else TrainingCourse.read(terms.descent, course, self.gone)
+        sums = table.get("sums")
+        self.sums = None if sums is None else PriorCourse.read(terms.setting.from_prior, sums)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
             self.relay.traffic[sender, receiver, Kind(kind)] = RelayTraffic(envelopes, size)
@@ -81,6 +90,7 @@ class Phases:
             "gone": sorted(self.gone),
             "ranker": None if self.ranker is None else self.ranker.tolist(),
             "course": None if self.course is None else self.course.table(),
+            "sums": None if self.sums is None else self.sums.table(),
             "traffic": [
                 (sender, receiver, int(kind), way.envelopes, way.bytes)
                 for (sender, receiver, kind), way in self.relay.traffic.items()
@@ -89,16 +99,19 @@ class Phases:
 
     @property
     def folds(self) -> int:
-        """Folds of the validation: none where there is one weight."""
-        return FOLDS if len(self.terms.setting.augment.weights) > 1 else 0
+        """Folds of a validation before the training: none where there is one weight, or sums are learned from."""
+        setting = self.terms.setting
+        return FOLDS if len(setting.augment.weights) > 1 and not setting.training.learns_from_sums else 0
 
     @property
     def turns(self) -> tuple[int, int]:
         """Turns of training that are done, and how many there are in all."""
-        each = self.terms.training.length
+        each = self.terms.turns
         planned = 2 * each if self.folds else each
         if self.phase >= END:
             return planned, planned
+        if self.sums is not None:
+            return self.sums.turn, planned
         before = planned - each if self.phase == TRAINING else 0
         return before + (0 if self.course is None else self.course.turn), planned
 
@@ -107,14 +120,20 @@ class Phases:
     @property
     def blocked(self) -> bool:
         """Whether the others need what a party that has left can give no more, or there is no other."""
-        return bool(self.gone) and (self.phase < VALIDATION or len(self.gone) == len(self.terms.parties))
+        left = len(self.terms.parties) - len(self.gone)
+        alone = self.sums is not None and self.phase == TRAINING and left < 2  # a sum would be one party's own
+        return bool(self.gone) and (self.phase < VALIDATION or left == 0 or alone)
 
     def leave(self, number: int, put: Put) -> None:
         """A party has left: what was waited for from it alone is over."""
         self.gone.add(number)
+        if self.sums is not None and self.phase == TRAINING:
+            self.sums.leave(number)
         if self.blocked:
             return
-        if self.phase in (VALIDATION, TRAINING) and self.course is not None and not self.course.done:
+        if self.sums is not None and self.phase == TRAINING:
+            self._ask_for_sums(put)
+        elif self.phase in (VALIDATION, TRAINING) and self.course is not None and not self.course.done:
             if self.course.end_turn():
                 self._go_on(put)
         elif self.phase == VALIDATION:
@@ -132,18 +151,19 @@ class Phases:
         """Whether a party has something to say, after what it was told."""
         heard, said = self._heard[number].get, self._said[number].get
         others, asks = len(self.terms.parties) - 1, self._asks[number] or 0
+        described = others * (self._fields if self.terms.asks else 0)
 
         def behind(what: str, due: int) -> bool:
             return said(what, 0) < due
 
         told = heard("SUM", 0) == 1
-        complete = told and heard("CATALOGUE", 0) == self._fields * others
+        complete = told and heard("CATALOGUE", 0) == described
         complete = complete and heard("ANSWER", 0) == asks * others
         return (
             behind("HELLO", others)
             or (heard("HELLO", 0) == others and behind("CONTRIBUTION", others))
             or (heard("CONTRIBUTION", 0) == others and behind("MASKED", 1))
-            or (told and (behind("CATALOGUE", self._fields * others) or behind("ASK", asks * others)))
+            or (told and (behind("CATALOGUE", described) or behind("ASK", asks * others)))
             or said("ANSWER", 0) + said("REFUSE", 0) < heard("ASK", 0)
             or (complete and behind("ROWS", 1))
             or behind("LEARNED", heard("LEARN", 0))
@@ -185,12 +205,20 @@ class Phases:
         most = {
             Kind.HELLO: 1,
             Kind.CONTRIBUTION: 1,
-            Kind.CATALOGUE: self._fields if begun else 0,
+            Kind.CATALOGUE: self._fields if begun and self.terms.asks else 0,
             Kind.ASK: (self._asks[number] or 0) if begun else 0,
             Kind.ANSWER: asked - counts[Kind.REFUSE],
             Kind.REFUSE: asked - counts[Kind.ANSWER],
         }
-        require(counts[envelope.kind] <= most[envelope.kind], "silo-message.phase", _NOT_NOW)
+        if self.phase == DONE and self.terms.search is not None:
+            searched = self.relay.traffic.get((receiver, envelope.sender, Kind.SEARCH), RelayTraffic()).envelopes
+            most |= {
+                Kind.SEARCH: MOST_SEARCHES,
+                Kind.DESCRIPTION: 1,
+                Kind.FOUND: searched - counts[Kind.REFUSE] + asked,
+                Kind.REFUSE: searched + asked - counts[Kind.FOUND] - counts[Kind.ANSWER],
+            }
+        require(counts[envelope.kind] <= most.get(envelope.kind, 0), "silo-message.phase", _NOT_NOW)
         put(self.terms.number(receiver), enclosed(raw))
         others = len(self.terms.parties) - 1
         sent = sum(way.envelopes for (_, _, k), way in self.relay.traffic.items() if k is Kind.CONTRIBUTION)
@@ -215,6 +243,12 @@ class Phases:
     def _counted(self, number: int, record: bytes, put: Put) -> None:
         require(self.phase == ASKING and self._rows[number] is None, "silo-message.phase", _NOT_NOW)
         head, _ = read(record)
+        if self.terms.setting.training.learns_from_sums:
+            require(head is None, "silo-message.shape", "a party tells of instances where sums are learned from")
+            self._rows[number] = {}
+            if None not in self._rows:
+                self._begin_sums(put)
+            return
         weights = max(1, len(self.terms.setting.augment.weights))
         kept, models, final = table_of(head, "kept", "models", "final")
         self._rows[number] = {
@@ -230,8 +264,49 @@ class Phases:
             return
         rows = [[own["models"][model] for model in self._models()] for own in self._rows]
         self.phase = VALIDATION
-        self.course = TrainingCourse.begin(self.terms.training, rows, self._features, self.gone)
+        self.course = TrainingCourse.begin(self.terms.descent, rows, self._features, self.gone)
         self._ask_to_learn(put)
+
+    # ------------------------------------------------------------ sums
+
+    def _begin_sums(self, put: Put) -> None:
+        setting, present = self.terms.setting, [n for n in range(len(self.terms.parties)) if n not in self.gone]
+        self.phase = TRAINING
+        self.sums = PriorCourse.begin(setting.from_prior, setting.searched.prior_direction(), present)
+        self._ask_for_sums(put)
+
+    def _ask_for_sums(self, put: Put) -> None:
+        assert self.sums is not None
+        roster, asked = {"among": self.sums.among}, self.sums.asked.astype("<f8")
+        head = roster if self.sums.judging else {"turn": self.sums.turn} | roster
+        self._everyone(written(Record.JUDGE if self.sums.judging else Record.LEARN, head, asked), put)
+
+    def _summed(self, number: int, record: bytes, put: Put) -> None:
+        """A party's masked sums of a turn, or of its held-out lists."""
+        sums = self.sums
+        require(sums is not None and self.phase == TRAINING, "silo-message.phase", _NOT_NOW)
+        assert sums is not None
+        head, (raw,) = read(record, 1)
+        judged = kind_of(record) is Record.TALLY
+        turn, among = (sums.training.turns, *table_of(head, "among")) if judged else table_of(head, "turn", "among")
+        whole_numbers(among, most=len(self.terms.parties))
+        if len(among) > len(sums.among):
+            return  # of a roster that somebody has left since
+        due = [turn, among] == [sums.turn, sums.among] and number in sums.among and number not in sums.answered
+        require(due and not sums.done, "silo-message.phase", _NOT_NOW)
+        require(len(raw) == 8 * sums.length, "silo-message.shape", "the sums of a party have another size than agreed")
+        if not sums.take(number, np.frombuffer(raw, dtype="<u8").astype(np.uint64)):
+            return
+        if sums.ranker is None:
+            self._ask_for_sums(put)
+        else:
+            self._hand_out(sums.ranker, put)
+
+    def _hand_out(self, ranker: Doubles, put: Put) -> None:
+        self.phase, self.ranker, self.sums, self.course = END, ranker, None, None
+        self._everyone(written(Record.RANKER, None, ranker.astype("<f8")), put)
+
+    # ------------------------------------------------------------ turns on instances
 
     def _used(self) -> list[int]:
         """The folds without which somebody has a list left to learn from."""
@@ -247,7 +322,7 @@ class Phases:
     def _begin_training(self, weight: int, put: Put) -> None:
         self._weight, self.phase = weight, TRAINING
         rows = [[own["final"][weight]] for own in self._rows]
-        self.course = TrainingCourse.begin(self.terms.training, rows, self._features, self.gone)
+        self.course = TrainingCourse.begin(self.terms.descent, rows, self._features, self.gone)
         self.course.end_turn()  # where it is a leaver's
         self._go_on(put)
 
@@ -267,6 +342,9 @@ class Phases:
             put(party, written(Record.LEARN, head, self.course.thetas[models].astype("<f8")))
 
     def _learned(self, number: int, record: bytes, put: Put) -> None:
+        if self.terms.setting.training.learns_from_sums:
+            self._summed(number, record, put)
+            return
         head, (raw,) = read(record, 1)
         course, place = self.course, table_of(head, "stage", "turn")
         sentence = _NOT_NOW
@@ -290,10 +368,12 @@ class Phases:
             thetas = np.ascontiguousarray(course.thetas[:, :-1]).astype("<f8")
             self._everyone(written(Record.JUDGE, {"folds": self._used()}, thetas), put)
         else:
-            self.phase, self.ranker = END, course.thetas[0, :-1].copy()
-            self._everyone(written(Record.RANKER, None, self.ranker.astype("<f8")), put)
+            self._hand_out(course.thetas[0, :-1].copy(), put)
 
     def _tallied(self, number: int, record: bytes, put: Put) -> None:
+        if self.terms.setting.training.learns_from_sums:
+            self._summed(number, record, put)
+            return
         waits = self.phase == VALIDATION and self.course is not None and self.course.done
         require(waits and self._tallies[number] is None, "silo-message.phase", _NOT_NOW)
         head, (gains, squares) = read(record, 2)

@@ -17,6 +17,8 @@ from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms
 
+SEARCHING = 0.5
+"""Seconds before a party is asked again whether it has a search to send."""
 PAUSE = 5.0
 """Seconds before a party that could not answer is asked again."""
 
@@ -68,12 +70,13 @@ class SiloPost:
         except BadInput:
             answer = b""  # it is counted there
         if not answer or self.server.standing(party) == asked:
-            self._rests[party] = self._clock() + self._pause
+            self._rests[party] = self._clock() + (min(self._pause, SEARCHING) if self.server.done else self._pause)
 
     def _ask(self) -> int:
         now, letters = self._clock(), []
         for number, party in enumerate(self.terms.parties):
-            if party not in self._open and self._rests.get(party, now) <= now:
+            rested = self._rests.get(party, now) <= now or (self.server.done and self.server.waits(party))
+            if party not in self._open and rested:
                 content = self.server.due(party)
                 if content is not None:
                     letters.append((number, content))

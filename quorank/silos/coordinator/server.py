@@ -49,6 +49,11 @@ class SiloServer:
         return self._run.phase == DONE
 
     @property
+    def searches(self) -> bool:
+        """Whether parties search each other's documents once they have the ranker."""
+        return self.terms.search is not None
+
+    @property
     def ranker(self) -> Doubles | None:
         """The weights that all parties end with, once they are there."""
         return None if self._run.ranker is None else self._run.ranker.copy()
@@ -93,16 +98,21 @@ class SiloServer:
     def waits(self, party: str) -> bool:
         """Whether this party has something to hear or to say."""
         number = self.terms.number(party)
-        out = self.done or self.blocked or number in self._run.gone
-        return not out and bool(self._store.waiting(party) or self._run.owes(number))
+        if self.blocked or number in self._run.gone or (self.done and not self.searches):
+            return False
+        return bool(self._store.waiting(party) or (not self.done and self._run.owes(number)))
 
     def standing(self, party: str) -> tuple[int, ...]:
         """How far both streams with a party are: while it does not change, the party is asked the same."""
         return self._store.places(party)
 
     def due(self, party: str) -> bytes | None:
-        """What this party is asked now; None where it has all that it is told and nothing to say."""
-        if not self.waits(party):
+        """What this party is asked now; None where it has all that it is told and nothing to say.
+
+        While a group searches, every party is asked again and again whether it has a search to send.
+        """
+        polled = self.done and self.searches and not self.blocked and self.terms.number(party) not in self._run.gone
+        if not self.waits(party) and not polled:
             return None
         return self._store.message(party, self.terms.number(party), self._digest).to_bytes(to_party=True)
 

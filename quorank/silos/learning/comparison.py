@@ -1,8 +1,12 @@
-"""Comparison of Local, Local+, Global and CS-F-LTR on the same parties (CS-F-LTR §VI.A, table I).
+"""Comparison of rankers on the same parties: what labels, other parties and other parties' documents add to a search.
 
-Local: a party learns from its own instances. Local+: from its own and its augmented ones. Global: all parties train one
-ranker on their own instances. CS-F-LTR: all parties train one ranker on own and augmented instances. All rankers are
-judged by the same test lists of all parties, whose queries were in no training.
+All rankers order the same lists, those that each party's own search returns for test queries that were in no training
+(`searched_lists`), and nDCG is taken over all documents of the query's party. Rows of every comparison: *bm25*, the order
+of the search itself, and *w0*, the prior. Then, by what is trained:
+
+- from a prior (`prior.FromPrior`, the default): *alone*, a party by its own labels, and *ours*, all parties together;
+- as CS-F-LTR does (§VI.A, table I): *local*, a party learns from its own instances; *local+*, from its own and its
+  augmented ones; *global*, all parties train one ranker on their own instances; *cs-f-ltr*, on own and augmented instances.
 
 A trial is a comparison with one seed from beginning to end: parties, shared statistics, a session of the protocol,
 instances, trained rankers.
@@ -15,20 +19,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
-from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.significance import Difference, corrected, paired_t
-from quorank.rankers import Linear
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmentation import BM25, Answers, Augment, ExactAnswers, augmented_instances
+from quorank.silos.learning.augmentation import Answers, Augment, ExactAnswers, augmented_instances
 from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exchange_answers, seeded_secret
-from quorank.silos.learning.holdings import FIELDS, Grades, Holding, generated_holdings, read_holdings
+from quorank.silos.learning.holdings import FIELDS, RECOMMENDED, Grades, Holding, generated_holdings, read_holdings
 from quorank.silos.learning.instances import (
     Instances,
     Judged,
@@ -37,60 +38,102 @@ from quorank.silos.learning.instances import (
     QuerySplit,
     Statistics,
     exact_statistics,
-    join_instances,
     local_instances,
     own_rows,
     split_queries,
     with_label_noise,
 )
+from quorank.silos.learning.prior import NONE, FromPrior
+from quorank.silos.learning.searched_lists import MEASURES, Figures, OwnSearch, PartySearch, SearchedLists
 from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
-from quorank.silos.learning.training import RoundRobin, Training
+from quorank.silos.learning.training import InstanceTraining, RoundRobin, Training
 from quorank.silos.learning.validation import best_weight, weigh_augmented
 from quorank.silos.sketch.cover import term_cover
-from quorank.text import Features, QueryRows, Tokeniser
+from quorank.text import Features, Tokeniser
 
 Progress = Callable[[int, int, str], None]
-Figures = dict[str, float]
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
-MEASURES = ("err", "ndcg@10", "ndcg")
+"""What is compared where instances are learned from as in the paper."""
+PRIOR_METHODS = ("alone", "ours")
+"""What is compared where a ranker is learned from a prior."""
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class SiloSetting:
-    """Parameters of learning across parties: labels, lists, asked queries, augmentation, training, features."""
+    """Parameters of learning across parties: text, labels, lists, asked queries, augmentation, training, features."""
 
     labels: Labels = field(default_factory=Judged)
-    labelled: tuple[int, ...] = (5,)  # queries with labels of each party; parties take turns through the list
+    labelled: tuple[
+        int, ...
+    ] = ()  # queries with labels of each party, in turns through the list; all where it is empty
     noise: tuple[float, ...] = (0.0,)  # share of labels that are another document's, likewise
     asked: int = 40  # queries that a party asks the others at most, labelled ones first
     tested: int = 60  # test queries of a party at most
     test_share: float = 0.5
-    lists: Lists = field(default_factory=Lists)
+    searched: OwnSearch = field(default_factory=OwnSearch)  # the lists of a search, by which all rankers are judged
+    lists: Lists = field(default_factory=Lists)  # the instances of a training as published
     augment: Augment = field(default_factory=Augment.recommended)
-    training: Training = field(default_factory=RoundRobin)
+    training: Training = field(default_factory=FromPrior)
     features: Features = field(default_factory=Features)
+    tokeniser: Tokeniser = RECOMMENDED  # of all parties
 
     def __post_init__(self) -> None:
         counts, shares = self.labelled, self.noise
-        require(counts and min(counts) >= 1, "value.out-of-range", f"expected numbers ≥ 1, got {counts}", "labelled")
+        sound = not counts or min(counts) >= 1
+        require(sound, "value.out-of-range", f"expected numbers ≥ 1, got {counts}", "labelled")
         is_inside = shares and 0.0 <= min(shares) <= max(shares) <= 1.0
         require(is_inside, "value.out-of-range", f"expected numbers from 0 to 1, got {shares}", "noise")
         require_range("asked", self.asked, least=1)
         require_range("tested", self.tested, least=1)
         require_range("test_share", self.test_share, above=0.0, below=1.0)
 
+    @classmethod
+    def published(cls, **chosen: Any) -> SiloSetting:
+        """Return the setting of CS-F-LTR: a pointwise ranker, trained in turns on own and augmented instances."""
+        return replace(cls(labelled=(5,), training=RoundRobin()), **chosen)
+
+    @property
+    def from_prior(self) -> FromPrior:
+        """The training, where it learns from sums."""
+        return cast("FromPrior", self.training)
+
+    @property
+    def from_instances(self) -> InstanceTraining:
+        """The training, where it learns from instances as published."""
+        return cast("InstanceTraining", self.training)
+
     def divide(self, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
         """Divide the queries of party `number`."""
-        labelled = self.labelled[number % len(self.labelled)]
+        labelled = self.labelled[number % len(self.labelled)] if self.labelled else len(grades)
         return split_queries(grades, labelled, self.test_share, seed, number)
 
     def asks(self, parts: QuerySplit) -> tuple[int, ...]:
-        """Return the queries of a party that the others are asked about."""
+        """Return the queries of a party that the others are asked about: none where only sums are learned from."""
+        if self.training.learns_from_sums:
+            return ()
         if self.augment.queries == "labelled":
             return parts.labelled[: self.asked]
         return (parts.labelled + parts.silent)[: self.asked]
+
+    def search_lists(
+        self,
+        party: Holding,
+        grades: Sequence[Grades],
+        parts: QuerySplit,
+        seed: int,
+        number: int,
+        statistics: Statistics | None = None,
+    ) -> tuple[SearchedLists, SearchedLists]:
+        """Make the lists of party `number` that a search returns for labelled and for test queries.
+
+        `statistics` are those of all parties; without them features have the party's own.
+        """
+        search = PartySearch(party, self.searched, self.features, statistics)
+        noise = self.noise[number % len(self.noise)]
+        labelled = search.lists(parts.labelled, grades).with_label_noise(noise, seed, number)
+        return labelled, search.lists(parts.test[: self.tested], grades)
 
     def instances(
         self,
@@ -100,28 +143,27 @@ class SiloSetting:
         statistics: Statistics,
         seed: int,
         number: int,
-    ) -> tuple[Instances, RankingData]:
-        """Make the own instances of party `number`, and its test lists."""
-
-        def rows(queries: Sequence[int]) -> list[QueryRows]:
-            return own_rows(party, queries, grades, self.lists, statistics, self.features, seed, number)
-
+    ) -> tuple[Instances, SearchedLists]:
+        """Make the own instances of party `number` as published, and its test lists with the same features."""
+        made = own_rows(party, parts.labelled, grades, self.lists, statistics, self.features, seed, number)
         noise = self.noise[number % len(self.noise)]
-        own = local_instances(with_label_noise(rows(parts.labelled), noise, seed, number))
-        return own, local_instances(rows(parts.test[: self.tested])).data
+        own = local_instances(with_label_noise(made, noise, seed, number))
+        search = PartySearch(party, replace(self.searched, evidence=()), self.features, statistics)
+        return own, search.lists(parts.test[: self.tested], grades)
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedParties:
-    """Parties before anything is asked: splits, own instances and test lists."""
+    """Parties before anything is asked: splits, what each learns from, and test lists."""
 
     parties: tuple[Holding, ...]
     setting: SiloSetting
     seed: int
     splits: list[QuerySplit] = field(repr=False)
     statistics: Statistics = field(repr=False)
-    own: list[Instances] = field(repr=False)
-    tests: list[RankingData] = field(repr=False)
+    own: list[Instances] = field(repr=False)  # of a training as published
+    labelled: list[SearchedLists] = field(repr=False)  # of a training from a prior
+    tests: list[SearchedLists] = field(repr=False)
 
     def asked(self, party: int) -> tuple[int, ...]:
         """Return the queries that a party asks the others."""
@@ -131,30 +173,59 @@ class PreparedParties:
         """Return the different terms of those queries."""
         return self.parties[party].terms_of(self.asked(party))
 
+    def prior(self) -> Doubles:
+        """Return the ranking before anything is learned, on the features of the test lists."""
+        learns = self.setting.training.learns_from_sums
+        return (self.setting.searched if learns else replace(self.setting.searched, evidence=())).prior_direction()
+
 
 @dataclass(frozen=True, eq=False)
 class ComparisonOutcome:
     """Result of a comparison with one seed."""
 
-    table: dict[str, Figures]  # method → measure; of Local and Local+ the mean over the parties
-    by_party: dict[str, list[Figures]]  # of Local and Local+, a row for each party
+    table: dict[str, Figures]  # method → measure; of what a party learns alone the mean over the parties
+    by_party: dict[str, list[Figures]]  # of those, a row for each party
     own_tests: dict[str, list[float]]  # nDCG@10 of each method on each party's own test lists
-    bm25: Figures  # no learning at all: the BM25 of the body
-    weights: dict[str, list[float | None]]  # of augmented instances: of each party in Local+, of all in CS-F-LTR
-    instances: dict[str, list[int]]  # own and augmented instances of each party
+    weights: dict[str, list[float | None]]  # of augmented instances, or λ: of each party alone, and of all together
+    instances: dict[str, list[int]]  # own and augmented instances, or labelled lists, of each party
     test_queries: int
+
+    @property
+    def bm25(self) -> Figures:
+        """The search itself, with nothing learned."""
+        return self.table["bm25"]
 
 
 def prepare_parties(
     parties: Sequence[Holding], setting: SiloSetting, seed: int, statistics: Statistics | None = None
 ) -> PreparedParties:
-    """Split every party's queries, and make its own instances and test lists."""
+    """Split every party's queries, and make its own instances or lists and its test lists."""
+    check_same_text(parties)
     grades = setting.labels.grades(parties)
     known = statistics or exact_statistics(parties)
     splits = [setting.divide(grades[p], seed, p) for p in range(len(parties))]
-    made = [setting.instances(party, grades[p], splits[p], known, seed, p) for p, party in enumerate(parties)]
-    own, tests = [instances for instances, _ in made], [test for _, test in made]
-    return PreparedParties(tuple(parties), setting, seed, splits, known, own, tests)
+    own: list[Instances] = []
+    labelled: list[SearchedLists] = []
+    tests: list[SearchedLists] = []
+    for p, party in enumerate(parties):
+        if setting.training.learns_from_sums:
+            lists, test = setting.search_lists(party, grades[p], splits[p], seed, p)
+            labelled.append(lists)
+        else:
+            instances, test = setting.instances(party, grades[p], splits[p], known, seed, p)
+            own.append(instances)
+        tests.append(test)
+    return PreparedParties(tuple(parties), setting, seed, splits, known, own, labelled, tests)
+
+
+def check_same_text(parties: Sequence[Holding]) -> None:
+    """Refuse a party without documents, or whose terms are made otherwise than the first one's."""
+    for party in parties:
+        said = f"{party.name} has no documents; a party takes part with documents of its own"
+        require(party.n_documents, "party.no-documents", said)
+        first, own = parties[0].documents.body.tokeniser, party.documents.body.tokeniser
+        said = f"{party.name} makes terms by {own} and {parties[0].name} by {first}; settle on one tokeniser"
+        require(first == own, "party.other-tokeniser", said)
 
 
 def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
@@ -166,41 +237,56 @@ def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instanc
     ]
 
 
-def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -> ComparisonOutcome:
-    """Train the four methods and evaluate their rankers."""
-    setting, own = prepared.setting, prepared.own
+def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances] = ()) -> ComparisonOutcome:
+    """Train all methods and judge their rankers on the test lists of all parties."""
+    if prepared.setting.training.learns_from_sums:
+        rankers, weights, counts = _from_prior(prepared, prepared.setting.from_prior)
+    else:
+        rankers, weights, counts = _from_instances(prepared, prepared.setting.from_instances, augmented)
+    together = SearchedLists.joined(prepared.tests)
+    width = together.data.n_features
+    rankers = {"bm25": [np.zeros(width)], "w0": [prepared.prior()]} | rankers
+    judged = {method: together.figures(thetas) for method, thetas in rankers.items()}
+    table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
+    own_tests = {
+        method: [each.figures([thetas[p % len(thetas)]])[0]["ndcg@10"] for p, each in enumerate(prepared.tests)]
+        for method, thetas in rankers.items()
+    }
+    by_party = {method: rows for method, rows in judged.items() if len(rows) > 1}
+    return ComparisonOutcome(table, by_party, own_tests, weights, counts, together.n_lists)
 
-    def train(*instances: Instances) -> Doubles:
-        return setting.training.train(instances, prepared.seed)
 
-    everyone = range(len(own))
+Compared = tuple[dict[str, list[Doubles]], dict[str, list[float | None]], dict[str, list[int]]]
+"""Rankers by method, weights (or λ) by method, and what each party learns from."""
+
+
+def _from_prior(prepared: PreparedParties, training: FromPrior) -> Compared:
+    w0 = prepared.prior()
+    alone = [training.train([own], w0) for own in prepared.labelled]
+    value, jointly = training.train(prepared.labelled, w0)
+
+    def told(chosen: float) -> float | None:
+        return None if chosen == NONE else chosen
+
+    return (
+        {"alone": [theta for _, theta in alone], "ours": [jointly]},
+        {"alone": [told(chosen) for chosen, _ in alone], "ours": [told(value)]},
+        {"lists": [own.n_lists for own in prepared.labelled]},
+    )
+
+
+def _from_instances(prepared: PreparedParties, training: InstanceTraining, augmented: Sequence[Instances]) -> Compared:
+    own, everyone = prepared.own, range(len(prepared.own))
     alone = [train_together(prepared, augmented, [p]) for p in everyone]
     jointly = train_together(prepared, augmented, everyone)
     rankers = {
-        "local": [train(part) for part in own],
+        "local": [training.train([part], prepared.seed) for part in own],
         "local+": [theta for _, theta in alone],
-        "global": [train(*own)],
+        "global": [training.train(own, prepared.seed)],
         "cs-f-ltr": [jointly[1]],
     }
-    together = join_instances([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
-    judged = {method: evaluate_rankers(together, thetas) for method, thetas in rankers.items()}
-    table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
-    evaluators = [Evaluator(test, Linear()) for test in prepared.tests]
-    own_tests = {
-        method: [float(each.means([thetas[p % len(thetas)]])[0][0]) for p, each in enumerate(evaluators)]
-        for method, thetas in rankers.items()
-    }
-    bm25 = np.zeros(together.n_features)
-    bm25[BM25[0]] = 1.0
-    return ComparisonOutcome(
-        table,
-        {method: judged[method] for method in ("local", "local+")},
-        own_tests,
-        evaluate_rankers(together, [bm25])[0],
-        {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]},
-        {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]},
-        together.n_queries,
-    )
+    weights = {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]}
+    return rankers, weights, {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]}
 
 
 def train_together(
@@ -208,24 +294,14 @@ def train_together(
 ) -> tuple[float | None, Doubles]:
     """Train the ranker of some parties on own and augmented instances: the weight that is best for them, and the ranker."""
     setting, own = prepared.setting, [prepared.own[p] for p in chosen]
+    training = setting.from_instances
     found = [augmented[p] for p in chosen]
     weights = setting.augment.weights
     weight = weights[0] if weights else None
     if len(weights) > 1:
-        weight = best_weight(setting.training, own, found, weights, FOLDS, prepared.seed)
+        weight = best_weight(training, own, found, weights, FOLDS, prepared.seed)
     parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
-    return weight, setting.training.train(parts, prepared.seed)
-
-
-def evaluate_rankers(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
-    """Compute ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out."""
-    ten, whole = Evaluator(test, Linear(), k=10), Evaluator(test, Linear(), k=max(test.longest, 10))
-    counted = whole.counted()
-    first, last = ten.means(thetas)[0], whole.means(thetas)[0]
-    return [
-        {"err": float(whole.err(theta)[counted].mean()), "ndcg@10": float(first[i]), "ndcg": float(last[i])}
-        for i, theta in enumerate(thetas)
-    ]
+    return weight, training.train(parts, prepared.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,10 +322,16 @@ class RepeatedComparison:
         """Return the standard deviation over seeds; 0 for one."""
         return float(self.values(method, measure).std(ddof=1)) if len(self.outcomes) > 1 else 0.0
 
-    def against(self, measure: str = "ndcg@10") -> dict[str, Difference]:
-        """Test CS-F-LTR minus each other method, paired by seed, p corrected over the three."""
-        others = METHODS[:-1]
-        ours = self.values("cs-f-ltr", measure)
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """All that was compared; the last one is what the parties train together."""
+        return tuple(self.outcomes[0].table)
+
+    def against(self, measure: str = "ndcg@10", others: Sequence[str] = ()) -> dict[str, Difference]:
+        """Test the last method minus each other one (or some), paired by seed, p corrected over them."""
+        *everything, last = self.methods
+        others = others or everything
+        ours = self.values(last, measure)
         tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
         return dict(zip(others, tests, strict=True))
 
@@ -257,9 +339,9 @@ class RepeatedComparison:
         """Return means, deviations and tests as plain values."""
         return {
             "seeds": len(self.outcomes),
-            "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in METHODS},
-            "deviation": {m: {k: self.spread(m, k) for k in MEASURES} for m in METHODS},
-            "cs-f-ltr minus": {
+            "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in self.methods},
+            "deviation": {m: {k: self.spread(m, k) for k in MEASURES} for m in self.methods},
+            f"{self.methods[-1]} minus": {
                 other: {"difference": d.difference, "p": d.p, "corrected_p": d.corrected_p}
                 for other, d in self.against().items()
             },
@@ -287,7 +369,8 @@ class PartySource:
     collections: tuple[str, ...] = ()
     parties: int = 4  # N; several collections are a party each
     generator: Generator = field(default_factory=Generator)
-    tokeniser: Tokeniser = field(default_factory=Tokeniser)
+    tokeniser: Tokeniser = RECOMMENDED
+    whole: bool = True  # bodies hold titles
 
     def __post_init__(self) -> None:
         require_range("parties", self.parties, least=2)
@@ -296,7 +379,7 @@ class PartySource:
         """Return the parties of one trial; one collection is dealt out anew for each seed."""
         if not self.collections:
             return generated_holdings(replace(self.generator, parties=self.parties), seed)
-        return read_holdings(self.collections, self.parties, seed, self.tokeniser)
+        return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,37 +401,39 @@ def run_trial(
     seed: int,
     progress: Progress | None = None,
 ) -> TrialResult:
-    """Run one trial. Without a protocol, answers and statistics are exact, and nothing is counted."""
+    """Run one trial. Without a protocol, answers and statistics are exact, and nothing is counted.
+
+    A ranker from a prior takes no answers: then nothing is asked.
+    """
     say = progress or (lambda done, total, what: None)
     clock = {}
     start = time.perf_counter()
     say(0, 4, "making parties")
     parties = source.holdings(seed)
     clock["parties"] = time.perf_counter() - start
-    say(1, 4, "adding up statistics")
-    shared = None if protocol is None else sum_statistics(parties, protocol, seed)
+    asks = not setting.training.learns_from_sums
+    say(1, 4, "adding up statistics" if asks else "searching")
+    shared = sum_statistics(parties, protocol, seed) if asks and protocol is not None else None
     prepared = prepare_parties(parties, setting, seed, shared)
     clock["own instances"] = time.perf_counter() - start - sum(clock.values())
-    say(2, 4, "asking each other")
-    answers, exchanged = collect_answers(prepared, protocol)
+    cover, wire, spent = {}, {}, {}
+    augmented: list[Instances] = []
+    if asks:
+        say(2, 4, "asking each other")
+        answers, exchanged = collect_answers(prepared, protocol)
+        augmented = augment_parties(prepared, answers)
+        cover = mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k)
+        if exchanged is not None:
+            wire, spent = dict(exchanged.wire), dict(exchanged.spent)
     clock["asking"] = time.perf_counter() - start - sum(clock.values())
     say(3, 4, "learning")
-    outcome = compare_methods(prepared, augment_parties(prepared, answers))
+    outcome = compare_methods(prepared, augmented)
     clock["learning"] = time.perf_counter() - start - sum(clock.values())
     say(4, 4, "done")
-    wire = {} if exchanged is None else dict(exchanged.wire)
-    spent = {} if exchanged is None else dict(exchanged.spent)
     if shared is not None:
         wire["statistics_bytes"] = round(shared.bytes_sent * len(parties))
         spent["statistics_epsilon"] = shared.epsilon
-    return TrialResult(
-        tuple(party.name for party in parties),
-        outcome,
-        mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k),
-        wire,
-        spent,
-        clock,
-    )
+    return TrialResult(tuple(party.name for party in parties), outcome, cover, wire, spent, clock)
 
 
 def sum_statistics(parties: Sequence[Holding], protocol: SiloProtocol, seed: int) -> SharedStatistics:
@@ -384,27 +469,24 @@ def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> 
 
 def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
     """Summarise trials: means, tests, and of the first trial what crossed the wire."""
-    figures = RepeatedComparison([result.outcome for result in results]).as_dict()
-    first = results[0]
+    repeated = RepeatedComparison([result.outcome for result in results])
+    figures, first = repeated.as_dict(), results[0]
+    alone = tuple(first.outcome.by_party)
     return {
         "table": figures["mean"],
-        "baseline": {"bm25": _means([result.outcome.bm25 for result in results])},
         "parties": {
-            name: {
-                method: _means([result.outcome.by_party[method][p] for result in results])
-                for method in ("local", "local+")
-            }
+            name: {method: _means([result.outcome.by_party[method][p] for result in results]) for method in alone}
             | {"instances": {what: counts[p] for what, counts in first.outcome.instances.items()}}
             for p, name in enumerate(first.names)
         },
         "own_tests": {
             method: [float(np.mean([r.outcome.own_tests[method][p] for r in results])) for p in range(len(first.names))]
-            for method in METHODS
+            for method in repeated.methods
         },
         "weights": [result.outcome.weights for result in results],
-        "significance": figures["cs-f-ltr minus"],
+        "significance": figures[f"{repeated.methods[-1]} minus"],
         "deviation": figures["deviation"],
-        "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in FIELDS},
+        "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in first.cover},
         "wire": first.wire,
         "privacy": first.spent,
         "test_queries": first.outcome.test_queries,

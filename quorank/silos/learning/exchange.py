@@ -39,21 +39,42 @@ STRICT_COLUMNS = {"body": 1024, "title": 256}
 
 @dataclass(frozen=True)
 class SiloProtocol:
-    """Parameters of the cross-silo protocol: perturbation, obfuscation, sketches and budget."""
+    """Parameters of questions about single terms, as CS-F-LTR asks them: perturbation, obfuscation, sketches and budget.
+
+    No question is answered unless a budget is given: each answer names the documents of a whole term, and eight to thirty
+    questions about frequent terms disclose a twentieth of an owner's (document, term) pairs, whatever noise leaves answers
+    usable (docs/silos/search.md). A ranker from a prior needs none. `published()` is the paper's form.
+    """
 
     kind: ClassVar[str] = "protocol"
 
-    perturbation: Literal["published", "strict", "none"] = "published"
-    epsilon: float = 0.5  # ε
+    perturbation: Literal["published", "strict", "none"] = "strict"
+    epsilon: float = 8.0  # ε
     k: int = 150  # K
     among: int = 3  # terms among which an asked one is hidden; 1 hides nothing
     shape: Shape | None = None  # of the sketches; None: the recommended one for K
-    questions: int = 1_000_000  # that an owner answers one asker
+    questions: int = 0  # that an owner answers one asker
 
     def __post_init__(self) -> None:
         require_range("k", self.k, least=1)
         require_range("among", self.among, least=1)
+        require_range("questions", self.questions, least=0)
         self.noise()
+
+    @classmethod
+    def published(cls, epsilon: float = 0.5, questions: int = 1_000_000, **chosen: Any) -> SiloProtocol:
+        """Return the paper's form: one noise for all cells of an answer, and no bound that matters on questions."""
+        return cls("published", epsilon, questions=questions, **chosen)
+
+    def warning(self) -> str | None:
+        """Return what members should know of this form before they take part, if anything."""
+        if not self.questions or self.perturbation == "strict":
+            return None
+        return (
+            f"answers are perturbed as {self.perturbation!r}: a member that asked about every word of a dictionary "
+            "rebuilt 96 % of another's (document, term) pairs, 99 % of them rightly; agree to it only among "
+            "parties that may see each other's documents"
+        )
 
     def noise(self) -> Perturbation:
         """Return what owners do to their answers; strict noise is in the sketches before anything is asked."""

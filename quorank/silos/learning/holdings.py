@@ -18,12 +18,17 @@ from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
 from quorank.silos.generated import Generator, TermCounts
 from quorank.text import Index, IndexedDocuments, TextCollection, Tokeniser, read_collection
+from quorank.text.embeddings import EmbeddedTexts, Embedder
+from quorank.text.index import whole_text
+from quorank.text.languages import language_of
 
 FIELDS = ("body", "title")
 """Fields of a document, each with sketches of its own."""
 Grades = Mapping[int, int]
 """Row of a document → grade; a document that is missing is not judged, or not relevant."""
 
+RECOMMENDED = Tokeniser.for_language("english")
+"""English stop words and stems: what parties settle on unless they say otherwise."""
 DOCUMENT_DEAL, QUERY_DEAL = 1, 2  # in the addresses of who gets what
 
 
@@ -36,6 +41,7 @@ class Holding:
     query_ids: tuple[str, ...] = field(repr=False)
     queries: tuple[tuple[str, ...], ...] = field(repr=False)
     grades: tuple[Grades, ...] = field(repr=False)
+    embedded: EmbeddedTexts | None = field(default=None, repr=False)  # where the party has brought an embedder
 
     @property
     def n_documents(self) -> int:
@@ -44,6 +50,11 @@ class Holding:
     @property
     def n_queries(self) -> int:
         return len(self.queries)
+
+    @property
+    def n_answered(self) -> int:
+        """Queries that a document of the party's own answers, by its judgements: what it can learn and test from."""
+        return sum(any(grade > 0 for grade in graded.values()) for graded in self.grades)
 
     def terms_of(self, queries: Sequence[int]) -> tuple[str, ...]:
         """Return the different terms of some queries."""
@@ -93,18 +104,29 @@ def index_of(made: TermCounts, words: list[str], numbers: dict[str, int]) -> Ind
 
 
 def read_holdings(
-    paths: Sequence[Path | str], parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
+    paths: Sequence[Path | str],
+    parties: int,
+    seed: int = 1,
+    tokeniser: Tokeniser | None = None,
+    *,
+    whole: bool = True,
+    embedder: Embedder | None = None,
 ) -> tuple[Holding, ...]:
     """Read parties from collections on disk: several collections are a party each, one is dealt out among `parties`."""
     require(len(paths) >= 1, "collection.missing", "name at least one collection")
     collections = [_read(str(path)) for path in paths]
+    for collection in collections:
+        check_texts(collection.name, collection, tokeniser or RECOMMENDED)
     if len(collections) == 1:
-        return deal_collection(collections[0], parties, seed, tokeniser)
+        return deal_collection(collections[0], parties, seed, tokeniser, whole=whole, embedder=embedder)
     names = [collection.name for collection in collections]
     said = f"two collections have the same name: {', '.join(names)}; rename one"
     require(len(set(names)) == len(names), "collection.repeated-name", said)
     return tuple(
-        make_holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser) for c in collections
+        make_holding(
+            c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser, whole=whole, embedder=embedder
+        )
+        for c in collections
     )
 
 
@@ -115,7 +137,13 @@ def _read(path: str) -> TextCollection:
 
 
 def deal_collection(
-    collection: TextCollection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
+    collection: TextCollection,
+    parties: int,
+    seed: int = 1,
+    tokeniser: Tokeniser | None = None,
+    *,
+    whole: bool = True,
+    embedder: Embedder | None = None,
 ) -> tuple[Holding, ...]:
     """Deal one collection out: documents and queries each go to a party by an addressed shuffle."""
     require_range("parties", parties, least=1)
@@ -123,7 +151,10 @@ def deal_collection(
     said = f"{n} documents and {m} queries are too few for {parties} parties; take fewer parties or another collection"
     require(min(n, m) >= parties, "collection.too-small", said, collection.name)
     documents, queries = _deal(n, parties, seed, DOCUMENT_DEAL), _deal(m, parties, seed, QUERY_DEAL)
-    return tuple(make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
+    return tuple(
+        make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser, whole=whole, embedder=embedder)
+        for p in range(parties)
+    )
 
 
 def make_holding(
@@ -132,12 +163,19 @@ def make_holding(
     documents: Sequence[int],
     queries: Sequence[int],
     tokeniser: Tokeniser | None = None,
+    *,
+    whole: bool = True,
+    embedder: Embedder | None = None,
 ) -> Holding:
-    """Make a party of some documents and queries of a collection; queries without a known term are left out."""
-    part = tokeniser or Tokeniser(stemming="none")
-    indexed = IndexedDocuments.build([collection.documents[d] for d in documents], part)
+    """Make a party of some documents and queries of a collection; queries without a known term are left out.
+
+    The body holds the title too, unless `whole` is off.
+    """
+    part = tokeniser or RECOMMENDED
+    held = [collection.documents[d] for d in documents]
+    indexed = IndexedDocuments.build(held, part, whole=whole)
     highest = max((grade for judged in collection.judgements.values() for grade in judged.values()), default=0)
-    ids, terms, grades = [], [], []
+    ids, terms, grades, asked = [], [], [], []
     for q in queries:
         query = collection.queries[q]
         words = tuple(dict.fromkeys(part.tokenise(query.text)))
@@ -145,10 +183,25 @@ def make_holding(
             continue
         judged = collection.judgements.get(query.id, {})
         ids.append(query.id)
+        asked.append(query.text)
         terms.append(words)
         own = ((indexed.rows[d], grade) for d, grade in judged.items() if d in indexed.rows)
         grades.append({row: to_three_grades(grade, highest) for row, grade in own})
-    return Holding(name, indexed, tuple(ids), tuple(terms), tuple(grades))
+    embedded = None if embedder is None else embedder.embedded([whole_text(document) for document in held], asked)
+    return Holding(name, indexed, tuple(ids), tuple(terms), tuple(grades), embedded)
+
+
+def check_texts(name: str, collection: TextCollection, tokeniser: Tokeniser) -> None:
+    """Refuse a party's collection without documents, or in another language than the one that all have settled on."""
+    require(collection.documents, "party.no-documents", f"{name} has no documents; a party takes part with its own")
+    agreed, found = tokeniser.stemming, language_of(collection)
+    others = found.language is not None and agreed not in ("none", found.language)
+    porter = agreed == "porter" and found.language == "english"
+    sentence = (
+        f"the documents of {name} are {found}, and the group has settled on {agreed}; put them into a group of that "
+        "language, or settle on another one for all"
+    )
+    require(not others or porter, "party.other-language", sentence)
 
 
 def to_three_grades(grade: int, highest: int) -> int:

@@ -22,10 +22,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Doubles, Int8s, Integers
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require, require_range
+from quorank.errors import require_range
 from quorank.parts import Family
 from quorank.silos.learning.holdings import Grades, Holding
 from quorank.text import Features, FieldStatistics, QueryRows, pooled, to_ranking_data
@@ -84,15 +84,13 @@ class QuerySplit:
 def split_queries(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> QuerySplit:
     """Shuffle and divide a party's queries: the test's share of those that have an answer, then as many labelled ones.
 
-    A query without a relevant document of the party's own judges nothing and teaches nothing: it is silent.
+    A query without a relevant document of the party's own judges nothing and teaches nothing: it is silent. A party with
+    one answered query learns from it and tests nothing; one with none takes part with its documents only.
     """
     draws = uniforms(seed, Purpose.INSTANCES, len(grades), round_=SPLIT, client=number)
     order = np.argsort(draws, kind="stable").tolist()
     answered = [q for q in order if any(grade > 0 for grade in grades[q].values())]
-    found = len(answered)
-    said = f"party number {number} has {found} queries that its own documents answer; expected at least 2"
-    require(found >= 2, "collection.too-small", said)
-    cut = min(max(1, round(test_share * len(answered))), len(answered) - 1)
+    cut = min(max(1, round(test_share * len(answered))), max(len(answered) - 1, 0))
     chosen = answered[cut : cut + labelled]
     taken = {*answered[:cut], *chosen}
     return QuerySplit(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
@@ -133,14 +131,22 @@ def own_rows(
 def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
     """Return lists with labels of low quality: with probability `noise` a document has another's label of its list."""
     require_range("noise", noise, least=0.0, most=1.0)
-    found = []
-    for q, row in enumerate(rows):
-        labels = np.asarray(row.labels, dtype=np.int8)
-        draws = uniforms(seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=q)
-        whether, which = draws.reshape(2, -1)
-        other = labels[(which * len(labels)).astype(np.int64)]
-        found.append(QueryRows(row.query_id, row.document_ids, row.features, np.where(whether < noise, other, labels)))
-    return found
+    return [
+        QueryRows(
+            row.query_id,
+            row.document_ids,
+            row.features,
+            noisy_labels(np.asarray(row.labels, dtype=np.int8), noise, seed, number, q),
+        )
+        for q, row in enumerate(rows)
+    ]
+
+
+def noisy_labels(labels: Int8s, noise: float, seed: int, number: int, query: int) -> Int8s:
+    """Return labels of which each is with probability `noise` another one's of the list, drawn alike."""
+    draws = uniforms(seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=query)
+    whether, which = draws.reshape(2, -1)
+    return np.where(whether < noise, labels[(which * len(labels)).astype(np.int64)], labels).astype(np.int8)
 
 
 def local_instances(rows: Sequence[QueryRows]) -> Instances:
@@ -152,16 +158,20 @@ def local_instances(rows: Sequence[QueryRows]) -> Instances:
 def join_instances(parts: Sequence[Instances]) -> Instances:
     """Join the lists of several sources, one behind the other."""
     kept = [part for part in parts if part.n_rows] or list(parts[:1])
-    starts = np.cumsum([0, *(part.n_rows for part in kept)])
-    offsets = [part.data.offsets[:-1] + start for part, start in zip(kept, starts[:-1], strict=True)]
-    data = RankingData(
-        np.concatenate([part.data.padded for part in kept]),
-        np.concatenate([part.data.labels for part in kept]),
+    return Instances(join_data([part.data for part in kept]), np.concatenate([part.weights for part in kept]))
+
+
+def join_data(parts: Sequence[RankingData]) -> RankingData:
+    """Join lists with the same features, one behind the other."""
+    starts = np.cumsum([0, *(part.n_rows for part in parts)])
+    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)]
+    return RankingData(
+        np.concatenate([part.padded for part in parts]),
+        np.concatenate([part.labels for part in parts]),
         np.append(np.concatenate(offsets), starts[-1]).astype(np.int64),
-        kept[0].data.n_features,
-        [name for part in kept for name in part.data.query_ids],
+        parts[0].n_features,
+        [name for part in parts for name in part.query_ids],
     )
-    return Instances(data, np.concatenate([part.weights for part in kept]))
 
 
 # ---------------------------------------------------------------- labels

@@ -1,4 +1,7 @@
-"""Training of one linear ranker on the labelled instances of several parties: only parameters travel.
+"""Training of one linear ranker on the labels of several parties: only parameters, or sums of derivatives, travel.
+
+`FromPrior` (`prior`) is what we recommend: the parties' own search, corrected by their labels. The others are those of
+CS-F-LTR, which start from zeros.
 
 `RoundRobin` is CS-F-LTR §III.B *as published*: "a simple round-robin distributed SGD". `Averaging` lets all parties
 learn from the same parameters and takes the mean of their updates, weighted by their instances (McMahan et al. 2017).
@@ -23,6 +26,7 @@ from quorank.learning.simulation import ClientDifferences
 from quorank.parts import Family
 from quorank.rankers import Linear
 from quorank.silos.learning.instances import HIGHEST, Instances, join_instances
+from quorank.silos.learning.prior import FromPrior
 from quorank.users import Cascade
 
 
@@ -45,6 +49,7 @@ class Descent:
     """
 
     runs_in_turns: ClassVar[bool] = True
+    learns_from_sums: ClassVar[bool] = False
 
     loss: Literal["squared", "logistic"] = "squared"
     eta: float = 0.3  # η
@@ -166,6 +171,7 @@ class ClickTraining:
 
     kind: ClassVar[str] = "clicks"
     runs_in_turns: ClassVar[bool] = False
+    learns_from_sums: ClassVar[bool] = False
 
     eta: float = 0.1  # η
     interactions: int = 20  # B, of each party in a round
@@ -198,8 +204,10 @@ class ClickTraining:
         return np.asarray(federation.ranker(state))
 
 
-Training = RoundRobin | Averaging | ClickTraining
-TRAININGS: Family[Training] = Family("training", RoundRobin, Averaging, ClickTraining)
+InstanceTraining = RoundRobin | Averaging | ClickTraining
+"""Trainings on labelled instances, as CS-F-LTR has them."""
+Training = FromPrior | InstanceTraining
+TRAININGS: Family[Training] = Family("training", FromPrior, RoundRobin, Averaging, ClickTraining)
 
 
 def parties_with_instances(parties: Sequence[Instances]) -> list[Instances]:

@@ -18,7 +18,7 @@ from quorank.data.ranking import RankingData
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.silos.learning.instances import Instances, join_instances
-from quorank.silos.learning.training import Training
+from quorank.silos.learning.training import InstanceTraining
 
 
 def weigh_augmented(own: Instances, found: Instances, weight: float | None) -> Instances:
@@ -96,7 +96,7 @@ def choose_weight(weights: Sequence[float], tallies: Sequence[Tally]) -> float:
 
 
 def best_weight(
-    training: Training,
+    training: InstanceTraining,
     own: Sequence[Instances],
     found: Sequence[Instances],
     weights: Sequence[float],

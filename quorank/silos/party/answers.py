@@ -19,7 +19,7 @@ from quorank.silos.learning.exchange import announced_lengths, read_top_document
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
-from quorank.silos.party.training import PartyTraining
+from quorank.silos.party.training import InstanceTurns, Masks, PartyTraining, PriorTraining
 from quorank.silos.protocol.asker import Asker, Question
 from quorank.silos.protocol.messages import Catalogue, Refuse
 from quorank.silos.protocol.records import read, table_of, whole_numbers
@@ -49,6 +49,8 @@ class ReceivedAnswers:
     @cached_property
     def batches(self) -> list[tuple[str, tuple[str, ...]]]:
         """(field, terms) of each envelope that every other party is asked with, in order."""
+        if not self.terms.asks:
+            return []
         asked = self.holding.terms_of(self.terms.setting.asks(self._split))
         return [(name, batch) for name in FIELDS for batch in self._asking.batches(asked, name)]
 
@@ -84,15 +86,16 @@ class ReceivedAnswers:
 
     @property
     def is_complete(self) -> bool:
-        """All catalogues and answers are there."""
+        """All catalogues and answers are there; where nothing is asked, the sum of the statistics."""
         heard, expected = self._heard()
-        return heard == expected
+        return heard == expected and self.is_told
 
     def _heard(self) -> tuple[int, int]:
         others = self.group.others(self.terms.parties[self.number])
         answers = sum(self.store.note(f"heard {other}", 0) for other in others)
         catalogues = self.store.rows("SELECT count(*) FROM facts WHERE name LIKE 'catalogue %'")[0][0]
-        return answers + catalogues, len(others) * (len(self.batches) + len(FIELDS))
+        fields = len(FIELDS) if self.terms.asks else 0
+        return answers + catalogues, len(others) * (len(self.batches) + fields)
 
     def state(self) -> str:
         """How much was heard, in words."""
@@ -140,9 +143,12 @@ class ReceivedAnswers:
 
     # ------------------------------------------------------------ what follows
 
-    def training(self, hashing: Hashing) -> PartyTraining:
-        """Own and augmented instances; `hashing` is that of the statistics."""
+    def training(self, hashing: Hashing, masks: Masks) -> PartyTraining:
+        """Lists of the own search, or own and augmented instances; `hashing` is that of the statistics."""
         terms, setting, holding, draws = self.terms, self.terms.setting, self.holding, self._draws
+        if setting.training.learns_from_sums:
+            lists = setting.search_lists(holding, list(holding.grades), self._split, draws, self.number)
+            return PriorTraining(terms, self.number, *lists, masks)
         raw = self.store.fact("sum")
         assert raw is not None
         total = np.frombuffer(raw, dtype="<u4").astype(np.uint32)
@@ -158,11 +164,13 @@ class ReceivedAnswers:
             setting.features,
             draws,
         )
-        return PartyTraining(terms, draws, own, found, test)
+        return InstanceTurns(terms, draws, own, found, test)
 
     def forget(self) -> None:
-        """Inside a transaction: what the others told is not needed any more."""
-        self.store.rows("DELETE FROM facts WHERE name = 'sum' OR name LIKE 'answer %' OR name LIKE 'catalogue %'")
+        """Inside a transaction: what the others told is not needed any more; searches need the sum of the statistics."""
+        if self.terms.search is None:
+            self.store.drop_fact("sum")
+        self.store.rows("DELETE FROM facts WHERE name LIKE 'answer %' OR name LIKE 'catalogue %'")
 
 
 class _ReadAnswers:

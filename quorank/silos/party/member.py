@@ -12,26 +12,29 @@ that was cut off and begins again charges nothing twice (`BudgetLedger.begin_aga
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from quorank import frames
+from quorank.arrays import Uint64s
 from quorank.errors import BadInput, require
-from quorank.privacy.secure_sum.masks import Occasion, pair_mask
+from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
 from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
 from quorank.silos.party.answers import ReceivedAnswers
 from quorank.silos.party.channels import SealedChannels
+from quorank.silos.party.searching import PartySearches
 from quorank.silos.party.secrets import Secrets
 from quorank.silos.party.training import PartyTraining
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
-from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.messages import Envelope, Kind, Refuse
 from quorank.silos.protocol.owner import ServedTopK
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.records import Record, enclosed, kind_of, tag_of, written
@@ -42,6 +45,9 @@ from quorank.silos.sketch.reverse_top_k import ReverseTopK
 
 SERVER = "the coordinator"
 LEDGER = "ledger.json"
+UNWRITTEN = ("file.busy", "file.unwritable")
+"""Codes of what passes: the same message is taken later."""
+SEARCHING = (Kind.SEARCH, Kind.FOUND, Kind.DESCRIPTION)
 NEW, GREETED, COUNTED, ASKED, LEARNING, FINISHED = range(6)
 """How far a party is: it has said hello, sent its tables, described its documents and asked, told what it learns from."""
 
@@ -97,7 +103,7 @@ class SiloMember:
                 self._move(GREETED)
         elif self.place == GREETED and self.session.is_agreed:
             self._count()
-        elif self.place == COUNTED and len(self._served) < len(FIELDS):
+        elif self.place == COUNTED and self.terms.asks and len(self._served) < len(FIELDS):
             self._serve()
         elif self.place == COUNTED and self.received.is_told:
             self._describe_and_ask()
@@ -118,12 +124,15 @@ class SiloMember:
         words = {
             NEW: "it begins",
             GREETED: "it waits until the keys are agreed",
-            COUNTED: "it builds its sketches and waits for the sum of the statistics",
-            ASKED: f"it asks and answers; {self.received.state()}" if self.session.is_agreed else "",
+            COUNTED: "it waits for the sum of the statistics",
+            ASKED: self._asking() if self.session.is_agreed else "",
             LEARNING: "the ranker is being trained",
-            FINISHED: "the ranker is there",
+            FINISHED: "the ranker is there" + ("; it answers searches" if self.terms.search is not None else ""),
         }
         return f"{self.name}: {words[self.place]}"
+
+    def _asking(self) -> str:
+        return f"it asks and answers; {self.received.state()}" if self.terms.asks else "it makes its lists"
 
     def _move(self, place: int) -> None:
         self.store.set_note("place", place)
@@ -147,7 +156,15 @@ class SiloMember:
     @cached_property
     def training(self) -> PartyTraining:
         """What it learns from; when it has heard everything."""
-        return self.received.training(self._statistics_hashing())
+        return self.received.training(self._statistics_hashing(), self._masks)
+
+    def _masks(self, number: int, others: Sequence[int], length: int) -> Uint64s:
+        """The masks of this party with some others in a sum of the training, added up."""
+        total, occasion = np.zeros(length, dtype=np.uint64), Occasion(self.terms.digest(), number)
+        for other in others:
+            key = derive(self.session.keys.pairs[self.terms.parties[other]], "training masks")
+            total += wide_pair_mask(occasion, key, self.number, other, length)
+        return total
 
     def _statistics_hashing(self) -> Hashing:
         return Hashing(self.secrets.statistics_key(self.session.keys.hashing_key), ROWS, COLUMNS)
@@ -198,7 +215,7 @@ class SiloMember:
         self._begin_charging("catalogues")
         others = self.group.others(self.name)
         with self.store.transaction():
-            for name in FIELDS:
+            for name in FIELDS if self.terms.asks else ():
                 lengths = getattr(self.holding.documents, name).lengths
                 held = np.flatnonzero(lengths > 0)
                 text = self.owner.catalogue(name, held.tolist(), lengths[held].tolist(), others)
@@ -216,7 +233,7 @@ class SiloMember:
         kind = kind_of(record)
         if kind is Record.ENVELOPE:
             envelope = Envelope.from_bytes(record[1:])
-            if envelope.kind is Kind.ASK:
+            if envelope.kind is Kind.ASK and self.terms.asks:
                 self._serve()
                 self._begin_charging(f"record {self.store.place(SERVER)}")
         with self.store.transaction():
@@ -230,12 +247,11 @@ class SiloMember:
                 self.store.set_note("learned", last)
                 self._send(learned, SERVER)
             elif kind is Record.JUDGE:
-                judged = self.place == LEARNING and not self.store.note("judged", False)
-                require(
-                    judged, "silo-message.phase", "the coordinator asks to judge rankers at another time than agreed"
-                )
-                self.store.set_note("judged", True)
-                self._send(self.training.judge(record), SERVER)
+                sentence = "the coordinator asks to judge rankers at another time than agreed"
+                require(self.place == LEARNING, "silo-message.phase", sentence)
+                judged, place = self.training.judge(record, self.store.note("judged", []))
+                self.store.set_note("judged", place)
+                self._send(judged, SERVER)
             elif kind is Record.RANKER:
                 require(
                     self.place == LEARNING, "silo-message.phase", "the coordinator hands out a ranker before its time"
@@ -260,9 +276,31 @@ class SiloMember:
             for each in out:
                 self._send(enclosed(each.to_bytes()), each.receiver)
             return
-        reply = self.party.react(envelope, self._channels.open(envelope))
+        text = self._channels.open(envelope)
+        if self.place == FINISHED or kind in SEARCHING:
+            self._take_search(sender, kind, envelope.number, text)
+            return
+        reply = self.party.react(envelope, text)
         if reply is not None:
             self._seal(sender, *reply)
+
+    def _take_search(self, sender: str, kind: Kind, number: int, text: bytes) -> None:
+        sentence = f"{sender} searches where the group has not agreed on it, or before its time"
+        sound = self.terms.search is not None and self.place == FINISHED and kind in (*SEARCHING, Kind.REFUSE)
+        require(sound, "silo-message.phase", sentence)
+        try:
+            if kind is Kind.SEARCH:
+                self.searches.answer(sender, number, text)
+            elif kind is Kind.FOUND:
+                self.searches.receive_answer(sender, text)
+            elif kind is Kind.DESCRIPTION:
+                self.searches.receive_description(sender, text)
+            else:
+                self.searches.receive_refusal(sender, Refuse.from_bytes(text, sender))
+        except BadInput as error:  # one member's mistake ends nobody's searches
+            if error.code in UNWRITTEN:
+                raise
+            logging.getLogger(__name__).warning("a message of a search was dropped: %s", error.code)
 
     def _end(self, record: bytes) -> None:
         theta = self.training.ranker(record)
@@ -271,7 +309,43 @@ class SiloMember:
         self._send(written(Record.KEPT), SERVER)
         self._move(FINISHED)
         self.received.forget()
-        for name in ("agreement", "charging"):
-            self.store.drop_fact(name)
-        SealedChannels.forget(self.store)
-        Secrets.forget(self.store)
+        self.store.drop_fact("charging")
+        if self.terms.search is None:  # searches go on in the same session
+            self.store.drop_fact("agreement")
+            SealedChannels.forget(self.store)
+            Secrets.forget(self.store)
+
+    # ------------------------------------------------------------ searches
+
+    @cached_property
+    def searches(self) -> PartySearches:
+        """Searches of this party and of the others; once the ranker is there."""
+
+        def seal(other: str, kind: Kind, text: bytes) -> int:
+            envelope = self._channels.seal(other, kind, text)
+            self._send(enclosed(envelope.to_bytes()), other)
+            return envelope.number
+
+        return PartySearches(
+            self.store,
+            self.folder,
+            self.name,
+            self.terms,
+            self.holding,
+            self.secrets,
+            self.session.keys.hashing_key,
+            self._statistics_hashing(),
+            seal,
+        )
+
+    def search(self, name: str, query: str, top: int, until: float) -> None:
+        """Begin a search over the documents of all others; `searches.results` has what came of it."""
+        sentence = "the group has no ranker yet; search when the session is done"
+        require(self.place == FINISHED, "silo-search.too-early", sentence)
+        with self.store.transaction():
+            self.searches.begin(name, query, top, until)
+
+    def close(self) -> None:
+        """Let go of what searches hold open."""
+        if "searches" in self.__dict__:
+            self.searches.close()

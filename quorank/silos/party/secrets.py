@@ -64,6 +64,11 @@ class Secrets:
         return seeded_secret(self.terms.seed, f"obfuscation party-{self.number}")
 
     @property
+    def search(self) -> bytes:
+        """Of the noise in what searches of others are answered with; it lasts as long as the folder."""
+        return derive(self._noise, "search noise")
+
+    @property
     def draws(self) -> int:
         """Addresses the party's other draws: which queries are for what, and which instances a step learns from.
 

@@ -1,20 +1,26 @@
-"""A party's side of silo training: its instances, one turn of learning, and its metrics on held-out lists.
+"""A party's side of silo training: what it learns from, one turn of learning, and its metrics on held-out lists.
 
-A ranker of the validation is named fold·weights + weight, the last one by its weight. What leaves: how many instances
-there are, parameters after a turn, and sums over held-out lists; `silos.coordinator.course` says what these reveal.
+`PriorTraining` is the side of a ranker from a prior: all that leaves are sums over the party's lists, of derivatives in
+each turn and of gains in the end, under masks that cancel in the sum over all parties.
+
+`InstanceTurns` is that of a training as published. A ranker of the validation is named fold·weights + weight, the last one
+by its weight. What leaves: how many instances there are, parameters after a turn, and sums over held-out lists;
+`silos.coordinator.course` says what these reveal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.data.ranking import RankingData
+from quorank.arrays import Doubles, Uint64s
 from quorank.errors import require
-from quorank.silos.learning.comparison import FOLDS, Figures, evaluate_rankers
+from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.instances import Instances
+from quorank.silos.learning.prior import LARGEST
+from quorank.silos.learning.searched_lists import Figures, SearchedLists
 from quorank.silos.learning.training import Learnable
 from quorank.silos.learning.validation import held_out_ndcg, split_fold, tally_gains, weigh_augmented
 from quorank.silos.protocol.records import Record, doubles, read, table_of, whole_numbers, written
@@ -24,10 +30,92 @@ VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"
 
 
-class PartyTraining:
-    """The instances of one party, its own and those that it found at the others."""
+Masks = Callable[[int, Sequence[int], int], Uint64s]
+"""Sum of a party's masks with some others: by the number of the sum, those who are in it, and its length."""
 
-    def __init__(self, terms: SiloTerms, draws: int, own: Instances, found: Instances, test: RankingData) -> None:
+
+class PartyTraining(Protocol):
+    """What a party does in the training: tells that it is ready, learns, judges, takes the ranker and tests it."""
+
+    def rows(self) -> bytes: ...
+
+    def learn(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]: ...
+
+    def judge(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]: ...
+
+    def ranker(self, record: bytes) -> Doubles: ...
+
+    def figures(self, theta: Doubles) -> Figures: ...
+
+
+class PriorTraining:
+    """Training from a prior at one party: sums over its lists as its search returns them."""
+
+    def __init__(self, terms: SiloTerms, number: int, own: SearchedLists, test: SearchedLists, masks: Masks) -> None:
+        self.terms, self.own, self.test, self._number, self._masks = terms, own, test, number, masks
+        self._training, self._w0 = terms.setting.from_prior, terms.setting.searched.prior_direction()
+
+    def rows(self) -> bytes:
+        """That it is ready; how many lists it has is in the sums."""
+        return written(Record.ROWS)
+
+    def learn(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
+        """One turn: masked sums at the parameters of each ranker, and (turn, leavers), which must come after the last."""
+        head, (raw,) = read(record, 1)
+        turn, among = table_of(head, "turn", "among")
+        whole_numbers([turn], most=self._training.turns)
+        place = [turn, self._checked_roster(among)]
+        require(place > list(last), "silo-message.turn", "the coordinator asks to learn in a turn that is over")
+        thetas = self._thetas(raw)
+        sums = self._training.sums(self.own, list(thetas))
+        return written(Record.LEARNED, {"turn": turn, "among": among}, self._masked(sums, turn, among)), place
+
+    def judge(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
+        """The masked sums over held-out lists, and how many have left: again only where somebody has left since."""
+        head, (raw,) = read(record, 1)
+        (among,) = table_of(head, "among")
+        place = [self._checked_roster(among)]
+        require(place > list(last), "silo-message.turn", "the coordinator asks to judge rankers a second time")
+        told = self._training.judge(self.own, list(self._thetas(raw)), self._w0)
+        return written(Record.TALLY, {"among": among}, self._masked(told, self._training.turns, among)), place
+
+    def ranker(self, record: bytes) -> Doubles:
+        """The weights that all parties end with."""
+        return _final(record, len(self._w0))
+
+    def figures(self, theta: Doubles) -> Figures:
+        """How the ranker, the prior and the party's own search do on its test lists; the party keeps that to itself."""
+        if not self.test.n_lists:
+            return {"test_lists": 0}
+        ranked, prior, search = self.test.figures([theta, self._w0, np.zeros(len(self._w0))])
+        return ranked | {"prior": prior["ndcg@10"], "bm25": search["ndcg@10"], "test_lists": self.test.n_lists}
+
+    def _thetas(self, raw: bytes) -> Doubles:
+        thetas = doubles(raw, len(self._training.models), len(self._w0))
+        require(bool(np.all(np.abs(thetas) <= LARGEST)), "silo-message.not-agreed", _NOT_AGREED)
+        return thetas
+
+    def _checked_roster(self, among: object) -> int:
+        """Return how many have left; a sum over fewer than two, or without this party, would show one party's own."""
+        parties = len(self.terms.parties)
+        found = whole_numbers(among, most=parties)
+        sound = found == sorted(set(found)) and self._number in found and len(found) >= 2
+        require(sound, "silo-message.not-agreed", "the coordinator asks for a sum that would show one party's own part")
+        return parties - len(found)
+
+    def _masked(self, sums: Uint64s, turn: int, among: Sequence[int]) -> Uint64s:
+        """Add the masks of this party with each other one in the sum; each sum has a number of its own."""
+        parties = len(self.terms.parties)
+        number = 1 + turn * parties + parties - len(among)
+        return (sums + self._masks(number, [other for other in among if other != self._number], len(sums))).astype(
+            "<u8"
+        )
+
+
+class InstanceTurns:
+    """Training as published at one party, on its own instances and those that it found at the others."""
+
+    def __init__(self, terms: SiloTerms, draws: int, own: Instances, found: Instances, test: SearchedLists) -> None:
         self.terms, self.own, self.found, self.test, self._draws = terms, own, found, test, draws
         self.weights: Sequence[float | None] = terms.setting.augment.weights or (None,)
         self.folds = FOLDS if len(self.weights) > 1 else 0
@@ -59,7 +147,7 @@ class PartyTraining:
         head, (raw,) = read(record, 1)
         stage, turn, models, clients = table_of(head, "stage", "turn", "models", "clients")
         whole_numbers([stage], most=2)
-        whole_numbers([turn], most=terms.training.length)
+        whole_numbers([turn], most=terms.descent.length)
         require([stage, turn] > list(last), "silo-message.turn", "the coordinator asks to learn in a turn that is over")
         count = len(self.weights) * (self.folds if stage == VALIDATION else 1)
         whole_numbers(models, most=count)
@@ -70,12 +158,13 @@ class PartyTraining:
         for at, (model, client) in enumerate(zip(models, clients, strict=True)):
             own = self._model(stage, model)
             require(own.n_rows, "silo-message.not-agreed", _NOT_AGREED)
-            out[at] = terms.training.learned(thetas[at], own, turn, client, self._draws)
+            out[at] = terms.descent.learned(thetas[at], own, turn, client, self._draws)
         place = {"stage": stage, "turn": turn}
         return written(Record.LEARNED, place, out.astype("<f8")), [stage, turn]
 
-    def judge(self, record: bytes) -> bytes:
-        """The sums over held-out lists of the rankers of a validation."""
+    def judge(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
+        """The sums over held-out lists of the rankers of a validation, once."""
+        require(not last, "silo-message.turn", "the coordinator asks to judge rankers a second time")
         head, (raw,) = read(record, 1)
         (folds,) = table_of(head, "folds")
         whole_numbers(folds, most=max(self.folds, 1))
@@ -85,14 +174,22 @@ class PartyTraining:
         held = [self._parts[fold][1] for fold in folds]
         found = tally_gains(held_out_ndcg(held, [list(of_fold) for of_fold in thetas]))
         sums = (np.asarray(part).astype("<f8") for part in (found.gains, found.squares))
-        return written(Record.TALLY, {"lists": found.lists}, *sums)
+        return written(Record.TALLY, {"lists": found.lists}, *sums), [0]
 
     def ranker(self, record: bytes) -> Doubles:
         """The weights that all parties end with."""
-        head, (raw,) = read(record, 1)
-        require(head is None, "silo-message.not-agreed", "the ranker comes with something that was not agreed")
-        return doubles(raw, self.own.data.n_features)
+        return _final(record, self.own.data.n_features)
 
     def figures(self, theta: Doubles) -> Figures:
-        """How a ranker does on this party's own test lists; the party keeps that to itself."""
-        return evaluate_rankers(self.test, [theta])[0]
+        """How a ranker and the party's own search do on its test lists; the party keeps that to itself."""
+        if not self.test.n_lists:
+            return {"test_lists": 0}
+        ranked, search = self.test.figures([theta, np.zeros(len(theta))])
+        return ranked | {"bm25": search["ndcg@10"], "test_lists": self.test.n_lists}
+
+
+def _final(record: bytes, n_features: int) -> Doubles:
+    """The weights of the last record."""
+    head, (raw,) = read(record, 1)
+    require(head is None, "silo-message.not-agreed", "the ranker comes with something that was not agreed")
+    return doubles(raw, n_features)

@@ -51,6 +51,7 @@ class Group:
 
     parties: tuple[str, ...]
     fields: tuple[Field, ...] = (Field(),)
+    text: str = ""  # fingerprint of the tokeniser as it acts on this machine
 
     def __post_init__(self) -> None:
         check_names(self.parties)
@@ -79,12 +80,17 @@ class Group:
     def settings(self) -> dict[str, int | str]:
         """Return what every hello states, so that parties with different settings find out by name."""
         sizes = {f"{f.name}.{size}": getattr(f, size) for f in self.fields for size in ("rows", "columns", "entries")}
-        return {"parties": " ".join(self.parties), **sizes}
+        text = {"text": self.text} if self.text else {}
+        return {"parties": " ".join(self.parties), **sizes, **text}
 
 
 def check_settings(own: dict[str, int | str], theirs: dict[str, int | str], sender: str) -> None:
     """Refuse a party with other settings, naming the first difference."""
     for key in sorted(own.keys() | theirs.keys()):
         here, there = own.get(key, "missing"), theirs.get(key, "missing")
+        said = (
+            f"{sender} makes other terms of the same texts; install the same versions of Quorank and PyStemmer at both"
+        )
+        require(key != "text" or here == there, "silo-group.other-tokeniser", said)
         said = f"{sender} has {key} = {there} and this party {here}; settle on the same settings and start again"
         require(type(here) is type(there) and here == there, "silo-group.other-settings", said)

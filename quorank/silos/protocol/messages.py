@@ -57,6 +57,9 @@ class Kind(IntEnum):
     ANSWER = 4  # their cells
     REFUSE = 5  # why there is no answer
     CATALOGUE = 6  # how many documents a party has and how long they are
+    SEARCH = 7  # a query among decoys
+    FOUND = 8  # the documents that an owner names for it
+    DESCRIPTION = 9  # numbers and noisy lengths of the documents that searches name
 
 
 @dataclass(frozen=True)

@@ -183,8 +183,13 @@ _TELLS = {
     "ANSWER": "which documents hold the asked terms and how often, as far as the protocol's noise lets through; sealed for "
     "the receiver",
     "REFUSE": "why a question was not answered; sealed for the receiver",
-    "ROWS": "how many instances this party learns from; to the coordinator",
-    "LEARNED": "parameters after this party's turn, which depend on its instances; to the coordinator",
-    "TALLY": "how well rankers order this party's held-out lists, in sums; to the coordinator",
+    "SEARCH": "the terms of a query, hidden among decoys of as many terms; sealed for the receiver",
+    "FOUND": "a few documents by number, and with noise how often they hold the terms of a search; sealed for the receiver",
+    "DESCRIPTION": "how many documents there are and, with noise, how long each is; sealed for the receiver",
+    "ROWS": "that this party is ready to learn, and in a training as published from how many instances; to the coordinator",
+    "LEARNED": "sums of derivatives over this party's lists, under masks, so nothing but their sum over all parties; in a "
+    "training as published parameters after its turn, which depend on its instances; to the coordinator",
+    "TALLY": "how well rankers order this party's held-out lists, in sums, under masks but for a training as published; to "
+    "the coordinator",
     "KEPT": "that the ranker has arrived; to the coordinator",
 }

@@ -21,14 +21,24 @@ from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.instances import LABELS, Lists
+from quorank.silos.learning.searched_lists import OwnSearch
 from quorank.silos.learning.training import TRAININGS, Descent
 from quorank.silos.protocol.group import Group
+from quorank.silos.search.settings import SearchTerms
 from quorank.silos.sketch.reverse_top_k import Shape
-from quorank.text import Features
+from quorank.text import FEATURE_NAMES, Features, Tokeniser
 
-VERSION = 1
+VERSION = 2
 KEY_BYTES = 32
 _NUMBERS = ("labelled", "noise", "asked", "tested", "test_share")
+PARTS: dict[str, type[Any]] = {
+    "searched": OwnSearch,
+    "lists": Lists,
+    "augment": Augment,
+    "features": Features,
+    "tokeniser": Tokeniser,
+}
+"""Parts of a setting of which there is one kind each."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,9 @@ class SiloTerms:
     protocol: SiloProtocol
     setting: SiloSetting
     seed: int | None = None  # of a rehearsal
+    search: SearchTerms | None = (
+        None  # how parties search each other's documents afterwards; none do unless it is given
+    )
 
     def __post_init__(self) -> None:
         sentence = f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it"
@@ -47,19 +60,39 @@ class SiloTerms:
         self.group()
         sentence = "clicks are simulated in one process; over a network train with round-robin or averaging"
         require(self.setting.training.runs_in_turns, "option.conflict", sentence, "setting.training")
+        sentence = (
+            f"{self.setting.training.kind} asks the others about terms, and they answer no question; train with prior, or "
+            "allow questions by name: protocol.questions, and protocol.perturbation = published for the paper's form"
+        )
+        require(not self.asks or self.protocol.questions, "option.conflict", sentence, "setting.training")
         sentence = "a reference rank over all parties' documents is known to nobody; take judged"
         require(not self.setting.labels.needs_all_documents, "option.conflict", sentence, "setting.labels")
         sentence = f"must be a whole number from 0 to 2^64 − 1, got {self.seed}"
         require(self.seed is None or 0 <= self.seed < 2**64, "value.out-of-range", sentence, "seed")
 
     def group(self) -> Group:
-        """The parties and their fields."""
-        return self.protocol.group(self.parties)
+        """The parties, their fields, and how this machine makes terms of texts."""
+        return replace(self.protocol.group(self.parties), text=self.setting.tokeniser.fingerprint())
 
     @property
-    def training(self) -> Descent:
-        """How the ranker is trained."""
+    def asks(self) -> bool:
+        """Whether parties ask each other about terms before they train."""
+        return not self.setting.training.learns_from_sums
+
+    @property
+    def descent(self) -> Descent:
+        """How the ranker is trained, where that is in turns on instances."""
         return cast("Descent", self.setting.training)
+
+    @property
+    def turns(self) -> int:
+        """Turns of one training."""
+        return self.setting.from_prior.turns if self.setting.training.learns_from_sums else self.descent.length
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the ranker's features, in their order."""
+        return self.setting.searched.feature_names if self.setting.training.learns_from_sums else FEATURE_NAMES
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""
@@ -77,6 +110,7 @@ class SiloTerms:
             **seeded,
             "protocol": to_table(self.protocol),
             "setting": to_table(self.setting),  # type: ignore[arg-type]
+            **({} if self.search is None else {"search": to_table(self.search)}),
         }
 
     @cached_property
@@ -98,7 +132,7 @@ class SiloTerms:
             "coordinator"
         )
         require(table.get("version") == VERSION, "terms.version", sentence, "terms")
-        known = ("version", "run", "parties", "seed", "protocol", "setting")
+        known = ("version", "run", "parties", "seed", "protocol", "setting", "search")
         for key in table:
             sentence = f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}"
             require(key in known, "key.unknown", sentence, f"terms.{key}")
@@ -115,6 +149,7 @@ class SiloTerms:
                 read_protocol(table.get("protocol", {})),
                 read_setting(table.get("setting", {})),
                 seed,
+                read_search(table.get("search")),
             )
         except BadInput as error:
             raise error.at("terms") from None
@@ -138,17 +173,27 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
     for name, family in (("labels", LABELS), ("training", TRAININGS)):
         if name in fields:
             values[name] = family.read(fields.pop(name), f"{where}.{name}", foreign=True)
-    for name, part in (("lists", Lists), ("augment", Augment), ("features", Features)):
+    for name, part in PARTS.items():
         if name in fields:
             place = f"{where}.{name}"
             values[name] = read_fields(part, _fields(fields.pop(name), place, part.kind), place)
     for name in fields:
         sentence = (
             f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
-            "training, lists, augment, features"
+            f"training, {', '.join(PARTS)}"
         )
         require(name in _NUMBERS, "key.unknown", sentence, f"{where}.{name}")
     return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
+
+
+def read_search(table: object, where: str = "search") -> SearchTerms | None:
+    """How parties search each other, from its table; None where there is none."""
+    if table is None:
+        return None
+    found = read_fields(SearchTerms, _fields(table, where, SearchTerms.kind), where)
+    sentence = "the published form answers by the term, and is there for comparison in one process; take strict"
+    require(found.perturbation != "published", "option.conflict", sentence, f"{where}.perturbation")
+    return found
 
 
 def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:

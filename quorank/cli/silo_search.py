@@ -1,0 +1,285 @@
+"""`quorank silo search` and `quorank silo audit`: one question over all organisations' documents, and attacks on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from typer import Argument, Option
+
+from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
+from quorank.cli.options import Json
+from quorank.cli.texts import read_texts, skipped_of
+from quorank.errors import BadInput, require
+from quorank.text_formats import NAMED_FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from quorank.silos.search.attack import AttackOutcome
+    from quorank.text import TextCollection
+
+MEMBER_FILE = "member.json"
+_TITLE = 30
+Epsilon = Annotated[
+    float | None,
+    Option(help="Budget ε of one occurrence of a term in a document.", show_default="8; 0.5 where published"),
+]
+Among = Annotated[int, Option(min=1, max=16, help="Bundles of terms among which the query is hidden; 1 hides nothing.")]
+
+
+def search(
+    directory: Annotated[
+        Path,
+        Argument(
+            metavar="DIR",
+            help=f"A party's folder (as silo join --data has it): asks its group over the network. Or documents "
+            f"({NAMED_FORMATS}), dealt out among parties here; or a folder of such folders, a party each.",
+        ),
+    ],
+    query: Annotated[str, Argument(help="The question, in words.")],
+    as_: Annotated[str | None, Option("--as", help="The party that asks.", show_default="the first")] = None,
+    parties: Annotated[int, Option(min=2, max=64, help="Parties that one collection is dealt out among.")] = 4,
+    epsilon: Epsilon = None,
+    among: Among = 3,
+    top: Annotated[int, Option(min=1, max=1000, help="Documents to list.")] = 10,
+    wait: Annotated[float, Option(min=0.0, help="A party's folder: seconds that others are waited for.")] = 60.0,
+    perturbation: Annotated[
+        Literal["strict", "published", "none"],
+        Option(help="What protects documents: noise in every cell and budgets, the paper's form, or budgets alone."),
+    ] = "strict",
+    seed: Annotated[int, Option(min=0, help="Seed of who holds what, of keys and noise.")] = 1,
+    json: Json = False,
+) -> None:
+    """Ask one question over the documents of all parties, which stay where they are.
+
+    The query goes out hidden among decoys, owners name their best documents
+    by number with noisy counts, and the asker ranks them together with its
+    own. From a party's folder the group of that party is asked; with a
+    folder of documents all parties are played in this process.
+    """
+    from quorank.silos.search.dealt import dealt_parties
+    from quorank.silos.search.in_process import search_in_process
+    from quorank.silos.search.settings import SearchTerms
+
+    if (directory / MEMBER_FILE).is_file():
+        search_party_folder(directory, query, top=top, wait=wait, json=json)
+        return
+    chosen = epsilon if epsilon is not None else 0.5 if perturbation == "published" else 8.0
+    terms = SearchTerms(perturbation, chosen, among=among)
+    say("reading documents …")
+    read = read_texts(_collections(directory))
+    holdings = dealt_parties(read, parties, seed)
+    asker = as_ or holdings[0].name
+    say(f"{asker} asks {len(holdings) - 1} other parties …")
+    result = search_in_process(holdings, asker, query, terms, seed, top)
+    figures = result.to_table() | {
+        "query": query,
+        "titles": _titles(read, [each.id for each in result.found if each.id is not None]),
+        "setting": {"perturbation": perturbation, "epsilon": chosen, "among": among, "seed": seed},
+        "documents": {each.name: each.n_documents for each in holdings},
+        "skipped": skipped_of(read),
+    }
+    print_figures(figures, json, _show_search, allow_nan=False)
+
+
+def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
+    """Ask the other members of a group from a party's folder, through the process that plays it or as that process."""
+    from quorank.cli.silo_join import play_party
+    from quorank.party.folder import PartyFolder
+
+    party = PartyFolder.open(folder)
+    sentence = "this group has not agreed to search; its operator begins one with quorank silo start --search"
+    require(party.terms.search is not None, "silo-search.not-agreed", sentence, f"{folder}")
+    sentence = "this party has no ranker yet; wait until its session is done (quorank silo join --data)"
+    require(party.state.get("done"), "silo-search.too-early", sentence, f"{folder}")
+    name = party.desk.leave(query, top, wait)
+    others = [other for other in party.terms.parties if other != party.invitation.name]
+    say(f"{party.invitation.name} asks {', '.join(others)}; it waits {wait:g} s at most …")
+    try:
+        found = play_party(party, name, wait)
+    finally:
+        party.desk.withdraw(name)
+    sentence = "nothing came back in time; is the service running, and is consent on?"
+    if found is None:
+        raise BadInput("silo-search.no-answer", sentence, f"{folder}")
+    if "error" in found:
+        raise BadInput("silo-search.refused", str(found["sentence"]))
+    terms = party.terms.search
+    assert terms is not None
+    figures = found | {
+        "query": query,
+        "titles": {},
+        "setting": {"perturbation": terms.perturbation, "epsilon": terms.epsilon, "among": terms.among, "seed": None},
+        "documents": {},
+        "skipped": {},
+    }
+    for told in figures["parties"].values():
+        told.setdefault("privacy", terms.statement())
+    print_figures(figures, json, _show_search, allow_nan=False)
+
+
+def audit(
+    collection: Annotated[
+        list[Path] | None,
+        Option("--collection", help=f"Documents to attack ({NAMED_FORMATS}); generated ones where none is given."),
+    ] = None,
+    parties: Annotated[int, Option(min=2, max=64, help="Parties that one collection is dealt out among.")] = 4,
+    epsilon: Epsilon = None,
+    words: Annotated[int, Option(min=100, help="Words of the attacker's dictionary, the most frequent ones.")] = 10_000,
+    seed: Annotated[int, Option(min=0, help="Seed of who holds what, of keys and noise.")] = 1,
+    json: Json = False,
+) -> None:
+    """Attack one owner through its answers to searches, and say how much of its documents is rebuilt.
+
+    A party that knows the words of a language asks about all of them, the
+    frequent or the rare ones first, and about one document through a word
+    that no other holds; beside that, the same without budgets and in the
+    published form.
+    """
+    from quorank.silos.generated import Generator
+    from quorank.silos.learning.holdings import generated_holdings
+    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, published_attack
+    from quorank.silos.search.dealt import dealt_parties
+    from quorank.silos.search.settings import SearchTerms
+
+    read = read_texts(collection or ())
+    say("making parties …")
+    holdings = (
+        dealt_parties(read, parties, seed)
+        if read
+        else generated_holdings(Generator(parties=parties, documents=300, vocabulary=6000), seed)
+    )
+    terms = SearchTerms(epsilon=8.0 if epsilon is None else epsilon)
+    frequent, rare = dictionary_of(holdings, words)
+    owner = holdings[0]
+    found: dict[str, AttackOutcome] = {}
+    attacks: tuple[tuple[str, Callable[[], AttackOutcome]], ...] = (
+        ("frequent words first", lambda: dictionary_attack(owner, frequent, terms, seed)),
+        ("rare words first", lambda: dictionary_attack(owner, rare, terms, seed)),
+        ("one document", lambda: anchor_attack(owner, frequent, terms, seed)),
+        ("frequent words, no budget", lambda: dictionary_attack(owner, frequent, terms, seed, bounded=False)),
+        ("one document, no budget", lambda: anchor_attack(owner, frequent[:3000], terms, seed, bounded=False)),
+        ("published form", lambda: published_attack(holdings, 0, 1, frequent, seed=seed)),
+    )
+    for name, attack in attacks:
+        say(f"attack: {name} …")
+        found[name] = attack()
+    index = owner.documents.body
+    figures = {
+        "collections": [str(path) for path in collection or ()],
+        "owner": owner.name,
+        "documents": index.n_documents,
+        "pairs": len(index.terms),
+        "dictionary": len(frequent),
+        "attacks": {name: outcome.to_table() for name, outcome in found.items()},
+        "privacy": terms.statement(),
+        "skipped": skipped_of(read),
+    }
+    print_figures(figures, json, _show_audit, allow_nan=False)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _collections(directory: Path) -> list[Path]:
+    """Return the folder itself if it holds a collection, else those of its subfolders and files that do."""
+    from quorank.text import read_collection
+
+    require(directory.exists(), "file.missing", "there is no such folder", f"{directory}")
+    try:
+        read_collection(directory)
+        return [directory]
+    except BadInput as error:
+        below = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+        if error.code != "text.unknown-format" or len(below) < 2:
+            raise
+    return below
+
+
+def _titles(read: Sequence[TextCollection], ids: Sequence[str]) -> dict[str, str]:
+    """Return the titles of the asker's own documents; without one, how the text begins."""
+    wanted = set(ids)
+    found = {d.id: d.title or d.body for each in read for d in each.documents if d.id in wanted}
+    return {name: " ".join(text.split())[:200] for name, text in found.items()}
+
+
+# ---------------------------------------------------------------- showing
+
+
+def _show_search(figures: dict[str, Any]) -> None:
+    if figures["warning"]:
+        say(f"warning: {figures['warning']}")
+    rows = []
+    for each in figures["found"]:
+        if each["id"] is None:
+            document = f"number {each['document']}"
+        else:
+            title = figures["titles"].get(each["id"], "")
+            document = f"{each['id']}: {title}" if title else each["id"]
+        if len(document) > _TITLE:
+            document = f"{document[: _TITLE - 1]}…"
+        rows.append((f"{each['rank']}", each["party"], document, f"{each['score']:.2f}", _cut(each["why"], 200)))
+    if rows:
+        print_text(table_of(("", "party", "document", "score", "words found"), rows, padding=(0, 2, 0, 0)), "")
+    else:
+        print_text("No document holds a word of the query.", "")
+    hidden = figures["setting"]["among"]
+    among = f"hidden among {hidden} bundles of {len(figures['terms'])} terms" if hidden > 1 else "hidden among nothing"
+    lines = [("asked", figures["asker"], f"the query, {among}; its own documents stay with it")]
+    for name, told in figures["parties"].items():
+        lines.append(("told", name, _told(told)))
+    lines += [("refused", name, why) for name, why in figures["refused"].items()]
+    print_rows(*lines, *_privacy(figures))
+
+
+def _told(told: dict[str, Any]) -> str:
+    if "session_bytes" not in told and "entries" not in told:
+        size = told["question_bytes"] + told["answer_bytes"]
+        return f"its best documents by number, within the budget of its own ledger; {size:,} bytes"
+    if "entries" not in told:
+        return (
+            f"{_counted(told['questions'], 'vector')} answered; {compact(told['session_bytes'])}B in the whole session"
+        )
+    spent = f"{told['entries']:,} of {told['most_entries']:,} entries that one asker may be told"
+    return (
+        f"{spent}; {_counted(told['questions'], 'question')}; {told['question_bytes'] + told['answer_bytes']:,} bytes"
+    )
+
+
+def _privacy(figures: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if not figures["parties"]:
+        return []
+    stated = next(iter(figures["parties"].values()))["privacy"]
+    if stated["epsilon"] is None:
+        return [("privacy", "no ε", stated["horizon"])]
+    about = f"for {stated['unit']}, δ = {stated['delta']:g}, {stated['horizon']}"
+    found = [("privacy", f"ε = {stated['epsilon']:g}", about)]
+    if figures["statistics_epsilon"] is not None:
+        more = "more, once, for the sums of all parties' term statistics that the ranking uses"
+        found.append(("", f"ε = {figures['statistics_epsilon']:g}", more))
+    return found
+
+
+def _show_audit(figures: dict[str, Any]) -> None:
+    rows = []
+    for name, each in figures["attacks"].items():
+        ended = "refused" if each["refused"] else "answered"
+        document = f"{each['document']:.0%}" if name.startswith("one document") else ""
+        shares = (f"{each['recovered']:.1%}", f"{each['precision']:.1%}", document)
+        rows.append((name, f"{each['questions']:,}", ended, *shares))
+    heads = ("attack", "questions", "in the end", "pairs rebuilt", "true", "of the document")
+    print_text(table_of(heads, rows, "right", padding=(0, 1, 0, 0)), "")
+    stated = figures["privacy"]
+    print_rows(
+        ("owner", figures["owner"], f"{figures['documents']:,} documents, {figures['pairs']:,} pairs (document, term)"),
+        ("privacy", f"ε = {stated['epsilon']:g}", f"for {stated['unit']}, {stated['horizon']}"),
+    )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

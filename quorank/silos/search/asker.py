@@ -1,0 +1,209 @@
+"""Asker's side of a search: hide a query among decoys, read the owners' answers, rank all documents together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.errors import BadInput, require
+from quorank.silos.protocol.messages import Catalogue
+from quorank.silos.search.decoys import Bundle, CoherentDecoys, RandomDecoys, ordered_bundles
+from quorank.silos.search.estimates import K1, B, count_prior, expected_count, expected_frequency, shrink_lengths
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion
+from quorank.silos.search.settings import MOST_TERMS, SearchTerms
+from quorank.silos.sketch.hashing import Hashing
+from quorank.text import UNSEEN, FieldStatistics, IndexedDocuments
+from quorank.text.features import idf_smoothed
+
+GroupStatistics = Callable[[Sequence[str]], tuple[FieldStatistics, FieldStatistics]]
+"""Terms → the group's summed statistics of bodies and of titles."""
+KeptBundles = MutableMapping[Bundle, tuple[Bundle, ...]]
+"""Query, its terms in order → its decoys, word for word: what a party keeps, so that a query has the same ones for good."""
+
+
+@dataclass(frozen=True)
+class TermFound:
+    """A term of the query in a document: how often it occurs, exactly or as estimated, and what that adds to the score."""
+
+    term: str
+    count: float
+    score: float
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """Document that a search found; only the asker's own has an id."""
+
+    party: str
+    number: int
+    score: float
+    terms: tuple[TermFound, ...]
+    id: str | None = None
+
+    @property
+    def why(self) -> str:
+        """The terms that were found in it, the most telling first."""
+        return ", ".join(f"{each.term} ×{round(each.count, 1):g}" for each in self.terms)
+
+
+@dataclass(frozen=True)
+class AskedQuery:
+    """Question to all owners: the bytes, and what only the asker knows."""
+
+    terms: Bundle  # of the query, in the order of their columns
+    sent: bytes = field(repr=False)
+    place: int = field(repr=False)  # of the query among the bundles
+    bundles: tuple[Bundle, ...] = field(repr=False)
+
+
+class SearchAsker:
+    """One party as it searches the others' documents and its own.
+
+    `key` is the asker's own and no owner's: it draws the decoys. `statistics` are the group's sums. `kept` remembers the
+    decoys of every query; give a lasting one: decoys that change with the asker's documents, or that are not reworded
+    with a query, give the query away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        documents: IndexedDocuments,
+        hashing: Hashing,
+        key: bytes,
+        terms: SearchTerms,
+        statistics: GroupStatistics,
+        kept: KeptBundles | None = None,
+    ) -> None:
+        self.name, self.documents, self.hashing, self.terms = name, documents, hashing, terms
+        self.statistics, self._key = statistics, key
+        self._kept: KeptBundles = {} if kept is None else kept
+        self._lengths: dict[str, tuple[Integers, Doubles]] = {}
+
+    # ------------------------------------------------------------ asking
+
+    def question(self, words: Iterable[str]) -> AskedQuery:
+        """Return the question about a query's terms: the same bytes for the same terms, in whatever order."""
+        different = tuple(sorted(set(words)))
+        require(different, "silo-search.no-term", "the query has no term; ask with other words")
+        said = f"the query has {len(different)} different terms, {MOST_TERMS} are the most; shorten it"
+        require(len(different) <= MOST_TERMS, "silo-search.too-long", said)
+        bundles, place = ordered_bundles(self._key, different, self._decoys_of(different))
+        ordered = tuple(self._by_column(bundle) for bundle in bundles)
+        sent = SearchQuestion(tuple(tuple(columns) for _, columns in ordered)).to_bytes()
+        return AskedQuery(ordered[place][0], sent, place, tuple(bundle for bundle, _ in ordered))
+
+    def _by_column(self, bundle: Bundle) -> tuple[Bundle, list[int]]:
+        """Return terms and columns in the order of the columns, which says nothing of the query's."""
+        columns = self.hashing.places(bundle)[0][:, 0]
+        order = np.lexsort((np.array(bundle), columns))
+        return tuple(bundle[at] for at in order), columns[order].tolist()
+
+    def _decoys_of(self, terms: Bundle) -> tuple[Bundle, ...]:
+        if self.terms.among == 1:
+            return ()
+        if terms not in self._kept:
+            held = self.documents.body.statistics(self.documents.body.term_ids(terms)).document_frequency
+            group = self.statistics(terms)[0].document_frequency
+            others, earlier = np.maximum(group - held, 0.0), self._related(terms)
+            self._kept[terms] = tuple(
+                self._decoys.bundles(terms, others)
+                if earlier is None
+                else self._decoys.reworded(terms, others, earlier, self._kept[earlier])
+            )
+        decoys = self._kept[terms]
+        if len(decoys) + 1 < self.terms.among:
+            said = (
+                f"the documents of {self.name} have too few terms to hide {len(terms)} terms among {self.terms.among} "
+                "bundles; shorten the query, or ask with --among 1, which hides nothing"
+            )
+            raise BadInput("silo-search.no-decoys", said)
+        return decoys
+
+    def _related(self, terms: Bundle) -> Bundle | None:
+        """Return the earlier query with most terms in common, if that is half of the shorter one's or more."""
+        own: set[str] = set(terms)
+        best: tuple[float, Bundle] = (0.0, ())
+        for earlier in self._kept:
+            shared = len(own.intersection(earlier))
+            if 2 * shared >= min(len(own), len(earlier)):
+                best = max(best, (shared / len(own.union(earlier)), earlier))
+        return best[1] or None
+
+    @cached_property
+    def _decoys(self) -> CoherentDecoys | RandomDecoys:
+        index = self.documents.body
+        others = self.statistics(index.vocabulary)[0].document_frequency - index.document_frequency
+        form = CoherentDecoys if self.terms.decoys == "coherent" else RandomDecoys
+        return form(self._key, index, np.maximum(others, 0.0), self.terms.among)
+
+    # ------------------------------------------------------------ reading
+
+    def receive_catalogue(self, owner: str, raw: bytes) -> None:
+        """Read the numbers and noisy lengths of an owner's documents."""
+        catalogue = Catalogue.from_bytes(raw, owner, (self.terms.field,))
+        order = np.argsort(catalogue.ids, kind="stable")
+        told = catalogue.lengths[order].astype(np.float64)
+        epsilon = self.terms.length_epsilon if self.terms.has_noise else None
+        self._lengths[owner] = catalogue.ids[order].astype(np.int64), shrink_lengths(told, epsilon)
+
+    def read(self, asked: AskedQuery, raw: bytes, owner: str) -> list[FoundDocument]:
+        """Read an owner's answer: the documents that it names for the query itself, scored by their expected BM25."""
+        said = f"{owner} has not told the lengths of its documents; wait for its catalogue"
+        require(owner in self._lengths, "silo-search.no-catalogue", said)
+        named = SearchAnswer.from_bytes(raw, owner, asked.sent, self.terms).bundles[asked.place]
+        numbers, lengths = self._lengths[owner]
+        places = np.searchsorted(numbers, named.numbers)
+        known = places < len(numbers)
+        known[known] = numbers[places[known]] == named.numbers[known]
+        said = f"{owner} names a document that its catalogue does not; ask for a new catalogue"
+        require(known.all(), "silo-search.unknown-document", said)
+        body = self.statistics(asked.terms)[0]
+        mean = max(body.mean_length, 1.0)
+        collide = min((body.distinct_total or 0.0) / max(body.documents, 1.0) / self.terms.columns, 0.5)
+        relative = lengths[places] / mean
+        counts, scores = np.zeros((2, *named.cells.shape))
+        for at, weight in enumerate(self._weights(body)):
+            df, cf = float(body.document_frequency[at]), float(body.collection_frequency[at])
+            held = np.flatnonzero(named.cells[:, at] >= 1)
+            prior = count_prior(df, cf, body.documents)
+            values = named.cells[held, at]
+            counts[held, at] = expected_count(values, prior, self.terms.q, collide)
+            scores[held, at] = weight * expected_frequency(values, relative[held], prior, self.terms.q, collide)
+        return [
+            _found(owner, int(number), asked.terms, counts[at], scores[at]) for at, number in enumerate(named.numbers)
+        ]
+
+    def own(self, words: Sequence[str]) -> list[FoundDocument]:
+        """Return the asker's own documents that hold a term, scored exactly by BM25 with the group's statistics."""
+        index, body = self.documents.body, self.statistics(words)[0]
+        ids, mean = index.term_ids(words), max(body.mean_length, 1.0)
+        held = index.holding(ids[ids != UNSEEN])
+        counts = index.counts_of(held, ids)
+        saturation = K1 * (1.0 - B + B * index.lengths[held] / mean)
+        scores = self._weights(body)[None, :] * counts * (K1 + 1.0) / (counts + saturation[:, None])
+        return [
+            _found(self.name, int(row), tuple(words), counts[at], scores[at], self.documents.ids[row])
+            for at, row in enumerate(held)
+        ]
+
+    @staticmethod
+    def _weights(body: FieldStatistics) -> Doubles:
+        return idf_smoothed(body.documents, body.document_frequency)
+
+
+def _found(
+    party: str, number: int, words: Bundle, counts: Doubles, scores: Doubles, id_: str | None = None
+) -> FoundDocument:
+    order = np.argsort(-scores, kind="stable")
+    terms = tuple(TermFound(words[at], float(counts[at]), float(scores[at])) for at in order if scores[at] > 0)
+    return FoundDocument(party, number, float(scores.sum()), terms, id_)
+
+
+def rank_found(found: Iterable[FoundDocument], top: int) -> list[FoundDocument]:
+    """Rank the documents of all parties together: the highest score first, of equal ones by party and number."""
+    scored = (each for each in found if each.score > 0)
+    return sorted(scored, key=lambda each: (-each.score, each.party, each.number))[:top]

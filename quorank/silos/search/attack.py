@@ -1,0 +1,284 @@
+"""Attacks on a search, for measuring what budgets and decoys hold: dictionaries, an anchored document, guessed queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.errors import BadInput
+from quorank.silos.learning.exchange import SiloProtocol, build_sketches, seeded_sketch_noise, start_session
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.protocol.relay import deliver
+from quorank.silos.search.decoys import Bundle
+from quorank.silos.search.in_process import search_hashing
+from quorank.silos.search.ledger import SearchLedger, SearchLimits
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion
+from quorank.silos.search.owner import SearchOwner, seeded_owner_secret
+from quorank.silos.search.settings import SearchTerms, distinct_share
+from quorank.text import UNSEEN, Index
+from quorank.text.features import idf_smoothed
+
+SCORES = (
+    "best document",
+    "best three documents",
+    "pairs beside chance",
+    "documents with two terms",
+    "terms known",
+    "mean frequency",
+    "spread of frequency",
+    "best document beside the third",
+)
+"""What an owner computes of a bundle from its own documents, to tell a query from its decoys."""
+
+
+class GuessRates(NamedTuple):
+    """How often an owner names the query among M bundles: by each score, in its better direction, and by all, learned."""
+
+    single: dict[str, float]
+    learned: float
+    questions: int
+
+    @property
+    def best(self) -> float:
+        """The rate of the best attack."""
+        return max(self.learned, *self.single.values())
+
+
+def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
+    """Compute what an owner's own documents say of a bundle: (scores,)."""
+    ids = index.term_ids(bundle)
+    n = index.n_documents
+    df = np.where(ids == UNSEEN, 0, index.document_frequency[np.maximum(ids, 0)]).astype(np.float64)
+    idf = idf_smoothed(float(n), df)
+    covered, held = np.zeros(n), np.zeros(n, dtype=np.int64)
+    for term, weight in zip(ids.tolist(), idf, strict=True):
+        documents, _ = index.postings(term)
+        covered[documents] += weight
+        held[documents] += 1
+    best = np.sort(covered)[::-1][:3] / idf.sum()
+    two = int(np.count_nonzero(held >= 2))
+    pairs = float((held * (held - 1) / 2).sum())
+    chance = float((df.sum() ** 2 - (df**2).sum()) / (2.0 * max(n, 1)))
+    together = np.log((pairs + 0.1) / (chance + 0.1))
+    known = float((df > 0).mean())
+    level = np.log(df + 0.5)
+    return np.array(
+        [best[0], best.mean(), together, np.log1p(two), known, level.mean(), level.std(), best[0] - best[-1]]
+    )
+
+
+def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]], seed: int = 1) -> GuessRates:
+    """Let an owner guess which bundle of each question is meant.
+
+    A single score guesses the largest or the smallest value, whichever is right more often. The learned attack is a
+    conditional logistic regression on all scores (ranked within a question), fitted on one half of the questions and
+    judged on the other, both ways: it has the other half's true queries, which no owner is given.
+    """
+    rows = np.array([[bundle_scores(index, bundle) for bundle in bundles] for bundles, _ in questions])
+    real = np.array([place for _, place in questions])
+    single = {name: max(_right(rows[:, :, at], real), _right(-rows[:, :, at], real)) for at, name in enumerate(SCORES)}
+    inside = (rows - rows.mean(axis=1, keepdims=True)) / (rows.std(axis=(0, 1)) + 1e-9)
+    inputs = np.concatenate((inside, np.abs(inside)), axis=2)
+    half = np.arange(len(rows)) % 2 == 0
+    learned = 0.0
+    for side in (half, ~half):
+        if side.any() and (~side).any():
+            theta = _fit(inputs[side], real[side])
+            learned += _right(inputs[~side] @ theta, real[~side]) * float((~side).mean())
+    return GuessRates(single, learned, len(rows))
+
+
+def _fit(rows: Doubles, real: Integers, steps: int = 400, decay: float = 0.02) -> Doubles:
+    """Fit a conditional logistic regression to (questions, bundles, scores) by gradient ascent: P(bundle) ∝ exp(θ·x)."""
+    theta = np.zeros(rows.shape[2])
+    meant = rows[np.arange(len(rows)), real].mean(axis=0)
+    for step in range(steps):
+        scores = rows @ theta
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        expected = np.einsum("qb,qbf->f", chances, rows) / len(rows)
+        theta += (meant - expected - decay * theta) * (2.0 / (1.0 + step / 100))
+    return theta
+
+
+def _right(values: Doubles, real: Integers) -> float:
+    """Compute how often the largest of (questions, bundles) values is the real one's; of equal ones each may be guessed."""
+    best = values >= values.max(axis=1, keepdims=True) - 1e-12
+    return float((best[np.arange(len(best)), real] / best.sum(axis=1)).mean())
+
+
+# ---------------------------------------------------------------- rebuilding documents
+
+ATTACKER = "attacker"
+PATIENCE = 30
+"""Refusals in a row after which an attacker gives up."""
+
+
+class UnboundedLedger(SearchLedger):
+    """Ledger that counts and refuses nothing: what an attack would find without budgets."""
+
+    def _has_room(self, entries: int, most: int) -> bool:
+        return True
+
+    def _check_day(self, asker: str, asked: int, limits: SearchLimits) -> None:
+        return None
+
+    def _check_entries(self, asker: str, entries: int, fresh: set[tuple[int, int]], limits: SearchLimits) -> None:
+        self._count_union(fresh)
+
+
+class AttackOutcome(NamedTuple):
+    """What an attacker has of an owner's pairs (document, term) in the end."""
+
+    questions: int
+    refused: bool
+    recovered: float  # share of the owner's pairs that were told and are true
+    precision: float  # share of the told pairs that are true
+    document: float = 0.0  # share of the pairs of the attacked document, where there is one
+
+    def to_table(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        return self._asdict()
+
+
+class SearchAttacker:
+    """Attacker who asks one owner as fast as it answers, and waits for the next day where it must.
+
+    It holds the group's hashing key, as every party does, and knows the vocabulary.
+    """
+
+    def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, *, bounded: bool = True) -> None:
+        self._now = 0.0
+        form = SearchLedger if bounded else UnboundedLedger
+        self.terms, self.index = terms, holding.documents.body
+        self.hashing = search_hashing(seed, terms)
+        ledger = form(holding.name, clock=lambda: self._now)
+        secret = seeded_owner_secret(seed, holding.name)
+        body = self.index.statistics(self.index.term_ids(()))  # stands for the group's statistics
+        self.owner = SearchOwner(
+            holding.name, holding.documents, self.hashing, secret, terms, ledger, distinct=distinct_share(body)
+        )
+        self.told: set[tuple[int, str]] = set()  # (row of the document, term)
+        self.questions = 0
+
+    def ask(self, bundles: Sequence[Bundle]) -> None:
+        """Ask about bundles of as many terms each, and note the cells that are told."""
+        words = [self._by_column(bundle) for bundle in bundles]
+        raw = SearchQuestion(tuple(columns for _, columns in words)).to_bytes()
+        try:
+            answer = self.owner.answer(ATTACKER, raw)
+        except BadInput as error:
+            if error.code != "silo-search.day-spent":
+                raise
+            self._now += 86_400.0
+            answer = self.owner.answer(ATTACKER, raw)
+        self.questions += 1
+        for (bundle, _), named in zip(
+            words, SearchAnswer.from_bytes(answer, "owner", raw, self.terms).bundles, strict=True
+        ):
+            for number, cells in zip(named.numbers.tolist(), named.cells, strict=True):
+                row = self.owner.row_of(number)
+                self.told |= {(row, bundle[at]) for at in np.flatnonzero(cells)}
+
+    def _by_column(self, bundle: Bundle) -> tuple[Bundle, tuple[int, ...]]:
+        columns = self.hashing.places(bundle)[0][:, 0].tolist()
+        ordered = sorted(zip(columns, bundle, strict=True))
+        return tuple(word for _, word in ordered), tuple(column for column, _ in ordered)
+
+    def ask_everything(self, bundles: Sequence[Bundle]) -> bool:
+        """Ask about all bundles, several in a question, one by one where that is refused; return whether it gave up."""
+        refusals = 0
+        for at in range(0, len(bundles), self.terms.among):
+            together = bundles[at : at + self.terms.among]
+            for part in (together, *([each] for each in together)):
+                try:
+                    self.ask(part)
+                    refusals = 0
+                except BadInput:
+                    refusals += 1
+                    if refusals >= PATIENCE:
+                        return True
+                    continue
+                if part is together:
+                    break
+        return False
+
+    def outcome(self, refused: bool, document: int | None = None) -> AttackOutcome:
+        """Compare what was told with the owner's documents."""
+        pairs = len(self.index.terms)
+        right = [(row, term) for row, term in self.told if self._holds(row, term)]
+        of_document = 0.0
+        if document is not None:
+            held = int(self.index.distinct[document])
+            of_document = sum(row == document for row, _ in right) / max(held, 1)
+        precision = len(right) / len(self.told) if self.told else 0.0
+        return AttackOutcome(self.questions, refused, len(right) / max(pairs, 1), precision, of_document)
+
+    def _holds(self, row: int, term: str) -> bool:
+        number = self.index.ids.get(term, UNSEEN)
+        own = self.index.terms[self.index.offsets[row] : self.index.offsets[row + 1]]
+        at = int(np.searchsorted(own, number))
+        return number != UNSEEN and at < len(own) and int(own[at]) == number
+
+
+def dictionary_attack(
+    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
+) -> AttackOutcome:
+    """Ask about every word of a dictionary, each a bundle of its own, in the given order until the owner refuses."""
+    attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
+    return attacker.outcome(attacker.ask_everything([(word,) for word in dictionary]))
+
+
+def anchor_attack(
+    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
+) -> AttackOutcome:
+    """Rebuild one document: ask about its rarest word together with every word of a dictionary.
+
+    The document is the first with a word that no other one of the owner holds.
+    """
+    index = holding.documents.body
+    alone = np.flatnonzero(index.document_frequency == 1)
+    document = int(index.postings(int(alone[0]))[0][0]) if len(alone) else 0
+    anchor = index.vocabulary[int(alone[0])] if len(alone) else dictionary[0]
+    attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
+    refused = attacker.ask_everything([(anchor, word) for word in dictionary if word != anchor])
+    return attacker.outcome(refused, document)
+
+
+def published_attack(
+    holdings: Sequence[Holding], owner: int, asker: int, dictionary: Sequence[str], epsilon: float = 0.5, seed: int = 1
+) -> AttackOutcome:
+    """Ask the published form about every word: a document that stands in the word's cell in every row holds the word."""
+    protocol = SiloProtocol("published", epsilon, questions=10**9)
+    parties, relay = start_session(holdings, protocol, seed)
+    names, field = list(parties), "body"
+    one, index = parties[names[owner]], holdings[owner].documents.body
+    one.serve(
+        field, build_sketches(one.hashing(field), field, index, protocol, seeded_sketch_noise(seed, field, owner))
+    )
+    attacker = parties[names[asker]]
+    told: set[tuple[int, str]] = set()
+    for asked in attacker.ask_many(list(dictionary), names[owner], field):
+        deliver(relay, parties, [asked])
+        for answered in attacker.answers(asked) or []:
+            cells = answered.cells
+            rows = [cells.documents[cells.offsets[row] : cells.offsets[row + 1]] for row in answered.rows.tolist()]
+            held = set(rows[0].tolist()).intersection(*(row.tolist() for row in rows[1:]))
+            told |= {(document, answered.term) for document in held}
+    truth = SearchAttacker(holdings[owner], SearchTerms("none"), seed)
+    truth.told, truth.questions = told, len(dictionary)
+    return truth.outcome(refused=False)
+
+
+def dictionary_of(holdings: Sequence[Holding], words: int) -> tuple[list[str], list[str]]:
+    """Return the most frequent words of all parties, and those of them in two documents or more, the rarest first."""
+    held: Counter[str] = Counter()
+    for each in holdings:
+        index = each.documents.body
+        held.update(dict(zip(index.vocabulary, index.document_frequency.tolist(), strict=True)))
+    known = sorted((word for word, count in held.items() if count), key=lambda word: (-held[word], word))[:words]
+    return known, [word for word in sorted(known, key=lambda word: (held[word], word)) if held[word] >= 2]

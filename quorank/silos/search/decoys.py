@@ -1,0 +1,314 @@
+"""Decoys of a search: bundles of terms among which the asker's query is hidden from the owners.
+
+The owner sees M bundles of T columns and knows the hash functions, so it reads every bundle with a dictionary. Decoys whose
+terms are drawn one by one (`RandomDecoys`: terms of like frequency) are given away by coherence: no document of the owner
+holds several of them. `CoherentDecoys` takes the terms of a decoy from one document of the asker's own, each of like
+frequency as a term of the query, and of a number of such documents the one whose terms belong together as much as the
+query's do, as far as the asker's other documents show.
+
+All draws are keyed by the asker's own key: the same query has the same bundles in the same order, to every owner, every
+time. A query that is an earlier one in other words would stand out as the bundle that comes again, so the decoys of the
+earlier one are reworded with it (`reworded`). docs/silos/search.md has how often an owner guesses right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from quorank.arrays import Doubles, Int32s, Integers
+from quorank.errors import require, require_range
+from quorank.text import UNSEEN, Index
+
+CANDIDATES = 24
+"""Documents of the asker's own that a decoy is begun from."""
+SAMPLE = 1024
+"""Documents of the asker's own that coherence is computed on."""
+ROUNDS, ALTERNATIVES, NEIGHBOURS, NEAR = 3, 16, 6, 0.7
+"""Times that every term is reconsidered, terms that are tried for it, documents that they come from, and how far their
+log frequency may be from the query's."""
+JOINED = 32
+"""Documents whose terms are taken together for a decoy of a query that is longer than any document."""
+WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])
+"""Weights of the five measures of coherence in a distance."""
+OVERSHOOT = np.array([0.075, 0.075, 0.0375, 0.75, 0.225])
+"""Added to the query's coherence: what was chosen to look coherent in own documents is less so in others'."""
+LIKE = 48
+"""Terms of the nearest frequency that `RandomDecoys` draws from."""
+Bundle = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedDecoys:
+    """Base of decoys that are made of the asker's own vocabulary under a key of its own, which no owner has."""
+
+    key: bytes = field(repr=False)
+    index: Index = field(repr=False)  # the asker's own documents
+    frequency: Doubles = field(repr=False)  # (vocabulary,) documents of the group that hold a term
+    among: int = 3  # M
+
+    def __post_init__(self) -> None:
+        size = len(self.key)
+        require(16 <= size <= 64, "value.out-of-range", f"must have 16 to 64 bytes, got {size}", "key")
+        require_range("among", self.among, least=1)
+
+    @cached_property
+    def _level(self) -> Doubles:
+        """(vocabulary,) log(df + ½): frequencies are alike where these are near."""
+        return np.log(np.maximum(self.frequency, 0.0) + 0.5)
+
+    def _levels(self, terms: Bundle, frequency: Doubles | None) -> Doubles:
+        """Return log(df + ½) of the query's terms, from their statistics or else from the asker's own documents."""
+        if frequency is not None:
+            return np.log(np.maximum(frequency, 0.0) + 0.5)
+        ids = self.index.term_ids(terms)
+        held = np.concatenate((self._level, [np.log(0.5)]))  # the last one, which UNSEEN points to
+        return held[ids]
+
+    def _draws(self, purpose: str, count: int, below: int) -> Integers:
+        """Draw `count` numbers below `below`, keyed."""
+        digest = hashlib.blake2b(purpose.encode("utf-8", "surrogatepass"), key=self.key, person=b"quorank decoys")
+        words = np.frombuffer(hashlib.shake_256(digest.digest()).digest(8 * count), dtype="<u8")
+        return (words % np.uint64(max(below, 1))).astype(np.int64)
+
+    def _terms_of(self, *documents: int) -> Int32s:
+        """Return the different terms of some documents."""
+        index = self.index
+        parts = [index.terms[index.offsets[each] : index.offsets[each + 1]] for each in dict.fromkeys(documents)]
+        return np.unique(np.concatenate([index.terms[:0], *parts]))
+
+    def _holding_most(self, terms: Int32s) -> list[int]:
+        """Return the documents that hold most of some terms."""
+        covered = np.zeros(self.index.n_documents)
+        for term in terms.tolist():
+            covered[self.index.postings(term)[0]] += 1.0
+        return [int(each) for each in np.argsort(-covered, kind="stable")[:NEIGHBOURS]]
+
+    def reworded(
+        self, terms: Bundle, frequency: Doubles | None, earlier: Bundle, decoys: Sequence[Bundle]
+    ) -> list[Bundle]:
+        """Return the decoys of an earlier query, reworded as the query is: a term that it keeps keeps its words in them.
+
+        A new term has a new word of like frequency in each, from documents that hold most of the words that stay.
+        """
+        levels, stay = self._levels(terms, frequency), {term: at for at, term in enumerate(earlier)}
+        used = {*terms, *(word for decoy in decoys for word in decoy)}
+        found: list[Bundle] = []
+        for decoy in decoys:
+            held = np.array(
+                [self.index.ids[decoy[stay[t]]] for t in terms if t in stay and decoy[stay[t]] in self.index.ids]
+            )
+            near = self._terms_of(*self._holding_most(held.astype(np.int32)))
+            pools = (near, np.arange(len(self.index.vocabulary)))
+            bundle = []
+            for term, level in zip(terms, levels, strict=True):
+                if term in stay:
+                    bundle.append(decoy[stay[term]])
+                    continue
+                options = [self._nearest(pool, level, used) for pool in pools]
+                word = next((word for word in options if word is not None), None)
+                if word is None:
+                    return found
+                used.add(word)
+                bundle.append(word)
+            found.append(tuple(bundle))
+        return found
+
+    def _nearest(self, pool: Integers | Int32s, level: float, used: set[str]) -> str | None:
+        """Return the free term of a pool whose frequency is nearest."""
+        for term in pool[np.argsort(np.abs(self._level[pool] - level), kind="stable")].tolist():
+            if self.index.vocabulary[term] not in used:
+                return str(self.index.vocabulary[term])
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class RandomDecoys(KeyedDecoys):
+    """Decoys of terms that are drawn one by one from those of like frequency."""
+
+    @cached_property
+    def _by_level(self) -> tuple[Integers, Doubles]:
+        order = np.argsort(self._level, kind="stable")
+        return order, self._level[order]
+
+    def bundles(self, terms: Bundle, frequency: Doubles | None = None) -> list[Bundle]:
+        """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms."""
+        order, levels = self._by_level
+        used = set(terms)
+        found: list[Bundle] = []
+        name = " ".join(sorted(terms))
+        for number in range(self.among - 1):
+            bundle: list[str] = []
+            for term, level in zip(terms, self._levels(terms, frequency), strict=True):
+                middle = int(np.searchsorted(levels, level))
+                first = min(max(middle - LIKE // 2, 0), max(len(order) - LIKE, 0))
+                near = [self.index.vocabulary[each] for each in order[first : first + LIKE]]
+                free = [word for word in near if word not in used]
+                if not free:
+                    return found
+                bundle.append(free[int(self._draws(f"random {number} {term} {name}", 1, len(free))[0])])
+                used.add(bundle[-1])
+            found.append(tuple(bundle))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CoherentDecoys(KeyedDecoys):
+    """Decoys of terms that belong together as much as the query's do, begun from one own document each.
+
+    From each of some documents T terms are taken, of like frequency as the query's. The set whose `coherence` is nearest
+    to the query's is improved term by term, by others of like frequency from the document and from those that hold most
+    of the terms, for as long as it comes nearer. The document itself does not count: no owner has it.
+    """
+
+    candidates: int = CANDIDATES
+
+    def bundles(self, terms: Bundle, frequency: Doubles | None = None) -> list[Bundle]:
+        """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms."""
+        if not self.index.n_documents:
+            return []
+        levels = self._levels(terms, frequency)
+        order = np.lexsort((np.array(terms), levels))  # rarest first
+        wanted, ids = levels[order], self.index.term_ids(terms)[order]
+        taken = set(ids.tolist())
+        target = self._coherence(ids, wanted) + OVERSHOOT
+        drawn = self._draws(
+            f"documents {terms[int(order[0])]}", 16 * self.candidates * self.among, self.index.n_documents
+        )
+        documents = iter(dict.fromkeys(drawn.tolist()))
+        found: list[Bundle] = []
+        for _ in range(self.among - 1):
+            options = []
+            for document in documents:
+                matched = self._matched(self._terms_of(document), wanted, taken)
+                if matched is not None:
+                    options.append((self._distance(matched, document, target), document, matched))
+                if len(options) == self.candidates:
+                    break
+            if not options:  # a query longer than any document is hidden among terms of several
+                document = int(drawn[len(found)])
+                matched = self._matched(self._terms_of(*np.roll(drawn, -len(found))[:JOINED].tolist()), wanted, taken)
+                if matched is None:
+                    break
+                options.append((0.0, document, matched))
+            _, document, start = min(options, key=lambda option: option[:2])
+            bundle = np.empty(len(terms), dtype=np.int32)
+            bundle[order] = self._improved(start, document, wanted, target, taken)
+            taken.update(bundle.tolist())
+            found.append(tuple(self.index.vocabulary[term] for term in bundle))
+        return found
+
+    @cached_property
+    def _sample(self) -> Int32s:
+        """(documents,) place of a document in the sample that coherence is computed on, −1 for the others."""
+        n = self.index.n_documents
+        places = np.full(n, -1, dtype=np.int32)
+        chosen = np.arange(n) if n <= SAMPLE else np.unique(self._draws("sample", SAMPLE, n))
+        places[chosen] = np.arange(len(chosen))
+        return places
+
+    def _members(self, terms: Int32s, without: int = UNSEEN) -> Doubles:
+        """Return (terms, sample) 1 where a document holds a term; the document `without` holds none."""
+        out = np.zeros((len(terms), int(self._sample.max(initial=0)) + 1))
+        for row, term in zip(out, terms.tolist(), strict=True):
+            places = self._sample[self.index.postings(term)[0]]
+            row[places[places >= 0]] = 1.0
+        if without != UNSEEN and self._sample[without] >= 0:
+            out[:, self._sample[without]] = 0.0
+        return out
+
+    def _coherence(self, terms: Int32s, levels: Doubles, without: int = UNSEEN) -> Doubles:
+        """Compute (5,) how much terms of these levels belong together in the sample, one document of which is left out."""
+        members, weights = self._members(terms, without), self._weights(levels)
+        covered, held = weights @ members, members.sum(axis=0)
+        df = members.sum(axis=1)
+        return np.asarray(_coherence(covered[None, :], weights.sum(keepdims=True), held[None, :], df[None, :])[0])
+
+    def _weights(self, levels: Doubles) -> Doubles:
+        """Return log((most + 1)/(df + ½)), at least 0.1: what a term tells."""
+        return np.asarray(np.maximum(np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1))
+
+    def _distance(self, terms: Int32s, document: int, target: Doubles) -> float:
+        return float(np.abs(self._coherence(terms, self._level[terms], document) - target) @ WEIGHTS)
+
+    def _matched(self, own: Int32s, levels: Doubles, taken: set[int]) -> Int32s | None:
+        """Return one of some terms for each level, rarest first: the nearest one that is free; None if they are too few."""
+        free = np.array([term for term in own.tolist() if term not in taken], dtype=np.int32)
+        if len(free) < len(levels):
+            return None
+        distance = np.abs(self._level[free][None, :] - levels[:, None])
+        chosen = np.empty(len(levels), dtype=np.int32)
+        for at in range(len(levels)):
+            nearest = int(np.argmin(distance[at]))
+            chosen[at] = free[nearest]
+            distance[:, nearest] = np.inf
+        return chosen
+
+    def _improved(self, start: Int32s, document: int, levels: Doubles, target: Doubles, taken: set[int]) -> Int32s:
+        """Return a set of terms that is nearer to the target, or the same."""
+        bundle, distance = start.copy(), self._distance(start, document, target)
+        members = self._members(bundle, document)
+        for _ in range(ROUNDS):
+            before = distance
+            pool = self._pool(bundle, document, taken)
+            for at in range(len(bundle)):
+                others = self._alternatives(pool, bundle, at, float(levels[at]))
+                if not len(others):
+                    continue
+                weights, rows = self._weights(self._level[bundle]), self._members(others, document)
+                weights[at] = 0.0
+                own = self._weights(self._level[others])
+                covered = weights @ members + own[:, None] * rows
+                held = members.sum(axis=0) - members[at] + rows
+                df = np.tile(members.sum(axis=1), (len(others), 1))
+                df[:, at] = rows.sum(axis=1)
+                distances = np.abs(_coherence(covered, weights.sum() + own, held, df) - target) @ WEIGHTS
+                best = int(np.argmin(distances))
+                if distances[best] < distance - 1e-9:
+                    bundle[at], members[at], distance = others[best], rows[best], float(distances[best])
+            if distance >= before - 1e-9:
+                break
+        return bundle
+
+    def _alternatives(self, pool: Int32s, bundle: Int32s, at: int, level: float) -> Int32s:
+        """Return terms of like frequency that may stand in one place of a set."""
+        free = pool[~np.isin(pool, bundle)]
+        apart = np.abs(self._level[free] - level)
+        order = np.argsort(apart, kind="stable")[:ALTERNATIVES]
+        allowed = max(NEAR, abs(float(self._level[bundle[at]]) - level))
+        return free[order[apart[order] <= allowed]]
+
+    def _pool(self, bundle: Int32s, document: int, taken: set[int]) -> Int32s:
+        """Return the terms of the document and of those that hold most of the set's terms."""
+        known = self._terms_of(document, *self._holding_most(bundle))
+        return np.array([term for term in known.tolist() if term not in taken], dtype=np.int32)
+
+
+def _coherence(covered: Doubles, weights: Doubles, held: Doubles, df: Doubles) -> Doubles:
+    """Compute (sets, 5) how much the terms of each set belong together, from what (sets, documents) hold of them.
+
+    Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of how often
+    two terms stand together beside how often they would by chance, and the log of the documents with two or more.
+    """
+    n = covered.shape[1]
+    top = min(10, n)
+    best = -np.sort(-np.partition(covered, n - top, axis=1)[:, n - top :], axis=1) / weights[:, None]
+    chance = (df.sum(axis=1) ** 2 - (df**2).sum(axis=1)) / (2.0 * n)
+    together = np.log(((held * (held - 1.0)).sum(axis=1) / 2.0 + 0.1) / (chance + 0.1))
+    several = np.log1p((held >= 2).sum(axis=1))
+    return np.stack((best[:, 0], best[:, :3].mean(axis=1), best.mean(axis=1), together, several), axis=1)
+
+
+def ordered_bundles(key: bytes, terms: Bundle, decoys: Sequence[Bundle]) -> tuple[tuple[Bundle, ...], int]:
+    """Return the query among its decoys in a keyed order that tells nothing, and the query's place."""
+
+    def place(bundle: Bundle) -> bytes:
+        text = " ".join(sorted(bundle)).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, key=key, digest_size=16, person=b"quorank order").digest()
+
+    everything = sorted((terms, *decoys), key=place)
+    return tuple(everything), everything.index(terms)
