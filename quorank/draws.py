@@ -56,6 +56,7 @@ class Purpose(IntEnum):
     STUDY = 23  # who is in which arm, and repetitions of a simulated study
     ARRIVAL = 24  # when clients come by themselves, and how often
     DIRECTION = 60  # where the candidates of a dueling bandit lie
+    SPLITS = 61  # splits of trees that are drawn before anybody is asked
     GROUP = 40  # which of a cohort's secure sums a client is in
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures, print_text, say, table_of
+from quorank.cli.display import print_figures, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
+from quorank.cli.texts import find_text, skipped_table, tell_skipped
+from quorank.text_formats import NAMED_FORMATS
+
+if TYPE_CHECKING:
+    from quorank.data.library import ImportedCollection
+    from quorank.text import SkipRecord, TextCollection
 
 app = typer.Typer(help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True)
 
@@ -61,23 +68,58 @@ def _rows(cells: dict[str, str], entries: list[dict[str, Any]]) -> list[list[str
 
 @app.command()
 def stats(
-    source: Annotated[str, Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
+    source: Annotated[
+        str,
+        Argument(
+            help="synthetic:mq2007, synthetic:mslr, a folder of LETOR files, an imported name, or a text collection "
+            f"({NAMED_FORMATS})."
+        ),
+    ],
     fold: Annotated[int, Option(help="Fold, for a collection in five folds.")] = 1,
     normalize: Annotated[Literal["query", "none"], Option(help="Describe normalised or raw features.")] = "none",
     queries: Annotated[int | None, Option(help="Training queries of generated data.")] = None,
     seed: Annotated[int, Option(help="Seed of generated data.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Describe a collection: queries, documents, labels and features of each split."""
+    """Describe a collection: queries, documents, labels and features of each split, or the texts that it holds."""
     from quorank.data import DataSource, load
     from quorank.data.feature_names import feature_names
     from quorank.data.ranking import describe_collection
 
+    if (texts := find_text(source)) is not None:
+        _describe_texts(texts.without_empty(), source, as_json)
+        return
     chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
     collection = load(chosen)
     names = feature_names(chosen, collection.train.n_features)
     found = describe_collection(collection) | {"fold": fold, "normalize": normalize, "feature_names": [*names]}
     print_figures(found, as_json, _show_stats, indent=2)
+
+
+def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
+    from quorank.text.description import describe_text
+
+    path = shlex.quote(source)
+    learning = {
+        f"quorank silo demo --collection {path}": "parties that learn together on it",
+        f"quorank data import {path}": "LETOR files of it, as a source of experiments",
+    }
+    uses = (learning if texts.judgements else {}) | {"quorank silo search --help": "search in its documents"}
+    tell_skipped(texts.skipped, texts.name)
+    print_figures(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses), indent=2)
+
+
+def _show_texts(found: dict[str, Any], uses: dict[str, str]) -> None:
+    mean = {part: "none" if words is None else f"{words:.1f}" for part, words in found["mean_words"].items()}
+    grades = ", ".join(f"{grade}: {_share(count, found['judgements'])}" for grade, count in found["grades"].items())
+    print_rows(
+        ("format", "", f"{found['format']}: a text collection"),
+        ("documents", f"{found['documents']:,}", f"{mean['title']} words in a title, {mean['body']} in a body"),
+        ("queries", f"{found['queries']:,}", f"{mean['query']} words each; {found['judged_queries']:,} are judged"),
+        ("judgements", f"{found['judgements']:,}", f"grades {grades}" if grades else "there are none"),
+        ("language", "", found["language"]["told"]),
+    )
+    print_text("", "Use it with", *(f"  {command}\n      {what}" for command, what in uses.items()))
 
 
 def _show_stats(found: dict[str, Any]) -> None:
@@ -130,27 +172,40 @@ def synthesize(
 
 @app.command("import")
 def import_(
-    path: Annotated[Path, Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
+    path: Annotated[
+        Path,
+        Argument(
+            help=f"Folder or archive (.zip, .tar.gz) with a collection of LETOR files, or of texts ({NAMED_FORMATS})."
+        ),
+    ],
     name: Annotated[str | None, Option(help="Name to use as source; the folder's name by default.")] = None,
     text: Annotated[
-        bool, Option("--text", help="It holds documents, queries and judgements: make the sixteen text features.")
+        bool,
+        Option(
+            "--text",
+            help="Take it for documents, queries and judgements, also where it looks like LETOR files: "
+            "their sixteen text features are made.",
+        ),
     ] = False,
-    depth: Annotated[int, Option(min=2, help="With --text: candidates of a query, by BM25.")] = 100,
+    depth: Annotated[int, Option(min=2, help="Of texts: candidates of a query, by BM25.")] = 100,
+    as_json: Json = False,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
     from quorank.data.importing import collection_name, import_collection
+    from quorank.text import read_collection
 
-    if text:
+    skipped: SkipRecord = {}
+    texts = read_collection(path) if text else find_text(path)
+    if texts is not None:
         from quorank.data.library import library_folder
-        from quorank.text import read_collection
         from quorank.text.letor_folder import write_letor_folder
 
-        name = collection_name(path, name)
-        found = read_collection(path)
+        name, texts = collection_name(path, name), texts.without_empty()
         path = library_folder("collections") / name
-        say(f"writing {path}: features of {len(found.queries):,} queries in {len(found.documents):,} documents")
-        write_letor_folder(found, path, depth)
-    _imported(import_collection(path, name, say))
+        say(f"writing {path}: features of {len(texts.queries):,} queries in {len(texts.documents):,} documents")
+        skipped = write_letor_folder(texts, path, depth)
+        tell_skipped(skipped, name)
+    _imported(import_collection(path, name, say), as_json, skipped)
 
 
 @app.command()
@@ -177,7 +232,14 @@ def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank 
     _imported(found)
 
 
-def _imported(entry: Any) -> None:
+def _imported(entry: ImportedCollection, as_json: bool = False, skipped: SkipRecord | None = None) -> None:
+    from dataclasses import asdict
+
+    figures = asdict(entry) | {"skipped": skipped_table(skipped or {})}
+    print_figures(figures, as_json, lambda _: _show_imported(entry), indent=2)
+
+
+def _show_imported(entry: ImportedCollection) -> None:
     told = f"{entry.queries:,} queries, {entry.rows:,} rows, {entry.features} features"
     typer.echo(f'{entry.name}: {told}; source = "{entry.name}"')
 

@@ -187,11 +187,29 @@ def print_summary(summary: dict[str, Any]) -> None:
         *more,
         ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
         *_handed_out(summary.get("handed_out")),
-        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} that people were shown"),
-        ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
+        *_trees(summary.get("trees")),
+        *_online(online, shown),
         ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
         ("privacy", *_privacy(summary["privacy"])),
     )
+
+
+def _trees(grown: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return a row about the trees of a run that grew any."""
+    if grown is None:
+        return []
+    advice = f"; {grown['advice']}" if "advice" in grown else ""
+    return [("trees", f"{grown['trees']:,}", f"grown from {grown['lists']:,} lists{advice}")]
+
+
+def _online(online: dict[str, Any], shown: int) -> list[tuple[str, str, str]]:
+    """Return the rows about lists that people were shown; none where they were shown nothing."""
+    if online["ndcg@10"] is None:
+        return []
+    return [
+        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} that people were shown"),
+        ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
+    ]
 
 
 def _handed_out(choice: dict[str, Any] | None) -> list[tuple[str, str, str]]:

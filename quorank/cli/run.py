@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import Cell, Grid
     from quorank.experiments.runner import Runner
+    from quorank.experiments.trees.runner import TreeRunner
 
 
 def run(
@@ -187,7 +188,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
 
 
 @contextmanager
-def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner], None]]:
+def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner | TreeRunner], None]]:
     """Serve the page of the run where it was asked for; yields what is called with the run."""
     if options.watched is None:
         yield lambda _: None

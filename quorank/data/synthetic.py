@@ -21,12 +21,13 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from quorank import elementary
 from quorank.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.data.ranking import Collection, RankingData, stride_of
 from quorank.errors import BadInput, require_range
 from quorank.parts import suggest
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 """Part of every cache key: raise it when the same seed gives other data."""
 
 Reals = npt.NDArray[np.floating]
@@ -147,7 +148,9 @@ def _draws(shape: SyntheticShape, seed: int, split: int, block: int) -> np.rando
 def _lengths(shape: SyntheticShape, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
     mean, spread, shortest, longest = shape.documents
-    lengths = np.exp(np.log(mean) - spread**2 / 2 + spread * _draws(shape, seed, split, 0).standard_normal(queries))
+    lengths = elementary.exp(
+        elementary.log(mean) - spread**2 / 2 + spread * _draws(shape, seed, split, 0).standard_normal(queries)
+    )
     clipped: Integers = np.clip(np.rint(lengths), shortest, longest).astype(np.int64)
     return clipped
 
@@ -182,7 +185,7 @@ def _fill(shape: SyntheticShape, draws: np.random.Generator, sizes: Integers, ou
     match = np.float32(0.75) * topic + np.float32(0.66) * normal(FIELDS, rows)
     match[4] = np.float32(0.8) * match[0] + np.float32(0.2) * match[2] + np.float32(0.15) * normal(rows)
     authority, spam, interest = normal(rows), normal(rows), normal(rows)
-    absent = np.array(_ABSENT)[:, None] * (1 - np.tanh(0.5 * authority + 0.5 * topic) * 0.4)
+    absent = np.array(_ABSENT)[:, None] * (1 - elementary.tanh(0.5 * authority + 0.5 * topic) * 0.4)
     present = draws.random((FIELDS, rows), dtype=np.float32) > absent
     length = np.array(_LENGTH, np.float32)[:, None] + np.float32(0.8) * normal(FIELDS, rows)
     documents = _Documents(terms, rarity, topic, match, present, length, authority, spam, interest)
@@ -201,7 +204,7 @@ def _relevance(d: _Documents) -> Reals:
     one good field is enough, short and very long documents are worse, and spam undoes the rest."""
     titled = np.where(d.present[2], d.match[2], -1.0)
     anchored = np.where(d.present[1], d.match[1], -1.0)
-    on_topic = 1 / (1 + np.exp(-2 * d.topic))
+    on_topic = 1 / (1 + elementary.exp(-2 * d.topic))
     mix = 0.6 * d.topic + 0.2 * d.match[0] + 0.5 * np.maximum(titled, anchored)
     mix += 1.2 * (d.authority - 0.3) * (on_topic - 0.25) - 0.9 * (d.length[0] - 6.2) ** 2
     mix -= 0.9 * np.maximum(d.spam - 0.3, 0.0) * (0.5 + on_topic)
@@ -211,7 +214,7 @@ def _relevance(d: _Documents) -> Reals:
 
 def _field_statistic(statistic: str, field: int, d: _Documents, noise: Reals) -> Reals:
     kind, _, part = statistic.partition(" ")
-    there, match, length = d.present[field], d.match[field], np.exp(d.length[field])
+    there, match, length = d.present[field], d.match[field], elementary.exp(d.length[field])
     view = match + _NOISE[kind] * noise
     values: Reals
     if kind == "idf":
@@ -219,20 +222,20 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Reals) ->
     elif kind == "length":
         values = np.floor(length * np.where(there, 1, 0.5))
     elif kind in ("covered", "ratio", "boolean"):
-        covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
+        covered = np.where(there, np.ceil(d.terms / (1 + elementary.exp(-1.5 * view - 1))), 0)
         values = covered if kind == "covered" else covered / d.terms if kind == "ratio" else (covered == d.terms) * 1.0
     elif kind in ("tf", "density", "tfidf"):
-        count = np.where(there, np.ceil(np.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0)
+        count = np.where(there, np.ceil(elementary.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0)
         if part == "variance":
             count = count * count / 4
         values = count * (1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1)
     elif kind == "bm25":
-        values = np.where(there, d.rarity * d.terms * np.log1p(np.exp(view + 0.5)), 0)
+        values = np.where(there, d.rarity * d.terms * elementary.log1p(elementary.exp(view + 0.5)), 0)
     elif kind == "vector":
-        values = np.where(there, d.rarity * np.exp(0.5 * view), 0)
+        values = np.where(there, d.rarity * elementary.exp(0.5 * view), 0)
     else:
         floor = -(2.2 + 0.5 * d.rarity) * d.terms - {"abs": 6, "dir": 4, "jm": 5}[part]
-        values = np.where(there, floor + d.terms * np.log1p(np.exp(view + 1.5)), floor)
+        values = np.where(there, floor + d.terms * elementary.log1p(elementary.exp(view + 1.5)), floor)
     return values
 
 
@@ -246,16 +249,16 @@ _SHARE: dict[str, Callable[[Reals], Reals]] = {
     "variance": lambda terms: np.sqrt(terms) / 2,
 }
 _PAGE: dict[str, Callable[[_Documents, Reals], Reals]] = {
-    "pagerank": lambda d, noise: np.floor(np.exp(9 + 1.2 * d.authority + 0.6 * noise)),
-    "siterank": lambda d, noise: np.floor(np.exp(10 + 0.6 * d.authority + 0.9 * noise)),
-    "inlinks": lambda d, noise: np.floor(np.exp(1.5 * d.authority + 1.2 * noise)),
-    "outlinks": lambda d, noise: np.floor(np.exp(2 + 0.5 * noise)),
+    "pagerank": lambda d, noise: np.floor(elementary.exp(9 + 1.2 * d.authority + 0.6 * noise)),
+    "siterank": lambda d, noise: np.floor(elementary.exp(10 + 0.6 * d.authority + 0.9 * noise)),
+    "inlinks": lambda d, noise: np.floor(elementary.exp(1.5 * d.authority + 1.2 * noise)),
+    "outlinks": lambda d, noise: np.floor(elementary.exp(2 + 0.5 * noise)),
     "slashes": lambda d, noise: np.maximum(1, np.rint(3 - 0.5 * d.authority + noise)),
-    "address length": lambda d, noise: np.floor(np.exp(3.8 - 0.15 * d.authority + 0.4 * noise)),
-    "children": lambda d, noise: np.floor(np.exp(0.4 * d.authority + 1.5 * noise) * (noise > 0)),
+    "address length": lambda d, noise: np.floor(elementary.exp(3.8 - 0.15 * d.authority + 0.4 * noise)),
+    "children": lambda d, noise: np.floor(elementary.exp(0.4 * d.authority + 1.5 * noise) * (noise > 0)),
     "quality": lambda d, noise: np.clip(np.rint(60 + 45 * d.spam + 30 * noise), 0, 255),
     "quality two": lambda d, noise: np.clip(np.rint(40 + 25 * d.spam + 30 * noise), 0, 255),
-    "query clicks": lambda d, noise: np.floor(np.exp(1.2 * d.interest + d.topic + noise - 1.5)),
-    "clicks": lambda d, noise: np.floor(np.exp(1.5 * d.interest + 1.5 * noise)),
-    "dwell": lambda d, noise: np.where(noise > 0.5, np.exp(3 + 0.8 * d.interest + noise), 0),
+    "query clicks": lambda d, noise: np.floor(elementary.exp(1.2 * d.interest + d.topic + noise - 1.5)),
+    "clicks": lambda d, noise: np.floor(elementary.exp(1.5 * d.interest + 1.5 * noise)),
+    "dwell": lambda d, noise: np.where(noise > 0.5, elementary.exp(3 + 0.8 * d.interest + noise), 0),
 }

@@ -6,6 +6,7 @@ evaluates the rankers of several rounds together. A ranker's figures do not depe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_
 
 def discounts(k: int) -> Doubles:
     """1 / log2(rank + 1) for ranks 1..k."""
-    return np.asarray(1.0 / np.log2(np.arange(2, k + 2)), dtype=np.float64)
+    return np.array([1.0 / math.log2(rank + 1) for rank in range(1, k + 1)])
 
 
 @kernel
@@ -51,7 +52,7 @@ def ideal_dcg(data: RankingData, k: int) -> Doubles:
 
 
 @kernel
-def top_k(scores: Floats, n: int, k: int, top: Integers) -> int:
+def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
     """top[:min(k, n)] = positions of the highest scores, best first, ties by position; returns min(k, n)."""
     size = min(k, n)
     for i in range(size):
@@ -72,6 +73,42 @@ def top_k(scores: Floats, n: int, k: int, top: Integers) -> int:
             top[at] = i
             least = scores[top[size - 1]]
     return size
+
+
+@kernel
+def _gains() -> Doubles:
+    """2^label − 1 of each label."""
+    gain = np.empty(128)
+    for label in range(128):
+        gain[label] = 2.0**label - 1.0
+    return gain
+
+
+@kernel
+def _figures_of_list(
+    top: Integers,
+    size: int,
+    labels: Int8s,
+    start: int,
+    gain: Doubles,
+    ideal: Doubles,
+    discount: Doubles,
+    cutoffs: Integers,
+    page: int,
+    ndcg: Doubles,
+) -> float:
+    """Write nDCG of one ranked list at each cut-off into `ndcg`; return its reciprocal rank among the first `page`."""
+    total, done = 0.0, 0
+    for c in range(len(cutoffs)):
+        until = min(cutoffs[c], size)
+        for p in range(done, until):
+            total += gain[labels[start + top[p]]] * discount[p]
+        ndcg[c] = total / ideal[c]
+        done = until
+    for p in range(min(page, size)):
+        if labels[start + top[p]] > 0:
+            return 1.0 / (p + 1)
+    return 0.0
 
 
 @kernel
@@ -99,9 +136,7 @@ def _evaluate(
     scores = np.empty((packed.shape[0], longest), dtype=np.float32)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
     top = np.zeros(k, dtype=np.int64)
-    gain = np.empty(128)
-    for label in range(128):
-        gain[label] = 2.0**label - 1.0
+    gain = _gains()
     for q in range(first, last):
         if ideal[0, q] <= 0.0:
             continue
@@ -109,17 +144,36 @@ def _evaluate(
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
             size = top_k(scores[r], stop - start, k, top)
-            total, done = 0.0, 0
-            for c in range(len(cutoffs)):
-                until = min(cutoffs[c], size)
-                for p in range(done, until):
-                    total += gain[labels[start + top[p]]] * discount[p]
-                ndcg[c, r, q] = total / ideal[c, q]
-                done = until
-            for p in range(min(page, size)):
-                if labels[start + top[p]] > 0:
-                    reciprocal[r, q] = 1.0 / (p + 1)
-                    break
+            reciprocal[r, q] = _figures_of_list(
+                top, size, labels, start, gain, ideal[:, q], discount, cutoffs, page, ndcg[:, r, q]
+            )
+
+
+@kernel
+def _judge(
+    scores: Doubles,
+    labels: Int8s,
+    offsets: Integers,
+    ideal: Doubles,
+    discount: Doubles,
+    cutoffs: Integers,
+    page: int,
+    first: int,
+    last: int,
+    ndcg: Doubles,
+    reciprocal: Doubles,
+) -> None:
+    """The figures of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
+    top = np.zeros(len(discount), dtype=np.int64)
+    gain = _gains()
+    for q in range(first, last):
+        if ideal[0, q] <= 0.0:
+            continue
+        start, stop = offsets[q], offsets[q + 1]
+        size = top_k(scores[start:stop], stop - start, len(discount), top)
+        reciprocal[q] = _figures_of_list(
+            top, size, labels, start, gain, ideal[:, q], discount, cutoffs, page, ndcg[:, q]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +209,9 @@ class Evaluator:
 
     def _measured(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(1 + cutoffs, rankers, queries) of nDCG at k and the further depths; (rankers, queries) of reciprocal ranks."""
+        if self.ranker.grown:
+            features = self.data.features
+            return self._judged([self.ranker.score_features(theta, features) for theta in thetas])
         data, hidden = self._inputs, self.ranker.layer
         stride, page = data.padded.shape[1], self.page or self.k
         depths = sorted({self.k, *self.cutoffs})
@@ -182,6 +239,19 @@ class Evaluator:
                 list(pool.map(part, spans))
         return ndcg[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
 
+    def _judged(self, scored: Sequence[Doubles]) -> tuple[Doubles, Doubles]:
+        """The figures of `_measured` of rankers that have scored all rows, (rows,) each."""
+        data, depths, page = self.data, sorted({self.k, *self.cutoffs}), self.page or self.k
+        ideal = np.array([ideal_dcg(data, depth) for depth in depths])
+        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(depths[-1], page))
+        ndcg, reciprocal = np.zeros((len(scored), len(depths), data.n_queries)), np.zeros((len(scored), data.n_queries))
+        for r, scores_ in enumerate(scored):
+            _judge(
+                np.ascontiguousarray(scores_, dtype=np.float64), data.labels, data.offsets, ideal, discount, cutoffs, page,
+                0, data.n_queries, ndcg[r], reciprocal[r],
+            )  # fmt: skip
+        return ndcg.transpose(1, 0, 2)[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
+
     def err(self, theta: Doubles) -> Doubles:
         """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""
         values = scores(self.ranker, theta, self.data)
@@ -206,8 +276,14 @@ class Evaluator:
 
     def all_means(self, thetas: Sequence[Doubles] | Doubles) -> Doubles:
         """(2 + cutoffs, rankers) means over the counted queries: nDCG@k, reciprocal rank, nDCG at the further depths."""
+        return self._meant(*self._measured(thetas))
+
+    def score_means(self, scored: Sequence[Doubles]) -> Doubles:
+        """(2 + cutoffs, rankers) `all_means` of rankers that have scored all rows of the split, (rows,) each."""
+        return self._meant(*self._judged(scored))
+
+    def _meant(self, ndcg: Doubles, reciprocal: Doubles) -> Doubles:
         counted = self.counted()
-        ndcg, reciprocal = self._measured(thetas)
         # one row at a time: NumPy's summation order must not depend on how many rankers are in the pass
         return np.array(
             [

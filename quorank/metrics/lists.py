@@ -5,6 +5,7 @@ A list is given by the labels of its documents from the top down. `k` is the len
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ def gain(labels: npt.ArrayLike) -> Doubles:
 
 def discount(n: int) -> Doubles:
     """log2(rank + 1) for ranks 1..n (Burges et al., ICML 2005): shape (n,)."""
-    return np.asarray(np.log2(np.arange(2, n + 2, dtype=np.float64)))
+    return np.array([math.log2(rank + 1) for rank in range(1, n + 1)])
 
 
 def dcg(labels: npt.ArrayLike, k: int = 10) -> float:

@@ -20,6 +20,14 @@ def what_was_run(run: Run) -> str:
     pace = f" with {count(each)} interactions each per round" if each is not None else ""
     users = " ".join(word for word in (run.setting("users.preset"), kind(run.setting("users"))) if word)
     aggregation = kind(run.setting("federation.aggregation"))
+    feedback = run.setting("learner.feedback")
+    if feedback is not None:
+        learned_from = "labels" if feedback == "labels" else f"the logged clicks of {users or 'simulated'} users"
+        return (
+            f"{who} grew {_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
+            f" by {learner} from {learned_from} on {run.setting('data.source', 'unnamed data')}"
+            f"{f', fold {fold}' if fold is not None else ''}; only sums over all clients were used."
+        )
     return (
         f"{who}{pace} learned {_article(ranker)} {ranker} ranker together"
         f" in {count(run.summary['rounds'])} rounds ({count(run.summary['interactions'])} interactions)"

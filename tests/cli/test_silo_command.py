@@ -36,9 +36,25 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_collection(tmp_path_factory.mktemp("texts") / "rare")
 
 
-def test_the_demo_prints_the_papers_table(quorank: Quorank, collection: Path) -> None:
+def test_the_demo_holds_the_ranker_against_the_search_that_parties_have(quorank: Quorank, collection: Path) -> None:
     outcome = quorank("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 2)
     assert outcome.code == 0, outcome.err
+    for words in ("BM25 of title and body", "Learned alone, party A", "Learned alone, average", "Learned together"):
+        assert words in outcome.out
+    assert "under masks" in outcome.out and "trial 1 of 2" in outcome.err and "warning" not in outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    found = json.loads(
+        quorank("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 1, "--json").out
+    )
+    assert list(found["table"]) == ["bm25", "w0", "alone", "ours"]
+    assert found["table"]["ours"]["ndcg@10"] > 0.9 and found["privacy"] == {} == found["wire"]
+
+
+def test_the_demo_prints_the_papers_table(quorank: Quorank, collection: Path) -> None:
+    asked = ("--training", "round-robin", "--perturbation", "published")
+    outcome = quorank("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 2, *asked)
+    assert outcome.code == 0, outcome.err
+    assert "warning" in outcome.err and "rebuilt 96 %" in " ".join(outcome.err.split())
     for words in ("Local, party A", "Local, average", "Local+, average", "Global", "CS-F-LTR", "BM25"):
         assert words in outcome.out
     assert "no ε" in outcome.out and "trial 1 of 2" in outcome.err
@@ -47,10 +63,11 @@ def test_the_demo_prints_the_papers_table(quorank: Quorank, collection: Path) ->
 
 def test_the_demo_as_json(quorank: Quorank, collection: Path) -> None:
     arguments = ("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 1, "--json")
+    arguments = (*arguments, "--training", "round-robin")
     outcome = quorank(*arguments, "--perturbation", "none", "--parties", 3)
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
-    assert set(found["table"]) == {"local", "local+", "global", "cs-f-ltr"}
+    assert set(found["table"]) == {"bm25", "w0", "local", "local+", "global", "cs-f-ltr"}
     for figures in found["table"].values():
         assert set(figures) == FIGURES and all(0.0 <= value <= 1.0 for value in figures.values())
     assert list(found["parties"]) == ["A", "B", "C"]
@@ -65,7 +82,8 @@ def test_several_collections_are_a_party_each(quorank: Quorank, tmp_path: Path, 
     other = write_collection(tmp_path / "second", documents=40)
     outcome = quorank(
         "silo", "demo", "--collection", collection, "--collection", other, "--trials", 1, "--json",
-        "--perturbation", "strict", "--epsilon", 50, "--instances", "published", "--labels", "reference-rank",
+        "--training", "round-robin", "--perturbation", "strict", "--epsilon", 50,
+        "--instances", "published", "--labels", "reference-rank",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
@@ -107,3 +125,34 @@ def test_too_few_queries_for_the_parties(quorank: Quorank, tmp_path: Path) -> No
     small = write_collection(tmp_path / "small", documents=12, queries=3)
     outcome = quorank("silo", "demo", "--collection", small, "--trials", 1)
     assert outcome.code == 2 and "too few for 4 parties" in outcome.err
+
+
+@pytest.fixture
+def lossy(tmp_path: Path) -> Path:
+    """A collection with an empty document and a judgement of a document that is not there."""
+    folder = write_collection(tmp_path / "lossy")
+    with (folder / "corpus.jsonl").open("a") as out:
+        out.write(json.dumps({"_id": "empty", "title": "", "text": " "}) + "\n")
+    with (folder / "qrels" / "test.tsv").open("a") as out:
+        out.write("q0\tgone\t1\nq0\tempty\t1\n")
+    return folder
+
+
+LOST = {
+    "judgements_of_unknown_documents": {"count": 1, "example": "gone"},
+    "empty_documents": {"count": 1, "example": "empty"},
+    "judgements_of_empty_documents": {"count": 1, "example": "empty"},
+}
+
+
+@pytest.mark.parametrize(
+    "words", [("demo", "--trials", 1, "--labelled", 2, "--perturbation", "none"), ("bench", "--k", 10)]
+)
+def test_what_was_left_out_is_told(quorank: Quorank, lossy: Path, collection: Path, words: tuple[object, ...]) -> None:
+    outcome = quorank("silo", *words, "--collection", lossy, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["skipped"] == {"lossy": LOST}
+    assert "lossy: left out 1 judgement of unknown documents ('gone'), 1 empty" in outcome.err
+    assert max(map(len, outcome.err.splitlines())) <= 80
+    outcome = quorank("silo", *words, "--collection", collection, "--json")
+    assert json.loads(outcome.out)["skipped"] == {} and "left out" not in outcome.err

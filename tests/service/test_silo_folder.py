@@ -19,7 +19,10 @@ from quorank.service.holders.group_home import SiloHome
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.searched_lists import OwnSearch
 from quorank.silos.learning.training import Averaging, RoundRobin
+from quorank.silos.search.settings import SearchTerms
+from quorank.text import Tokeniser
 
 
 def mode(path: Path) -> int:
@@ -46,14 +49,19 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
     found = group(SMALL)
     assert (found.run, found.parties, found.seed) == ("spring", NAMES, 3)
     assert found.setting.labelled == (2,) and found.setting.asked == 4
-    assert found.protocol == SiloProtocol("published", k=10)
+    assert found.protocol == SiloProtocol.published(k=10)
     assert found.setting.training == RoundRobin(turns=3, steps=5)
     assert found.setting.augment == Augment(take=10, negatives=5, weights=(1.0,))
     plain = group('[silo]\nparties = ["a", "b"]\n')
     assert plain.seed is None and plain.protocol == SiloProtocol() and plain.setting == SiloSetting()
-    other = group('augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n')
+    other = group(
+        'augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n'
+        '[protocol]\nquestions = 9\n[text]\nlanguage = "german"\n[ranking]\ndepth = 20\nevidence = []\n[search]\nk = 3\n'
+    )
+    assert other.setting.tokeniser == Tokeniser.for_language("german")
+    assert other.setting.searched == OwnSearch(depth=20, evidence=())
     assert other.setting.augment == Augment.published() and other.setting.training == Averaging()
-    assert other.run == "x"
+    assert other.run == "x" and found.search is None and other.search == SearchTerms(k=3)
     assert type(found).read(json.loads(json.dumps(found.table()))) == found, "terms survive their table"
 
 
@@ -70,6 +78,10 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
         ('[silo]\nparties = ["a", "b"]\n[protocol]\nepsilon = "x"\n', "line 4: protocol.epsilon: expected a number"),
         ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n', "line 4: training.kind: unknown training"),
         ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "take: must be at least 1"),
+        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "averaging"\n', "line 4: training.kind: averaging asks"),
+        ('[silo]\nparties = ["a", "b"]\n[text]\nlanguage = "germann"\n', "line 4: text.language: unknown language"),
+        ('[silo]\nparties = ["a", "b"]\n[ranking]\ndepth = 0\n', "depth: must be at least 1"),
+        ('[silo]\nparties = ["a", "b"]\n[ranking]\nevidence = ["luck"]\n', "line 4: ranking.evidence: expected one of"),
         ('augment = "mine"\n[silo]\nparties = ["a", "b"]\n', "line 1: augment: expected recommended"),
         ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
         ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "clicks"\n', "line 4: training.kind: clicks are simulated"),

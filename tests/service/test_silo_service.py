@@ -33,7 +33,7 @@ def held(tmp_path, monkeypatch):
 def test_turns_are_timed_from_the_second_on_and_refusals_told_as_codes(held) -> None:
     service, now = held.service, held.now
     server = SimpleNamespace(
-        turns=(0, 10), refused={}, done=False, blocked=False, phase="training", terms=held.home.group
+        turns=(0, 10), refused={}, done=False, searches=False, blocked=False, phase="training", terms=held.home.group
     )
     server.waits, server.traffic = lambda party: party == "west", lambda: {"ask": {"envelopes": 7, "bytes": 12345}}
     service.server = server
@@ -100,8 +100,8 @@ def test_it_publishes_that_parties_look_into_their_mailboxes_and_says_when_it_is
     assert Status.read(held.store.document("status.json") or b"").state == "stopped"
     theta = [0.5] * 16
     held.service.server = SimpleNamespace(
-        turns=(3, 3), refused={}, done=True, blocked=False, phase="done", ranker=np.array(theta), traffic=dict,
-        terms=held.home.group, waits=lambda party: False,
+        turns=(3, 3), refused={}, done=True, searches=False, blocked=False, phase="done", ranker=np.array(theta),
+        traffic=dict, terms=held.home.group, waits=lambda party: False,
     )  # fmt: skip
     assert held.service.play()
     found = held.store.publication()

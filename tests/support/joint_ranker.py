@@ -1,4 +1,4 @@
-"""CS-F-LTR ranker of parties in one process: what the same parties come to over a network, to the last bit."""
+"""Joint ranker of parties in one process: what the same parties come to over a network, to the last bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from quorank.silos.learning.holdings import Holding
 
 
 def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int) -> Doubles:
-    """The CS-F-LTR ranker alone."""
+    """The ranker that all train together, alone."""
+    if setting.training.learns_from_sums:
+        prepared = prepare_parties(parties, setting, seed)
+        return setting.from_prior.train(prepared.labelled, prepared.prior())[1]
     prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
     answers, _ = collect_answers(prepared, protocol)
     return train_together(prepared, augment_parties(prepared, answers), range(len(parties)))[1]

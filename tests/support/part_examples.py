@@ -46,7 +46,7 @@ from quorank.federation.rules.centred_clipping import CentredClipping
 from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.mixing import Mixing
 from quorank.federation.rules.spectral import SpectralFilter
-from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution, PairRank
+from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution, LambdaMART, PairRank
 from quorank.parts import Family
 from quorank.privacy import (
     PRIVACIES,
@@ -57,7 +57,7 @@ from quorank.privacy import (
     SecureSum,
     Signs,
 )
-from quorank.rankers import MLP, RANKERS, Linear
+from quorank.rankers import MLP, RANKERS, Linear, Trees
 from quorank.users import CLICK_MODELS, Cascade, PositionBased, TrustBias, UserBrowsing
 
 NAN, INF = float("nan"), float("inf")
@@ -86,6 +86,8 @@ EXAMPLES: dict[str, list[Any]] = {
         MLP(activation="sigmoid"),
         MLP(hidden=2, start={3: 5.0}),
         MLP(hidden=1, start=(1.0, -2.0, 0.0, 0.25, 0.5, -1.0), start_scale=2.0),
+        Trees(),
+        Trees(leaves=2, trees=3),
     ],
     "users": [
         *(Cascade(preset=name) for name in ("perfect", "navigational", "informational", "poison")),
@@ -115,6 +117,9 @@ EXAMPLES: dict[str, list[Any]] = {
         PairRank(eta=0.3, alpha=0.5, ridge=0.1, growth=0.0),
         Evolution(),
         Evolution(sigma=0.3, metric="ndcg"),
+        LambdaMART(),
+        LambdaMART(eta=1 / 3, depth=2, norm=False, splits="random", batch=7, ridge=0.1),
+        LambdaMART(feedback="clicks", propensities=(1.0, 0.5, 0.25), clip=0.3),
     ],
     "privacies": [
         NoPrivacy(),
@@ -337,6 +342,21 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("participations", {"kind": "arrivals", "zones": 1.5}),
     ("participations", {"kind": "sampled", "cohort": -5}),
     ("participations", {"kind": "sampled", "cohort": 1.5}),
+    ("rankers", {"kind": "trees", "leaves": 1}),
+    ("rankers", {"kind": "trees", "trees": -1}),
+    ("learners", {"kind": "lambdamart", "eta": 0.0}),
+    ("learners", {"kind": "lambdamart", "depth": 0}),
+    ("learners", {"kind": "lambdamart", "depth": 13}),
+    ("learners", {"kind": "lambdamart", "bins": 1}),
+    ("learners", {"kind": "lambdamart", "bins": 257}),
+    ("learners", {"kind": "lambdamart", "least_hessian": -1.0}),
+    ("learners", {"kind": "lambdamart", "ridge": NAN}),
+    ("learners", {"kind": "lambdamart", "sigmoid": 0.0}),
+    ("learners", {"kind": "lambdamart", "truncation": 0}),
+    ("learners", {"kind": "lambdamart", "batch": 2}),
+    ("learners", {"kind": "lambdamart", "clip": 0.0}),
+    ("learners", {"kind": "lambdamart", "propensities": [0.0]}),
+    ("learners", {"kind": "lambdamart", "exploration": 0.0}),
     ("learners", {"kind": "pdgd", "proximal": -1.0}),
     ("learners", {"kind": "pdgd", "proximal": 21.0}),
     ("aggregations", {"kind": "krum", "byzantine": -1}),

@@ -28,7 +28,9 @@ labelled = 2
 asked = 4
 [protocol]
 perturbation = "published"
+epsilon = 0.5
 k = 10
+questions = 1000000
 [training]
 kind = "round-robin"
 turns = 3

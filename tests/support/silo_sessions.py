@@ -26,7 +26,8 @@ from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists
-from quorank.silos.learning.training import Averaging, RoundRobin
+from quorank.silos.learning.prior import FromPrior
+from quorank.silos.learning.training import Averaging, RoundRobin, Training
 from quorank.silos.protocol.budget import BudgetLedger
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
@@ -59,7 +60,11 @@ def renamed(holding: Holding) -> Holding:
 
 HOLDINGS = tuple(renamed(holding) for holding in generated_holdings(GENERATOR, SEED))
 SHAPE = Shape(rows=2, columns=128, capacity=60, entries=10_000)
-TRAININGS = {"round-robin": RoundRobin(turns=7, steps=4), "averaging": Averaging(rounds=3, steps=4)}
+TRAININGS: dict[str, Training] = {
+    "round-robin": RoundRobin(turns=7, steps=4),
+    "averaging": Averaging(rounds=3, steps=4),
+    "prior": FromPrior(lambdas=(3.0, 0.3), turns=4, folds=2),
+}
 
 
 def terms_of(

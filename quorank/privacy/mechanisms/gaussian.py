@@ -160,6 +160,10 @@ class ClippedGaussian(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    @property
+    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
+        return "noisy" if self.sum_groups == 1 and self.independent_noise else ""
+
     def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
         if not isinstance(mechanism, GaussianMechanism):
             return self

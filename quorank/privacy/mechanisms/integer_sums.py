@@ -71,6 +71,11 @@ class SecureSum(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    @property
+    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
+        # a histogram less a part of it needs the same clients in both
+        return "exact" if self.sum_groups == 1 and self.dropouts == 0.0 else ""
+
     def without_masks(self) -> SecureSum:
         return replace(self, masks=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -201,6 +201,11 @@ class Privacy(ABC):
         """The largest L2 norm of an update that it lets through in the first round; None where it sets no bound."""
         return None
 
+    @property
+    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
+        """How it sums the histograms that trees are grown from: as whole numbers, or clipped with noise; "": not at all."""
+        return ""
+
     def with_noise_of(self, mechanism: Mechanism) -> Privacy:
         """Return the part whose rounds have the noise of a calibrated mechanism of this one, however many they are."""
         return self
@@ -235,6 +240,10 @@ class NoPrivacy(Privacy):
 
     kind: ClassVar[str] = "none"
     protects: ClassVar[bool] = False
+
+    @property
+    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
+        return "exact"
 
     def mechanism(self, setting: Setting, seed: Seed) -> Plain:
         """Return the mechanism of one run: plain sums."""

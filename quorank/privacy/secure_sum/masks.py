@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from quorank.arrays import Uint32s
+from quorank.arrays import Uint32s, Uint64s
 from quorank.errors import BadInput, require
 
 KEY = 32  # bytes of a key, a seed, and of a share of either
@@ -107,6 +107,14 @@ def pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length
     """Return ±PRG(s_uv), (length,), plus for the client with the smaller number: what two clients add cancels."""
     low, high = min(client, other), max(client, other)
     mask = stretch_seed(occasion.seed(secret, b"quorank pair mask", low, high), length)
+    return mask if client == low else np.negative(mask)
+
+
+def wide_pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length: int) -> Uint64s:
+    """Return the same modulo 2^64, (length,), for sums that 32 bits cannot hold."""
+    low, high = min(client, other), max(client, other)
+    seed = occasion.seed(secret, b"quorank wide mask", low, high)
+    mask = stretch_seed(seed, 2 * length).astype("<u4").view("<u8").astype(np.uint64)
     return mask if client == low else np.negative(mask)
 
 

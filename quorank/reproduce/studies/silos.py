@@ -15,7 +15,6 @@ from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, S
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import (
-    MEASURES,
     METHODS,
     ComparisonOutcome,
     PartySource,
@@ -25,7 +24,6 @@ from quorank.silos.learning.comparison import (
     augment_parties,
     collect_answers,
     compare_methods,
-    evaluate_rankers,
     prepare_parties,
     sum_statistics,
     train_together,
@@ -33,7 +31,8 @@ from quorank.silos.learning.comparison import (
 )
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import LABELS, Instances, join_instances
+from quorank.silos.learning.instances import LABELS
+from quorank.silos.learning.searched_lists import MEASURES, SearchedLists
 from quorank.silos.learning.training import TRAININGS
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
@@ -63,12 +62,12 @@ class SiloTable:
         for name in ("labels", "instances"):
             require(getattr(self, name), "value.missing", "need at least one value", name)
         PartySource(parties=self.parties, generator=Generator(documents=self.documents))
-        SiloSetting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
-        SiloProtocol(self.perturbation, self.epsilon)
+        SiloSetting.published(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
+        _protocol(self.perturbation, self.epsilon)
 
     def measure(self, request: StudyRequest) -> StudyResults:
         source = source_of(request, self.parties, self.documents)
-        protocol = SiloProtocol(self.perturbation, self.epsilon)
+        protocol = _protocol(self.perturbation, self.epsilon)
         found: dict[tuple[str, str], list[ComparisonOutcome]] = {}
         names: tuple[str, ...] = ()
         total, done = request.repetitions * len(self.labels), 0
@@ -79,7 +78,7 @@ class SiloTable:
             statistics = sum_statistics(parties, protocol, seed)
             for label in self.labels:
                 request.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
-                setting = SiloSetting(
+                setting = SiloSetting.published(
                     labels=LABELS.read(label, "labels"),
                     labelled=(self.labelled,),
                     noise=self.noise,
@@ -101,7 +100,8 @@ class SiloTable:
             tuple(v for key in repeated for v in self._findings(repeated[key], key)),
             (
                 "Means over trials; each has its own parties, split of queries, key and noise. p by paired t-tests over "
-                "trials, corrected for three comparisons. BM25 is the body's, with nothing learned.",
+                "trials, corrected for three comparisons. BM25 is that of title and body, stemmed, "
+                "with nothing learned; all rankers order the lists that it finds.",
                 "Instances as published: ranked by counts, all positive, none negative, for the labelled queries. "
                 "Recommended: ranked by BM25 of body and title, with negatives, for all queries, weight validated.",
             ),
@@ -110,7 +110,7 @@ class SiloTable:
 
     def _findings(self, repeated: RepeatedComparison, key: tuple[str, str]) -> list[StudyFinding]:
         where = f"{LABEL_TITLES[key[0]]}, instances {key[1]}"
-        tests = repeated.against()
+        tests = repeated.against(others=METHODS[:-1])
         signs = [_significant_sign(d) for d in tests.values()]
         holds = False if False in signs else True if all(signs) else None
         seen = "; ".join(f"{TITLES[other]}: {verdict(d)}" for other, d in tests.items())
@@ -136,6 +136,11 @@ class SiloTable:
         seen = f"gain over Local: bad labels {low.mean():+.4f}, good labels {high.mean():+.4f}{p_value}"
         claim = f"parties with labels of low quality gain most ({where})"
         return StudyFinding(claim, _significant_sign(test), seen)
+
+
+def _protocol(perturbation: Literal["published", "strict", "none"], epsilon: float = 0.5) -> SiloProtocol:
+    """Return the protocol of a study: as many questions as the paper's parties ask."""
+    return SiloProtocol(perturbation, epsilon, questions=1_000_000)
 
 
 def _significant_sign(test: Difference) -> bool | None:
@@ -168,7 +173,7 @@ def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[s
                 row(f"{TITLES[method]}, {name}", {m: float(np.mean([f[m] for f in of_party])) for m in MEASURES})
         mean = {m: repeated.mean(method, m) for m in MEASURES}
         row(TITLES[method] + (", average" if method in ("local", "local+") else ""), mean)
-    row("BM25 alone", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
+    row("BM25 of title and body", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
     title = f"labels: {LABEL_TITLES[key[0]]}; instances {key[1]}"
     return Sheet(title, ("", "ERR", "nDCG@10", "nDCG"), tuple(rows))
 
@@ -192,14 +197,14 @@ class SiloSweep:
     def __post_init__(self) -> None:
         require_range("parties", self.parties, least=2)
         for epsilon in (*self.epsilons, *self.strict):
-            SiloProtocol("published", epsilon)
+            _protocol("published", epsilon)
 
     def measure(self, request: StudyRequest) -> StudyResults:
         source = source_of(request, self.parties, self.documents)
-        protocols = [SiloProtocol("none")]
-        protocols += [SiloProtocol("published", epsilon) for epsilon in self.epsilons]
-        protocols += [SiloProtocol("strict", epsilon) for epsilon in self.strict]
-        setting = SiloSetting(
+        protocols = [_protocol("none")]
+        protocols += [_protocol("published", epsilon) for epsilon in self.epsilons]
+        protocols += [_protocol("strict", epsilon) for epsilon in self.strict]
+        setting = SiloSetting.published(
             labels=LABELS.read(self.labels, "labels"),
             labelled=(self.labelled,),
             asked=self.asked,
@@ -230,7 +235,7 @@ class SiloSweep:
     def _measured(
         self, budget: dict[SiloProtocol, RepeatedComparison], number: dict[int, list[dict[str, float]]]
     ) -> StudyResults:
-        plain = budget[SiloProtocol("none")]
+        plain = budget[_protocol("none")]
         lines = [_level("no noise", plain, self.epsilons + self.strict)]
         for name in ("published", "strict"):
             chosen = [p for p in budget if p.perturbation == name]
@@ -280,7 +285,7 @@ class SiloSweep:
         def seen(chosen: Sequence[SiloProtocol], tests: Sequence[Difference]) -> str:
             return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
 
-        plain = budget[SiloProtocol("none")].values("cs-f-ltr")
+        plain = budget[_protocol("none")].values("cs-f-ltr")
         chosen = [p for p in budget if p.perturbation == "published"]
         tests = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen])
         signs = [_significant_sign(t) for t in tests]
@@ -298,13 +303,12 @@ class SiloSweep:
 def measure_by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> dict[int, dict[str, float]]:
     """Train CS-F-LTR among the first n parties, for each n, and judge it on the test lists of all; one alone is Local."""
     whole = prepare_parties(parties, setting, seed)
-    rankers = [setting.training.train(whole.own[:1], seed)]
+    rankers = [setting.from_instances.train(whole.own[:1], seed)]
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
         answers, _ = collect_answers(few, None)
         rankers.append(train_together(few, augment_parties(few, answers), range(n))[1])
-    tests = join_instances([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
-    return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
+    return dict(enumerate(SearchedLists.joined(whole.tests).figures(rankers), start=1))
 
 
 def _level(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Curve:

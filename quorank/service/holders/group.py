@@ -65,7 +65,8 @@ class SiloService(Held[SiloHome]):
 
     @property
     def done(self) -> bool:
-        return self.server.done
+        """All have the ranker, and nobody searches: a group that does goes on until it is stopped."""
+        return self.server.done and not self.server.searches
 
     @property
     def place(self) -> tuple[int, int]:
@@ -81,10 +82,15 @@ class SiloService(Held[SiloHome]):
         busy = self.post.turn()
         self.attend()
         self._tell()
+        if self.server.done and not (self.home.path / RANKER).is_file():
+            self._write_ranker()
         return busy
 
     def finish(self) -> None:
         self.declare("over", 0, b"", OVER_SECONDS)
+        self._write_ranker()
+
+    def _write_ranker(self) -> None:
         theta = self.server.ranker
         if theta is not None:
             self.write_file(RANKER, text_ranker_bytes(theta))
