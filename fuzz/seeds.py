@@ -729,7 +729,7 @@ def networks(folder: Path) -> Seeds:
     yield (
         "silo-experiment",
         "valid",
-        b'seed = 1\naugment = "recommended"\ntraining = "round-robin"\n[silo]\nparties = ["north", "south"]\nlabels = "judged"\n[protocol]\n[lists]\n[features]\n',
+        b'seed = 1\naugment = "recommended"\ntraining = "round-robin"\n[silo]\nparties = ["north", "south"]\nlabels = "judged"\n[protocol]\nquestions = 3000\nperturbation = "published"\n[lists]\n[features]\n',
     )
     yield "identities-argument", "valid", b"north=" + bytes(range(32)).hex().encode()
     coordinator = folder / "coordinator"
