@@ -14,7 +14,7 @@ import quorank
 PACKAGE = Path(quorank.__file__).parent
 ROOMS = [
     "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "attacks", "silos", "tuning",
-    "experiments", "reports", "reproduce", "flower", "service", "device", "party", "export", "cli",
+    "experiments", "reports", "reproduce", "flower", "service", "device", "party", "search", "export", "cli",
 ]  # fmt: skip
 CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))

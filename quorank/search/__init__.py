@@ -1,0 +1,1 @@
+"""The application on a person's machine: sources, index, ranking, pages."""
