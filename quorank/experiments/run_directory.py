@@ -22,6 +22,7 @@ from quorank.parts import to_table
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
+    from quorank.rankers import Ranker
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
@@ -157,11 +158,11 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
     return json_bytes(content)
 
 
-def text_ranker_bytes(theta: Doubles) -> bytes:
-    """Encode `ranker.json` of a linear ranker on the text features, as parties train one together."""
+def text_ranker_bytes(ranker: Ranker, n_features: int, theta: Doubles) -> bytes:
+    """Encode `ranker.json` of a ranker on the text features, as parties train one together."""
     from quorank.experiments.experiment import Experiment
 
-    return ranker_bytes(Experiment(), len(theta), theta)
+    return ranker_bytes(Experiment(ranker=ranker), n_features, theta)
 
 
 def damaged(path: Path, what: str) -> BadInput:

@@ -21,7 +21,7 @@ def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: Sil
     """The ranker that all train together, alone."""
     if setting.training.learns_from_sums:
         prepared = prepare_parties(parties, setting, seed)
-        return setting.from_prior.train(prepared.labelled, prepared.prior())[1]
+        return setting.from_sums.train(prepared.labelled, prepared.prior())[1]
     prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
     answers, _ = collect_answers(prepared, protocol)
     return train_together(prepared, augment_parties(prepared, answers), range(len(parties)))[1]

@@ -83,7 +83,8 @@ def made(folder: Path, text: str = SMALL, port: int = 9092) -> SiloHome:
 def in_process(terms: SiloTerms, holdings: list[Holding]) -> bytes:
     """`ranker.json` of the same session in one process."""
     assert terms.seed is not None
-    return text_ranker_bytes(joint_ranker(holdings, terms.setting, terms.protocol, terms.seed))
+    theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
+    return text_ranker_bytes(*terms.ranker_shape, theta)
 
 
 def write_collection(folder: Path, own: str) -> Path:
