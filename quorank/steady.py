@@ -10,7 +10,7 @@ STEADY = {"NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
 
 
 def steady_environment() -> dict[str, str]:
-    """Return the variables for this processor: OpenBLAS takes the kernels of 256-bit vectors where it would take wider ones."""
+    """Return the variables for this processor: OpenBLAS takes kernels of 256-bit vectors where it would take wider ones."""
     try:
         with open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123  pathlib takes longer to import than all of this
             wide = b"avx512f" in file.read(1 << 14)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from joint_ranker import joint_ranker
 
 from quorank.federation.members.declined import Declined
 from quorank.federation.members.line import Pace, ServedMail, ServedTask, ServiceRefusal
@@ -22,7 +21,7 @@ from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.comparison import SiloSetting, joint_ranker
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists

@@ -316,6 +316,16 @@ def train_together(
     return weight, training.train(parts, prepared.seed)
 
 
+def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int) -> Doubles:
+    """Train the ranker of all parties in one process: that of a session over a network with this seed, to the last bit."""
+    if setting.training.learns_from_sums:
+        prepared = prepare_parties(parties, setting, seed)
+        return setting.from_sums.train(prepared.labelled, prepared.prior())[1]
+    prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+    answers, _ = collect_answers(prepared, protocol)
+    return train_together(prepared, augment_parties(prepared, answers), range(len(parties)))[1]
+
+
 @dataclass(frozen=True, eq=False)
 class RepeatedComparison:
     """Comparisons with several seeds."""

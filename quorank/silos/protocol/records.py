@@ -188,8 +188,8 @@ _TELLS = {
     "DESCRIPTION": "how many documents there are and, with noise, how long each is; sealed for the receiver",
     "ROWS": "that this party is ready to learn, and in a training as published from how many instances; to the coordinator",
     "LEARNED": "sums of derivatives over this party's lists, or the histograms of a tree's level, under masks, so nothing "
-    "but their sum over all parties; in a training as published parameters after its turn, which depend on its instances; to the "
-    "coordinator",
+    "but their sum over all parties; in a training as published parameters after its turn, which depend on its instances; "
+    "to the coordinator",
     "TALLY": "how well rankers order this party's held-out lists, in sums, under masks but for a training as published; to "
     "the coordinator",
     "KEPT": "that the ranker has arrived; to the coordinator",
