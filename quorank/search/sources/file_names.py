@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
-from quorank.foreign import printable
+from quorank.errors import require
+from quorank.foreign import home_expanded, printable
 from quorank.text.readers.decoding import decode
 
 _FIRST = 0xF780
 _ESCAPED = re.compile("[\udc80-\udcff\uf780-\uf7ff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _STORED = re.compile("[\uf780-\uf7ff]+")
 
 
@@ -42,6 +45,19 @@ def shown_name(name: str) -> str:
     if name.isprintable():
         return name
     return printable(decode(os.fsencode(name.replace("\r", "?"))))
+
+
+def absolute_path(text: str) -> Path:
+    """Return the absolute path of a text of `stored_path`; links in it are kept, and ~ is the person's folder."""
+    return Path(os.path.abspath(home_expanded(opened_path(text))))  # noqa: PTH100, which keeps links
+
+
+def keep_path(part: object, field: str) -> None:
+    """Check the path in a field of a new part; one as the system gives it becomes the text that is stored."""
+    path = getattr(part, field)
+    require(path and "\0" not in path, "path.missing", "expected the path of a file or a folder", field)
+    if _SURROGATE.search(path):
+        object.__setattr__(part, field, stored_path(path))
 
 
 def _escaped(found: re.Match[str]) -> str:
