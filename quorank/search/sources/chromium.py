@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from quorank.errors import BadInput, require
-from quorank.foreign import ForeignDatabase, home_expanded, parse_json, read_bounded
+from quorank.foreign import ForeignDatabase, parse_json, read_bounded
 from quorank.search.sources.file_names import keep_path, opened_path, shown_name
-from quorank.search.sources.history import HistoryPages, as_seconds, database_of, newest_visits, scan_history
+from quorank.search.sources.history import (
+    HistoryPages,
+    as_seconds,
+    database_of,
+    newest_visits,
+    profiles_in,
+    scan_history,
+)
 from quorank.search.sources.source import Scanned, SkippedDocument, Source
 from quorank.tuning.histories.profiles import EPOCH, MOST_BOOKMARKS, bookmark_nodes
 
@@ -29,8 +36,7 @@ _NEEDED = {"urls": ("id", "url", "title", "hidden"), "visits": ("url", "visit_ti
 
 def chromium_profiles() -> list[Path]:
     """Return the profiles of Chromium and its kin on this machine, the one used last first."""
-    found = [path for folder in PROFILES for path in home_expanded(folder).glob(f"*/{FILE}") if path.is_file()]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+    return profiles_in(PROFILES, FILE)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class ChromiumSource(Source):
     kind: ClassVar[str] = "chromium"
     rest: ClassVar[float] = 300.0
 
-    path: str = f"{PROFILES[0]}/Default"  # History, or the folder of the profile
+    path: str = PROFILES[0]  # History, the folder of a profile, or that of all profiles
 
     def __post_init__(self) -> None:
         keep_path(self, "path")
@@ -51,12 +57,9 @@ class ChromiumSource(Source):
         return f"Chromium {shown_name(opened_path(self.path))}"
 
     def watch_paths(self) -> tuple[Path, ...]:
-        """Return the folder of the database and of the bookmarks."""
-        return (database_of(self.path, FILE).parent,)
-
-    def concerns(self, path: Path) -> bool:
-        """Return whether it is the database, its journal, or the file of bookmarks."""
-        return path.name == BOOKMARKS or path.name in (FILE, f"{FILE}-journal", f"{FILE}-wal")
+        """Return the database and the file of bookmarks."""
+        database = database_of(self.path, FILE)
+        return database, database.with_name(BOOKMARKS)
 
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the pages that were visited or bookmarked."""

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from quorank.errors import require
-from quorank.foreign import ForeignDatabase, home_expanded
+from quorank.foreign import ForeignDatabase
 from quorank.search.sources.file_names import keep_path, opened_path, shown_name
-from quorank.search.sources.history import HistoryPages, as_seconds, database_of, newest_visits, scan_history
+from quorank.search.sources.history import (
+    HistoryPages,
+    as_seconds,
+    database_of,
+    newest_visits,
+    profiles_in,
+    scan_history,
+)
 from quorank.search.sources.source import Scanned, Source
 
 PROFILES = (
@@ -29,8 +36,7 @@ _NEEDED = {
 
 def firefox_profiles() -> list[Path]:
     """Return the profiles of Firefox on this machine, the one used last first."""
-    found = [path for folder in PROFILES for path in home_expanded(folder).glob(f"*/{FILE}") if path.is_file()]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+    return profiles_in(PROFILES, FILE)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class FirefoxSource(Source):
     kind: ClassVar[str] = "firefox"
     rest: ClassVar[float] = 300.0
 
-    path: str = PROFILES[0]  # places.sqlite, or the folder of the profile
+    path: str = PROFILES[0]  # places.sqlite, the folder of a profile, or that of all profiles
 
     def __post_init__(self) -> None:
         keep_path(self, "path")
@@ -51,12 +57,9 @@ class FirefoxSource(Source):
         return f"Firefox {shown_name(opened_path(self.path))}"
 
     def watch_paths(self) -> tuple[Path, ...]:
-        """Return the folder of the database, whose log changes with every visit."""
-        return (database_of(self.path, FILE).parent,)
-
-    def concerns(self, path: Path) -> bool:
-        """Return whether it is the database or its log."""
-        return path.name.startswith(FILE)
+        """Return the database and its log, which changes with every visit."""
+        database = database_of(self.path, FILE)
+        return database, database.with_name(f"{FILE}-wal")
 
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the pages that were visited or bookmarked."""

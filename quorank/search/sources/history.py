@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from quorank.errors import BadInput
-from quorank.foreign import ForeignDatabase
+from quorank.foreign import ForeignDatabase, home_expanded
 from quorank.search.sources.file_names import absolute_path, stored_path
 from quorank.search.sources.source import (
     MOST_VISITS,
@@ -126,9 +126,18 @@ def as_seconds(microseconds: object, epoch: int = 0) -> float:
 
 
 def database_of(path: str, file: str) -> Path:
-    """Return the path of a browser's database, given itself or its profile's folder."""
+    """Return the path of a browser's database, given itself, its profile's folder, or the folder of all profiles."""
     given = absolute_path(path)
-    return given / file if given.is_dir() else given
+    if not given.is_dir():
+        return given
+    profiles = [given] if (given / file).is_file() else profiles_in([given], file)
+    return (profiles[0] if profiles else given) / file
+
+
+def profiles_in(folders: Iterable[Path | str], file: str) -> list[Path]:
+    """Return the profiles in some folders that have a database, the one used last first."""
+    found = [path for folder in folders for path in home_expanded(folder).glob(f"*/{file}") if path.is_file()]
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def scan_history(
