@@ -73,7 +73,9 @@ def slow_pdf(operators: int) -> bytes:
     """A PDF file that says "begun" on its first page, and has so many operators on its second."""
     first = b"BT /F1 12 Tf 72 720 Td (begun) Tj ET"
     second = b"BT /F1 12 Tf " + b"1 0 0 1 5 5 Tm (a) Tj " * operators + b"ET"
-    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents %d 0 R /Resources << /Font << /F1 7 0 R >> >> >>"
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents %d 0 R /Resources << /Font << /F1 7 0 R >> >> >>"
+    )
     return pdf_of(
         [
             b"<< /Type /Catalog /Pages 2 0 R >>",

@@ -165,12 +165,16 @@ class _Scan:
                         yield SkippedDocument(key, "file.link", "is a link, and links are not followed here")
                         continue
                     is_folder = entry.is_dir()
+                if is_folder and not self.source.follow_links:
+                    if entry.path not in _OF_THE_SYSTEM:
+                        inner.append(_Folder(entry.path, f"{key}/", rules))
+                    continue
                 status = entry.stat(follow_symlinks=self.source.follow_links)
             except OSError as error:
                 yield from self._lost(prefix + stored_path(name), error)
                 continue
             if is_folder:
-                if self.source.follow_links and self._was_seen(status):
+                if self._was_seen(status):
                     yield SkippedDocument(key, "folder.link-loop", "was looked at already, and a link leads here again")
                 elif entry.path not in _OF_THE_SYSTEM:
                     inner.append(_Folder(entry.path, f"{key}/", rules))
@@ -203,6 +207,7 @@ class _Scan:
             yield SkippedDocument(key, "file.unreadable", f"cannot be looked at ({error.strerror})")
             if key in self.known:
                 yield UnchangedDocument(key)
+            yield from unchanged_below(self.known, f"{key}/")
 
     def _file(self, key: str, name: str, path: str, status: os.stat_result) -> Iterator[Scanned]:
         before, size = self.known.get(key), status.st_size

@@ -13,7 +13,9 @@ from quorank.search.sources import FilesSource
 from quorank.search.sources.file_names import opened_path, shown_name, stored_path
 
 BYTES = st.lists(
-    st.one_of(st.binary(min_size=1, max_size=4), st.sampled_from([b"\xef\x9f\xa9", b"\xef", b"\x9f", "é\uf7e9".encode()])),
+    st.one_of(
+        st.binary(min_size=1, max_size=4), st.sampled_from([b"\xef\x9f\xa9", b"\xef", b"\x9f", "é\uf7e9".encode()])
+    ),
     max_size=8,
 )
 
