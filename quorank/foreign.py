@@ -563,7 +563,7 @@ class XmlReader:
     `most` elements are read; names stand without the address of their namespace.
     """
 
-    def __init__(self, where: object, most: int = 2_000_000) -> None:
+    def __init__(self, where: object, most: int = 1_000_000) -> None:
         self.where, self.stop, self._left = where, False, most
 
     def begin(self, name: str) -> None:

@@ -217,7 +217,7 @@ class MailSource(Source):
             sentence = f"has {size:,} bytes; the text in the first {MOST_PARSED:,} is searched"
             yield SkippedDocument(key, "mail.too-large", sentence)
         people = "\n".join(f"{name}: {found}" for name in _PEOPLE if (found := header_text(message, name)))
-        body = plain_text(f"{people}\n\n{text}")
+        body = plain_text(f"{people}\n\n{text}").strip()
         if len(body) > self.most_characters:
             body = body[: self.most_characters]
             yield SkippedDocument(key, "mail.text-cut", f"only its first {len(body):,} characters are searched")

@@ -72,6 +72,11 @@ class PdfProcess:
             if self._files >= FILES:
                 self.close()
 
+    @property
+    def process(self) -> int | None:
+        """The number of the process; None where there is none now."""
+        return self._process.pid if self._process is not None else None
+
     def close(self) -> None:
         """End the process."""
         if self._connection is not None:
