@@ -1,0 +1,1 @@
+"""Where documents come from: folders, mail, browsers."""
