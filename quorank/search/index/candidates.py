@@ -23,7 +23,7 @@ from quorank.search.index.array_features import PARAMETERS, array_features, bm25
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import Clause, SearchQuery
 from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings
-from quorank.search.index.typos import allowed_distance, near_words
+from quorank.search.index.typos import NameWords
 from quorank.text.features import FEATURE_NAMES, FieldStatistics
 from quorank.text.tokens import Tokeniser
 
@@ -82,13 +82,14 @@ class CandidateFinder:
 
     def __init__(self, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         self._reader, self._tokeniser, self._hash = reader, tokeniser, term_hash
+        self._name_words: tuple[LoadedRows, NameWords] | None = None  # of what was loaded when they were read
 
     def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
         """Return the first documents of a query."""
         require_range("limit", limit, least=1)
         loaded = self._reader.refresh()
         allowed = self._allowed(query, loaded)
-        bands, columns, wished = self._bands_by_words(query, loaded, allowed)
+        bands, columns = self._bands_by_words(query, loaded, allowed)
         self._add_names(query, loaded, allowed, bands)
         nearness = np.zeros(len(bands), dtype=np.int64)
         near: tuple[str, ...] = ()
@@ -120,7 +121,7 @@ class CandidateFinder:
 
     def _bands_by_words(
         self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
-    ) -> tuple[Integers, list[_Column], int]:
+    ) -> tuple[Integers, list[_Column]]:
         rows = len(allowed)
         held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
         columns: list[_Column] = []
@@ -146,7 +147,7 @@ class CandidateFinder:
         bands[~required] = NO_BAND
         if demanded:
             allowed &= required
-        return bands, columns, wished
+        return bands, columns
 
     def _says_little(self, clause: Clause) -> bool:
         """Whether a clause counts only where there is no other: a stop word, or one or two letters of a word to come."""
@@ -172,8 +173,8 @@ class CandidateFinder:
     def _holding(self, expression: str, rows: int) -> Booleans:
         """(rows,) documents that FTS5 finds."""
         matched = np.zeros(rows, dtype=bool)
-        found = self._reader.fetch("SELECT rowid FROM words WHERE words MATCH ?", expression)
-        matched[self._reader.loaded.rows_of(number for (number,) in found)] = True
+        found = self._reader.numbers("rowid", "words WHERE words MATCH ?", expression)
+        matched[self._reader.loaded.rows_of(found)] = True
         return matched
 
     def _columns(self, clause: Clause, matched: Booleans) -> list[_Column]:
@@ -214,9 +215,9 @@ class CandidateFinder:
             (EXACT, "title_key = ?", (key,)),
         )
         for band, condition, values in statements:
-            found = self._reader.fetch(f"SELECT id FROM documents WHERE {condition}", *values)
-            if found:
-                rows = loaded.rows_of(number for (number,) in found)
+            found = self._reader.numbers("id", f"documents WHERE {condition}", *values)
+            if len(found):
+                rows = loaded.rows_of(found)
                 bands[rows[allowed[rows]]] = band
 
     def _add_near_names(
@@ -225,16 +226,12 @@ class CandidateFinder:
         """Add documents whose name holds nearly a word of the query, as band 3; return the words of names."""
         taken: list[str] = []
         for clause in query.clauses:
-            most = allowed_distance(clause.words[0])
-            if clause.required or clause.kind == "prefix" or not most:
+            if clause.required or clause.kind == "prefix":
                 continue
-            word = clause.words[0]
-            known = self._reader.fetch(
-                "SELECT word FROM vocabulary WHERE names > 0 AND length(word) BETWEEN ? AND ?",
-                len(word) - most, len(word) + most,
-            )  # fmt: skip
-            near = near_words(word, [other for (other,) in known])[:MOST_NEAR]
-            rows = [self._reader.postings("name", self._hash(term)).rows for term in self._tokeniser.terms(near) if term]
+            near = self._words_of_names(loaded).near(clause.words[0])[:MOST_NEAR]
+            rows = [
+                self._reader.postings("name", self._hash(term)).rows for term in self._tokeniser.terms(near) if term
+            ]
             held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
             held = held[allowed[held]]
             if len(held):
@@ -242,6 +239,12 @@ class CandidateFinder:
                 bands[held] = np.minimum(bands[held], SOME_WORDS)
                 taken += near
         return tuple(dict.fromkeys(taken))
+
+    def _words_of_names(self, loaded: LoadedRows) -> NameWords:
+        if self._name_words is None or self._name_words[0] is not loaded:
+            joined = self._reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
+            self._name_words = (loaded, NameWords((joined or "").split()))
+        return self._name_words[1]
 
     # numbers
 

@@ -163,13 +163,8 @@ def to_merge(sizes: Sequence[int]) -> list[int]:
     return []
 
 
-@dataclass(frozen=True)
-class CountedWords:
-    """How many documents of a batch hold each word, and how many have it in their name."""
-
-    word: str
-    documents: int
-    names: int
+CountedWord = tuple[str, int, int]
+"""A word, how many documents hold it, and how many have it in their name."""
 
 
 class BatchCounter:
@@ -202,7 +197,7 @@ class BatchCounter:
             ends.append(len(words))
         self._documents += 1
 
-    def finish(self, rows: npt.NDArray[Any]) -> tuple[Segment, list[CountedWords]]:
+    def finish(self, rows: npt.NDArray[Any]) -> tuple[Segment, list[CountedWord]]:
         """Return the segment of the counted documents, whose rows get their lengths, and their words; begin anew."""
         hashes = np.frombuffer(self._numbers.hashes, dtype=np.uint64)
         fields = []
@@ -218,22 +213,22 @@ class BatchCounter:
             self._numbers.forget()
         return segment, words_found
 
-    def _words(self) -> list[CountedWords]:
+    def _words(self) -> list[CountedWord]:
         """Words of all documents, those that are no terms too."""
-        total = len(self._numbers)
-
-        def documents_with(*parts: str) -> Integers:
-            keys = []
-            for part in parts:
-                words, ends = (np.frombuffer(column, dtype=column.typecode) for column in self._fields[part])
-                keys.append(_document_of(ends, len(words)) * total + words)
-            return np.bincount(np.unique(np.concatenate(keys)) % total, minlength=total) if total else np.zeros(0, int)
-
-        documents, names = documents_with("body", "name"), documents_with("name")
+        documents, names = self._documents_with("body", "name"), self._documents_with("name")
         found = np.flatnonzero(documents)
-        words = self._numbers.words
-        columns = zip(found.tolist(), documents[found].tolist(), names[found].tolist(), strict=True)
-        return [CountedWords(words[number], of_documents, of_names) for number, of_documents, of_names in columns]
+        words = [self._numbers.words[number] for number in found.tolist()]
+        return [*zip(words, documents[found].tolist(), names[found].tolist(), strict=True)]
+
+    def _documents_with(self, *parts: str) -> Integers:
+        """(words,) documents that hold each word in one of some fields."""
+        total, keys = len(self._numbers), []
+        for part in parts:
+            words, ends = (np.frombuffer(column, dtype=column.typecode) for column in self._fields[part])
+            keys.append(_document_of(ends, len(words)) * total + words)
+        ordered = np.sort(np.concatenate(keys))
+        distinct = ordered[np.flatnonzero(np.diff(ordered, prepend=-1))]
+        return np.bincount(distinct % max(total, 1), minlength=total)
 
 
 class _Numbers(dict[str, int]):

@@ -85,7 +85,8 @@ def parse_query(text: str, *, typing: bool = False, now: float | None = None) ->
     clauses: list[Clause] = []
     sources: list[str] = []
     types: list[str] = []
-    earliest, latest = [], []
+    earliest: list[float] = []
+    latest: list[float] = []
     for piece in _PIECE.finditer(text):
         field, phrase, word = piece.groups()
         if word is None:

@@ -29,7 +29,8 @@ def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int
     """Cut the part with most different terms of the query out of a text; its beginning where there is none."""
     text = text[:MOST_CHARACTERS]
     wanted = _Wanted(query, tokeniser)
-    places, matches = [], []
+    places: list[tuple[int, int]] = []
+    matches: list[tuple[int, str]] = []
     for word in _WORD.finditer(text):
         term = wanted.matched(word[0])
         if term is not None:
@@ -59,9 +60,7 @@ def _best_window(matches: list[tuple[int, str]], words: int) -> int:
     return chosen
 
 
-def _pieces(
-    text: str, places: list[tuple[int, int]], start: int, end: int, marked: set[int]
-) -> Iterator[SnippetPiece]:
+def _pieces(text: str, places: list[tuple[int, int]], start: int, end: int, marked: set[int]) -> Iterator[SnippetPiece]:
     at = 0 if start == 0 else places[start][0]
     yield from [SnippetPiece("… ")] if start else []
     for place in range(start, end):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,31 +18,49 @@ def allowed_distance(word: str) -> int:
     return 0 if len(word) < SHORTEST else 1 if len(word) < LONG else 2
 
 
-def near_words(word: str, known: Sequence[str]) -> list[str]:
-    """Return the other words within the allowed distance, the nearest first, then by the alphabet."""
-    most = allowed_distance(word)
-    if most == 0:
-        return []
-    chosen = [other for other in known if abs(len(other) - len(word)) <= most and other != word]
-    if not chosen:
-        return []
-    distances = edit_distances(word, chosen)
-    near = sorted((int(distances[i]), chosen[i]) for i in np.flatnonzero(distances <= most))
-    return [other for _, other in near]
+class NameWords:
+    """Words that occur in names, arranged so that those near another one are found in about a millisecond.
+
+    A letter that is inserted, deleted or exchanged changes at most two bits of the set of a word's letters, so few words
+    are left to be compared letter by letter.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        longest = max(map(len, words), default=1)
+        self._letters = np.array(words, dtype=f"<U{longest}").view("<u4").reshape(len(words), longest)
+        self._lengths = np.array([len(word) for word in words], dtype=np.int64)
+        self._sets = np.zeros(len(words), dtype=np.uint64)
+        for column in self._letters.T:
+            self._sets |= np.where(column > 0, _bit(column), np.uint64(0))
+
+    def near(self, word: str) -> list[str]:
+        """Return the other words within the allowed distance, the nearest first, then by the alphabet."""
+        most = allowed_distance(word)
+        if most == 0 or not len(self._words):
+            return []
+        letters = np.frombuffer(word.encode("utf-32-le"), dtype="<u4")
+        own = np.bitwise_or.reduce(_bit(letters))
+        likely = (np.abs(self._lengths - len(word)) <= most) & (np.bitwise_count(self._sets ^ own) <= 2 * most)
+        chosen = np.flatnonzero(likely)
+        distances = _edit_distances(letters, self._letters[chosen], self._lengths[chosen])
+        near = sorted((int(d), self._words[int(i)]) for d, i in zip(distances, chosen, strict=True) if 0 < d <= most)
+        return [other for _, other in near]
 
 
-def edit_distances(word: str, others: Sequence[str]) -> Integers:
+def _bit(letters: Any) -> Any:
+    return np.uint64(1) << (letters.astype(np.uint64) & np.uint64(63))
+
+
+def _edit_distances(word: Any, others: Any, lengths: Integers) -> Integers:
     """Compute (others,) the least number of letters to insert, delete or exchange (Levenshtein 1966)."""
-    longest = max(map(len, others))
-    letters = np.array(others, dtype=f"<U{longest}").view("<u4").reshape(len(others), longest)
-    lengths = np.array([len(other) for other in others])
-    previous = np.broadcast_to(np.arange(longest + 1, dtype=np.int64), (len(others), longest + 1)).copy()
+    longest = others.shape[1]
+    previous = np.broadcast_to(np.arange(longest + 1), (len(others), longest + 1))
     for row, letter in enumerate(word, 1):
         current = np.empty_like(previous)
         current[:, 0] = row
-        exchanged = previous[:, :-1] + (letters != ord(letter))
-        cheapest = np.minimum(exchanged, previous[:, 1:] + 1)
+        cheapest = np.minimum(previous[:, :-1] + (others != letter), previous[:, 1:] + 1)
         for column in range(longest):
             current[:, column + 1] = np.minimum(cheapest[:, column], current[:, column] + 1)
         previous = current
-    return previous[np.arange(len(others)), lengths]
+    return np.asarray(previous[np.arange(len(others)), lengths])
