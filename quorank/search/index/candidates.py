@@ -34,7 +34,7 @@ SHORTEST_PREFIX = 3
 COMPLETIONS = 32
 """Words that a prefix may stand for in the features: the most frequent ones."""
 LITTLE = 3
-"""Documents in the first three bands below which names with a typo are looked for."""
+"""Documents in the first three bands, and documents that hold a word, below which names with a typo are looked for."""
 MOST_NEAR = 8
 """Words of names that a word with a typo may stand for."""
 LONGEST_KEY = 256
@@ -89,12 +89,12 @@ class CandidateFinder:
         require_range("limit", limit, least=1)
         loaded = self._reader.refresh()
         allowed = self._allowed(query, loaded)
-        bands, columns = self._bands_by_words(query, loaded, allowed)
+        bands, columns, rare = self._bands_by_words(query, loaded, allowed)
         self._add_names(query, loaded, allowed, bands)
         nearness = np.zeros(len(bands), dtype=np.int64)
         near: tuple[str, ...] = ()
-        if query.clauses and np.count_nonzero(bands <= ALL_WORDS) < LITTLE:
-            near = self._add_near_names(query, loaded, allowed, bands, nearness)
+        if rare and np.count_nonzero(bands <= ALL_WORDS) < LITTLE:
+            near = self._add_near_names(rare, loaded, allowed, bands, nearness)
         scores, statistics = self._scores(columns, loaded)
         found = np.flatnonzero(bands < NO_BAND)
         chosen = _first(found, bands, scores, nearness, loaded, limit)
@@ -121,10 +121,12 @@ class CandidateFinder:
 
     def _bands_by_words(
         self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
-    ) -> tuple[Integers, list[_Column]]:
+    ) -> tuple[Integers, list[_Column], list[str]]:
+        """(rows,) bands by the words that documents hold, the columns of the features, and words that few documents hold."""
         rows = len(allowed)
         held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
         columns: list[_Column] = []
+        rare: list[str] = []
         wished = demanded = 0
         unspoken = [clause for clause in query.clauses if self._says_little(clause)]
         for clause in query.clauses:
@@ -138,6 +140,8 @@ class CandidateFinder:
             else:
                 held += matched
                 wished += 1
+                if clause.kind != "prefix" and np.count_nonzero(matched) < LITTLE:
+                    rare += clause.words
         bands = np.full(rows, NO_BAND, dtype=np.int64)
         if wished:
             bands[(held > 0) | bool(demanded)] = SOME_WORDS
@@ -147,7 +151,7 @@ class CandidateFinder:
         bands[~required] = NO_BAND
         if demanded:
             allowed &= required
-        return bands, columns
+        return bands, columns, rare
 
     def _says_little(self, clause: Clause) -> bool:
         """Whether a clause counts only where there is no other: a stop word, or one or two letters of a word to come."""
@@ -221,14 +225,12 @@ class CandidateFinder:
                 bands[rows[allowed[rows]]] = band
 
     def _add_near_names(
-        self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans, bands: Integers, nearness: Integers
+        self, words: Sequence[str], loaded: LoadedRows, allowed: Booleans, bands: Integers, nearness: Integers
     ) -> tuple[str, ...]:
-        """Add documents whose name holds nearly a word of the query, as band 3; return the words of names."""
+        """Add documents whose name holds nearly one of some words, as band 3; return the words of names."""
         taken: list[str] = []
-        for clause in query.clauses:
-            if clause.required or clause.kind == "prefix":
-                continue
-            near = self._words_of_names(loaded).near(clause.words[0])[:MOST_NEAR]
+        for word in words:
+            near = self._words_of_names(loaded).near(word)[:MOST_NEAR]
             rows = [
                 self._reader.postings("name", self._hash(term)).rows for term in self._tokeniser.terms(near) if term
             ]
