@@ -129,7 +129,9 @@ class ChoiceHistory:
         version = self.version
         if version != self._version:
             rows = self._database.rows("SELECT at, query, source, key, rank, token FROM choices ORDER BY id")
-            self._choices = [(StoredChoice(at, q, (source, key), rank), token) for at, q, source, key, rank, token in rows]
+            self._choices = [
+                (StoredChoice(at, q, (source, key), rank), token) for at, q, source, key, rank, token in rows
+            ]
             self._version = version
 
     def past(self, query: str) -> PastChoices:
@@ -184,7 +186,9 @@ class ChoiceHistory:
     def shared(self) -> Doubles | None:
         """Parameters of the ranker of all that was taken last."""
         raw = self._fact("shared")
-        require(raw is None or len(raw) == 8 * self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+        require(
+            raw is None or len(raw) == 8 * self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}"
+        )
         return None if raw is None else np.frombuffer(raw, dtype="<f8").astype(np.float64)
 
     def last_tried(self, run: str) -> int:
@@ -211,7 +215,10 @@ class ChoiceHistory:
         rows: list[tuple[Any, ...]] = self._database.rows(
             "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
         )
-        return [StoredTrial(at, run, round_, RankerTrial(*rest, bool(taken))) for at, run, round_, *rest, taken in rows]
+        return [
+            StoredTrial(at, run, round_, RankerTrial(lists, difference, error, bool(taken)))
+            for at, run, round_, lists, difference, error, taken in rows
+        ]
 
     def drop_shared(self) -> None:
         """Go back to the shipped ranker."""

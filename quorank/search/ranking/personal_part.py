@@ -48,7 +48,7 @@ class PersonalFit:
 
     def weight(self, rank: int) -> float:
         """1/max(p_r, clip)."""
-        return 1.0 / max((1.0 / rank) ** self.power, self.clip)
+        return 1.0 / max(float((1.0 / rank) ** self.power), self.clip)
 
     def fitted(self, shared: Doubles, lists: list[ChosenList]) -> Doubles:
         """Return θ for the choices, the newest last."""
