@@ -13,9 +13,9 @@ WEIGHTS = {
     "BM25 of body": 1.0,
     "BM25 of title": 0.1,
     "recency": 0.1,
-    "frecency": 0.2,
-    "chosen for this query": 1.0,
-    "chosen for a longer query": 0.5,
+    "frecency": 0.1,
+    "chosen for this query": 0.4,
+    "chosen for a longer query": 0.3,
     "title is the query": 0.2,
 }
 """Relative weights of features; all others begin at 0."""
