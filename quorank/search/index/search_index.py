@@ -172,6 +172,10 @@ class SearchIndex:
         """Return the documents of a source with these keys, as far as they are indexed, in the order of the keys."""
         return [found for key in keys for found in self._documents("source = ? AND key = ?", source, writable(key))]
 
+    def at_path(self, path: str) -> list[int]:
+        """Return the documents that are opened by a path or address; of a mailbox all its messages."""
+        return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
+
     def _documents(self, condition: str, *values: object) -> list[StoredDocument]:
         found = self._database.rows(
             "SELECT documents.id, source, key, fingerprint, path, title, name, body, modified, visits, visit_count"

@@ -2,6 +2,7 @@
 
 from quorank.parts import Family
 from quorank.search.sources.chromium import ChromiumSource
+from quorank.search.sources.detection import source_at
 from quorank.search.sources.firefox import FirefoxSource
 from quorank.search.sources.folder import FilesSource
 from quorank.search.sources.mail import MailSource
@@ -22,4 +23,5 @@ __all__ = [
     "SkippedDocument",
     "Source",
     "UnchangedDocument",
+    "source_at",
 ]
