@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from starlette.routing import Route
 from quorank.errors import BadInput
 from quorank.reports.curve_svg import panel_svg
 from quorank.reports.live.metrics import CONTENT_TYPE, exposition
+from quorank.reports.live.page_access import PageToken, private_headers
 from quorank.reports.live.status import Event, Quality, RoundFigures, Status
 from quorank.reports.page import STYLE
 from quorank.reports.panels import Curve, Panel
@@ -94,29 +94,8 @@ def _sentence(error: BadInput | OSError) -> str:
 # ---------------------------------------------------------------- who may see it
 
 
-class OperatorToken:
-    """The operator's token, compared in constant time.
-
-    The cookie holds a digest of it, and its name another one: services on several ports of one host share a browser's
-    cookies.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-        self.cookie = f"quorank-{self._digest('cookie name')[:12]}"
-        self._value = self._digest("cookie value")
-
-    def _digest(self, purpose: str) -> str:
-        return hmac.new(self._token, f"quorank page 1 {purpose}".encode(), hashlib.sha256).hexdigest()
-
-    def knows(self, request: Request) -> bool:
-        """Whether the request brings the token, or the cookie that stands for it."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        bearer = scheme.lower() == "bearer" and self._is_token(given.strip())
-        return bearer or hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._value.encode())
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token)
+class OperatorToken(PageToken):
+    """The operator's token."""
 
     def refuse(self, request: Request) -> Response | None:
         """The answer to who has no token; None for who has."""
@@ -127,18 +106,10 @@ class OperatorToken:
 
     def admit(self, request: Request) -> Response:
         """Set the cookie for who brings the token in the address, and take it out of the address bar."""
-        if not self._is_token(request.query_params["token"]):
+        if not self.is_token(request.query_params["token"]):
             return _refusal(request, 401, "operator.token", "this is not the operator's token")
-        loopback = request.url.hostname in ("127.0.0.1", "localhost", "::1")
         answer = RedirectResponse("./", status_code=303, headers=page_headers())
-        answer.set_cookie(
-            self.cookie,
-            self._value,
-            path="/",
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https" or not loopback,
-        )
+        self.set_cookie(request, answer)
         return answer
 
 
@@ -164,14 +135,7 @@ def page_headers() -> dict[str, str]:
         f"default-src 'none'; style-src {_allowed(style())}; script-src {_allowed(script())}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Cache-Control": "no-store",
-    }
+    return private_headers(policy)
 
 
 @cache
