@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def environment() -> Environment:
         "signed": signed,
         "small": small,
         "moment": lambda at: f"{moment(at):%-d %b %Y, %H:%M}",
+        "two": lambda number: f"{number:.2f}".replace("-", "−"),
         "web": web_address,
     }
     return made
@@ -119,6 +121,38 @@ def signed(number: float) -> str:
     if abs(number) < 0.005:
         return "0"
     return f"{number:+.2f}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class ShareBars:
+    """Bars of signed numbers beside each other: the longest is 100 long, to the right of the axis where it is above 0."""
+
+    rows: tuple[tuple[str, float, tuple[float, ...]], ...]  # name, number, and whatever else stands in the row
+    smallest: float = 0.005
+    """Numbers below this are summed in `others`."""
+
+    @cached_property
+    def shown(self) -> list[tuple[str, float, tuple[float, ...], float, float]]:
+        """(name, number, the rest, where its bar begins, how long it is), in the order that was given."""
+        large = [row for row in self.rows if abs(row[1]) >= self.smallest]
+        most = max((abs(number) for _, number, _ in large), default=1.0)
+        return [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
+
+    @property
+    def left(self) -> float:
+        """Where the drawing begins: at the axis, unless a bar lies left of it."""
+        return min((start for *_, start, _ in self.shown), default=0.0)
+
+    @property
+    def width(self) -> float:
+        """How wide the drawing is."""
+        return max((start + length for *_, start, length in self.shown), default=100.0) - self.left or 100.0
+
+    @property
+    def others(self) -> tuple[int, float]:
+        """How many numbers are not shown, and their sum."""
+        small_ones = [number for _, number, _ in self.rows if abs(number) < self.smallest]
+        return len(small_ones), sum(small_ones)
 
 
 def problem_status(error: BadInput) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -17,7 +16,7 @@ from quorank.errors import BadInput, require
 from quorank.files import write_whole
 from quorank.private_file import wipe
 from quorank.search.pages.bodies import whole_number
-from quorank.search.pages.drawing import draw
+from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.choice_history import StoredTrial
@@ -78,14 +77,12 @@ class LearnedPage:
         label = self.search.index.label(*choice.document)
         return {"choice": choice, "label": label}
 
-    def _moved(self) -> list[tuple[str, float, float, float]]:
-        """(feature, weight in the ranker of all, what this person's choices add, length of its bar in %), largest first."""
-        shared, own = self.search.shared, self.search.parameters
-        shift = own - shared
-        largest = float(np.abs(shift).max()) or 1.0
-        rows = zip(self.search.features, shared.tolist(), shift.tolist(), strict=True)
-        found = [(name, weight, by, 100.0 * by / largest) for name, weight, by in rows if abs(by) >= 0.005]
-        return sorted(found, key=lambda row: -abs(row[2]))
+    def _moved(self) -> ShareBars:
+        """What this person's choices add to the weight of each feature in the ranker of all, the largest first."""
+        shared = self.search.shared
+        rows = zip(self.search.features, (self.search.parameters - shared).tolist(), shared.tolist(), strict=True)
+        found = ((name, shift, (weight,)) for name, shift, weight in rows if shift != 0.0)
+        return ShareBars(tuple(sorted(found, key=lambda row: -abs(row[1]))))
 
     def _membership(self) -> dict[str, Any]:
         membership = self.search.membership

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from quorank.errors import BadInput
 from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.bodies import whole_number
-from quorank.search.pages.drawing import draw
+from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.opening import open_document, web_address
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import CANDIDATES, PAGE, Order, PersonalSearch, Reason
@@ -138,7 +138,6 @@ def _back(state: ListState, done: str) -> Response:
 
 
 def _row(reason: Reason) -> dict[str, Any]:
-    """A result with its shares as bars: the largest is the whole length, to the right where it is above 0."""
-    largest = max((abs(one.share) for one in reason.shares), default=1.0)
-    bars = [(one, 100.0 * one.share / largest) for one in reason.shares]
-    return {"result": reason.result, "habit": reason.habit, "bars": bars}
+    """A result with its shares as bars."""
+    shares = tuple((one.feature, one.share, (one.value, one.weight)) for one in reason.shares)
+    return {"result": reason.result, "habit": reason.habit, "bars": ShareBars(shares)}
