@@ -176,6 +176,16 @@ def test_a_maildir_whose_messages_are_read_and_moved(tmp_path: Path) -> None:
     assert unchanged(scan(tmp_path / "Mail", known)) == sorted(known)
 
 
+def test_a_message_that_moves_during_the_scan_is_met(tmp_path: Path) -> None:
+    folder = make_maildir(tmp_path / "inbox", [message(number) for number in range(6)])
+    known = after(scan(folder))
+    going = MailSource(str(folder)).scan(known)
+    scanned = [next(going)]
+    for path in (folder / "new").iterdir():
+        path.rename(folder / "cur" / f"{path.name}:2,S")
+    assert unchanged([*scanned, *going]) == sorted(known)
+
+
 def test_a_folder_of_mailboxes(tmp_path: Path) -> None:
     (tmp_path / "Inbox").write_bytes(mailbox_of([message(1), message(2, X_Mozilla_Status="0009")]))
     (tmp_path / "Inbox.msf").write_bytes(b"// <!-- <mdb:mork -->")
