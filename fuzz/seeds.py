@@ -972,6 +972,7 @@ def persons() -> Seeds:
     yield "person-mailbox", "valid", mail + mail + b"From b\nSubject: no id\nX-Mozilla-Status: 0001\n\nHi\n"
     yield "person-mailbox", "valid-nothing", b"no mailbox"
     yield "person-mailbox", "deleted", b"From b\nX-Mozilla-Status: 0009\n\nHi\n"
+    yield "person-mailbox", "deleted-copy", b"From \nMessage-ID:a\nX-Mozilla-Status:0008\nFrom \nMessage-ID:a>"
     yield "person-mailbox", "half-a-header", mail + b"From b\nMessage-I"
     pages: list[tuple[object, ...]] = [(i, f"https://site{i}.example/", f"Site {i}", 0) for i in range(1, 5)]
     places_of: dict[str, list[tuple[object, ...]]] = {

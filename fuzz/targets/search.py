@@ -173,9 +173,9 @@ def person_pdf(data: bytes) -> None:
     "person-mailbox",
     words=_MAIL,
     made=lambda: {
-        "many messages": b"From a\n\n" * 2_000,
-        "one Message-ID": b"From a\nMessage-ID: <a>\n\n" * 2_000,
-        "one header": b"From a\nMessage-ID:" + b" \n" * 50_000,
+        "many messages": b"From a\n\n" * 300,
+        "one Message-ID": b"From a\nMessage-ID: <a>\n\n" * 300,
+        "one header": b"From a\nMessage-ID:" + b" \n" * 5_000,
         "one line": b"From a\n" + b"Message-ID: " * 50_000,
     },
 )
