@@ -122,7 +122,7 @@ class CandidateFinder:
     def _bands_by_words(
         self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
     ) -> tuple[Integers, list[_Column], list[str]]:
-        """(rows,) bands by the words that documents hold, the columns of the features, and words that few documents hold."""
+        """(rows,) bands by words, the columns of the features, and the words that few documents hold."""
         rows = len(allowed)
         held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
         columns: list[_Column] = []

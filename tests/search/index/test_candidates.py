@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from indexed_things import TOKENISER, counted, fill, indexed, made_up_things, thing
 
-from quorank.search.index import SearchCandidates, SearchIndex, parse_query
-from quorank.search.index import updating
+from quorank.search.index import SearchCandidates, SearchIndex, parse_query, updating
 from quorank.search.sources.source import FoundDocument
 from quorank.text.tokens import normalised_words
 
@@ -67,7 +66,9 @@ def made_up(tmp_path_factory: pytest.TempPathFactory):
         yield index
 
 
-def test_statistics_stay_right_after_changes_removals_and_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_stay_right_after_changes_removals_and_merges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batches of 7 documents, so that segments are merged again and again; each state against a fresh count."""
     monkeypatch.setattr(updating, "BATCH_DOCUMENTS", 7)
     random = np.random.default_rng(4)
@@ -111,7 +112,11 @@ def test_a_cut_list_is_the_beginning_of_the_whole_one(made_up: SearchIndex, limi
 def test_names_are_never_lost_behind_better_scores(tmp_path: Path) -> None:
     """The word is in 300 bodies many times; the file of that name has another text, and so have those that begin so."""
     things = [thing(f"{n}", "budget " * 30 + "plan", title=f"about {n}", modified=100.0 + n) for n in range(300)]
-    things += [thing("a/Budget.ods", "numbers"), thing("b/x", "letters", title="Budget"), thing("c/Budget 2024.txt", "x")]
+    things += [
+        thing("a/Budget.ods", "numbers"),
+        thing("b/x", "letters", title="Budget"),
+        thing("c/Budget 2024.txt", "x"),
+    ]
     things += [thing("d/y", "no", title="Budget of the town"), thing("e/budgetary.txt", "no")]
     with indexed(tmp_path, [one if "/" not in one.key else named(one) for one in things]) as index:
         found = index.find(parse_query("budget"), 10)
@@ -181,9 +186,12 @@ def letters(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize(
-    ("query", "keys"), [("hea", {"1", "2", "3"}), ("annual rep", {"1", "2", "3"}), ("h", {"4"}), ("report o", {"1", "2", "3"})]
+    ("query", "keys"),
+    [("hea", {"1", "2", "3"}), ("annual rep", {"1", "2", "3"}), ("h", {"4"}), ("report o", {"1", "2", "3"})],
 )
-def test_a_word_that_is_being_typed_stands_for_its_completions(letters: SearchIndex, query: str, keys: set[str]) -> None:
+def test_a_word_that_is_being_typed_stands_for_its_completions(
+    letters: SearchIndex, query: str, keys: set[str]
+) -> None:
     found = letters.find(parse_query(query, typing=True))
     assert {*found.keys} == keys
     assert (found.bands < 3).all()
@@ -210,7 +218,9 @@ def test_what_a_ranker_is_told_of_a_document(tmp_path: Path) -> None:
 
 def test_names_with_a_typo(tmp_path: Path) -> None:
     names = ["annual report.pdf", "holidays.txt", "cat.txt", "invoice.txt", "rapport.txt"]
-    with indexed(tmp_path, [thing(f"{n}", "plain", name=name, modified=float(n)) for n, name in enumerate(names)]) as index:
+    with indexed(
+        tmp_path, [thing(f"{n}", "plain", name=name, modified=float(n)) for n, name in enumerate(names)]
+    ) as index:
         assert index.find(parse_query("repotr")).keys == ()  # two letters exchanged: a distance of 2, of 6 letters
         found = index.find(parse_query("reprt"))
         assert (found.keys, found.bands.tolist(), found.near) == (("0",), [3], ("report",))
