@@ -91,7 +91,11 @@ class MadeUp:
             place = int(random.integers(len(words) - 3))
             if kind == "typing":
                 some[-1] = some[-1][: int(random.integers(1, len(some[-1]) + 1))]
-            texts = {"phrase": f'"{" ".join(words[place : place + 3])}"', "name": name, "typo": f"{name[:2]}x{name[3:]}"}
+            texts = {
+                "phrase": f'"{" ".join(words[place : place + 3])}"',
+                "name": name,
+                "typo": f"{name[:2]}x{name[3:]}",
+            }
             yield texts.get(kind, " ".join(some))
 
 
@@ -174,7 +178,10 @@ def change_phase(made: MadeUp, folder: Path, _: int) -> dict[str, Any]:
         source = index.sources()[0].id
         seconds = timed(lambda: index.update(source, [new], stop=lambda: True))
         document = index.documents(source, ["7"])[0]
-        return {"one_document_ms": round(1e3 * seconds, 1), "forget_seconds": round(timed(lambda: index.forget([document.id])), 1)}
+        return {
+            "one_document_ms": round(1e3 * seconds, 1),
+            "forget_seconds": round(timed(lambda: index.forget([document.id])), 1),
+        }
 
 
 PHASES = {"index": index_phase, "bare": bare_phase, "find": find_phase, "change": change_phase}
@@ -194,7 +201,14 @@ def main() -> None:
         figures: dict[str, Any] = {"documents": options.documents, "cores": os.cpu_count()}
         seconds = {}
         for phase in PHASES:
-            command = [sys.executable, __file__, "--documents", f"{options.documents}", "--queries", f"{options.queries}"]
+            command = [
+                sys.executable,
+                __file__,
+                "--documents",
+                f"{options.documents}",
+                "--queries",
+                f"{options.queries}",
+            ]
             done = subprocess.run([*command, "--folder", folder, "--phase", phase], stdout=subprocess.PIPE, check=True)
             found = json.loads(done.stdout)
             if "seconds" in found:

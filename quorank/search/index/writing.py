@@ -66,6 +66,7 @@ CREATE INDEX documents_by_stem ON documents (stem_key);
 CREATE INDEX documents_by_title ON documents (title_key);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (name, title, body, content = '', columnsize = 0, tokenize = 'ascii');
+INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
 CREATE TABLE vocabulary (word TEXT PRIMARY KEY, documents INTEGER NOT NULL, names INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX vocabulary_of_names ON vocabulary (word) WHERE names > 0;
 CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, documents INTEGER NOT NULL, rows BLOB NOT NULL);
