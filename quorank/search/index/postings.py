@@ -150,10 +150,10 @@ def _merged(parts: Sequence[FieldPostings], alive: Sequence[Booleans], places: S
 def _sizes(offsets: Uint32s, keep: Booleans) -> Integers:
     """(terms,) postings of each term that are kept."""
     if keep.all():
-        return np.diff(offsets.astype(np.int64))
+        return np.asarray(np.diff(offsets.astype(np.int64)), dtype=np.int64)
     before = np.zeros(len(keep) + 1, dtype=np.int32)
     np.cumsum(keep, out=before[1:])
-    return np.diff(before[offsets].astype(np.int64))
+    return np.asarray(np.diff(before[offsets]), dtype=np.int64)
 
 
 def to_merge(sizes: Sequence[int]) -> list[int]:
