@@ -4,9 +4,9 @@
 
 Documents have 30 to 2,000 words (about 1.7 KB) by Zipf's law, with English stop words as the most frequent ones. Queries
 are one to four words of a document, the same while the last word is typed, phrases, file names, names with a wrong
-letter. Bare FTS5 is a table of titles and bodies with the Porter stemmer that is asked for the 200 best documents by BM25 with the
-same words joined by OR. Indexing is measured in seconds of the processor without the generation of the text, searching by
-the clock. Each phase is a process of its own, whose largest memory is reported.
+letter. Bare FTS5 is a table of titles and bodies with the Porter stemmer that is asked for the 200 best documents by BM25
+with the same words joined by OR. Indexing is measured in seconds of the processor without the generation of the text,
+searching by the clock. Each phase is a process of its own, whose largest memory is reported.
 """
 
 from __future__ import annotations

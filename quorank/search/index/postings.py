@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,6 @@ MERGED = 4
 """Segments of about the same size that are merged into one."""
 
 Uint16s = npt.NDArray[np.uint16]
-ReadParts = Callable[[int, int], list[bytes]]
-"""Blobs by the first and the last of their numbers."""
 
 
 class TermHash:
