@@ -88,7 +88,7 @@ class PrivateDatabase:
     def _open(self) -> sqlite3.Connection:
         if self.path is not None and not self.path.exists():
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with self._faults():
+        with self.faults():
             name = self.path or ":memory:"
             database = sqlite3.connect(name, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
             try:
@@ -128,7 +128,7 @@ class PrivateDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of what is done inside is on disk afterwards, or none of it where anything is raised."""
-        with self._mutex, self._faults():
+        with self._mutex, self.faults():
             self.database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -143,7 +143,7 @@ class PrivateDatabase:
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query finds."""
-        with self._mutex, self._faults():
+        with self._mutex, self.faults():
             return self.database.execute(query, values).fetchall()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class PrivateDatabase:
         self._let_go()
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def faults(self) -> Iterator[None]:
         """SQLite's faults as sentences for the owner."""
         try:
             yield
@@ -197,7 +197,7 @@ class PrivateFile(PrivateDatabase):
     def overwrite(self) -> int:
         """Write zeros over all of the database, close it and delete it; returns the bytes that were overwritten."""
         with self._mutex:
-            with self._faults():
+            with self.faults():
                 self.database.execute("PRAGMA wal_checkpoint(FULL)")
             path, log, index = files_of(self.folder)
             total = _zeros(log)  # before closing, which deletes it; all of it is in the database by now

@@ -11,11 +11,15 @@ index has a stamp of the tokeniser and of Unicode's version, and is built again 
 
 from __future__ import annotations
 
+import os
 import re
+import sqlite3
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +66,7 @@ CREATE INDEX documents_by_stem ON documents (stem_key);
 CREATE INDEX documents_by_title ON documents (title_key);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (name, title, body, content = '', columnsize = 0, tokenize = 'ascii');
+INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
 CREATE TABLE vocabulary (word TEXT PRIMARY KEY, documents INTEGER NOT NULL, names INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX vocabulary_of_names ON vocabulary (word) WHERE names > 0;
 CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, documents INTEGER NOT NULL, rows BLOB NOT NULL);
@@ -259,14 +264,25 @@ class IndexWriter:
         return self._hash(f"{source}:{key}") - (1 << 63)  # SQLite's whole numbers have a sign
 
     def erase(self) -> None:
-        """Leave nothing behind of what was deleted, in a transaction of its own.
+        """Leave nothing behind of what was deleted, in transactions of its own.
 
-        FTS5 keeps deleted words until its segments are merged; pages that were given back are overwritten with zeros
-        (secure_delete); the write-ahead log is brought into the database and cut to nothing.
+        FTS5 keeps deleted words until its segments are merged. SQLite overwrites what it gives back (secure_delete), but
+        not what it moved from page to page before; so all that is left is copied to a fresh file beside the database,
+        and from there over all of its pages. Then the write-ahead log is brought into the database and cut to nothing.
         """
         with self.database.transaction():
             self.merge(all_dead=True)
             self.database.database.execute("INSERT INTO words (words) VALUES ('optimize')")
+        assert self.database.path is not None
+        fresh = self.database.path.with_suffix(".fresh")
+        remove_fresh(fresh)
+        try:
+            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            self.database.rows("VACUUM INTO ?", f"{fresh}")
+            with self.database.faults(), closing(sqlite3.connect(fresh)) as source:
+                source.backup(self.database.database)
+        finally:
+            remove_fresh(fresh)
         busy = self.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
         require(not busy, "file.busy", sentence, f"{self.database.path}")
@@ -304,6 +320,12 @@ class IndexWriter:
             if rows(f"SELECT id FROM {one} EXCEPT SELECT id FROM {other}"):
                 found.append(f"{one} without {other}")
         return found
+
+
+def remove_fresh(path: Path) -> None:
+    """Remove the copy that an erasure makes, and the journal beside it, where one was left by a killed process."""
+    for left in (path, path.with_name(f"{path.name}-journal")):
+        left.unlink(missing_ok=True)
 
 
 def writable(text: str) -> str:
