@@ -146,9 +146,20 @@ class TakingPart:
                 self._client = None
 
     def status(self) -> dict[str, Any] | None:
-        """How the device stands; None where there is none."""
+        """How the device stands, also while another process plays it; None where there is none."""
         with self._mutex:
-            return self.client.status() if self.joined else None
+            if not self.joined:
+                return None
+            try:
+                return self.client.status()
+            except BadInput as error:
+                if error.code != "folder.busy":
+                    raise
+        from quorank.device.private_store import PrivateStore
+        from quorank.device.status import status_of
+
+        with PrivateStore(self.folder, owner=False) as store:
+            return status_of(store)
 
     def log(self) -> dict[str, Any]:
         """All that ever left this machine, and when consent was given or withdrawn."""
