@@ -69,8 +69,18 @@ class TakingPart:
             require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{invitation}")
             check_terms(Terms.read(given.terms), f"{invitation}")
             self.close()
+            self._put_note_aside()
             self._client = Client.open(self.folder, invitation, start=shipped_parameters())
             return self.status() or {}
+
+    def _put_note_aside(self) -> None:
+        """Let a person who withdrew join again, as a new device: the note of the old one stays under another name."""
+        from quorank.device import leaving
+
+        note = leaving.left(self.folder)
+        if note is not None and note.get("erased") is not None:
+            count = len([*self.folder.glob("left-*.json")])
+            (self.folder / leaving.LEFT).rename(self.folder / f"left-{count + 1}.json")
 
     def consent(self, given: bool) -> None:
         """Agree to take part, or pause: from then on nothing leaves."""
@@ -88,14 +98,20 @@ class TakingPart:
             self.client.record(shown, clicks[: len(shown.order)], name)
 
     def sync(self, *, force: bool = False) -> SyncReport:
-        """Talk to the service once, and try the ranker that came."""
+        """Talk to the service once, and try the ranker that came.
+
+        Others go on meanwhile: the device has a lock of its own, and a slow network delays no search.
+        """
+        return self._settled(self.client.sync(force=force))
+
+    def _settled(self, report: SyncReport) -> SyncReport:
         with self._mutex:
-            report = self.client.sync(force=force)
-            if report.outcome != "left":
-                self.try_newest()
-            else:
+            if report.outcome == "left":
                 self._client = None
-            return report
+                self._history.drop_shared()
+            elif self.joined:
+                self.try_newest()
+        return report
 
     def try_newest(self) -> None:
         """Add the newest ranker to the mean, hold that against the person's past choices, and take it if it is not worse."""
@@ -112,12 +128,7 @@ class TakingPart:
 
     def leave(self) -> SyncReport:
         """Withdraw: ask the service to forget this device, and erase it; lists are ordered by the shipped ranker again."""
-        with self._mutex:
-            report = self.client.leave()
-            if report.outcome == "left":
-                self._client = None
-                self._history.drop_shared()
-            return report
+        return self._settled(self.client.leave())
 
     def forget(self, names: Sequence[str]) -> None:
         """Erase choices from the device."""
