@@ -14,7 +14,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
@@ -145,6 +145,35 @@ class PrivateDatabase:
         """What a query finds."""
         with self._mutex, self.faults():
             return self.database.execute(query, values).fetchall()
+
+    def overwrite_deleted(self) -> None:
+        """Leave nothing of deleted rows in any file.
+
+        SQLite overwrites what it gives back (secure_delete), but not what it moved from page to page before; so all that is
+        left is copied to a fresh file beside the database, and from there over all of its pages. Then the write-ahead log
+        is brought into the database and cut to nothing.
+        """
+        assert self.path is not None
+        with self._mutex:
+            self.remove_copy()
+            fresh = self.path.with_suffix(".fresh")
+            try:
+                os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self.rows("VACUUM INTO ?", f"{fresh}")
+                with self.faults(), closing(sqlite3.connect(fresh)) as source:
+                    source.backup(self.database)
+            finally:
+                self.remove_copy()
+            busy = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
+        require(not busy, "file.busy", sentence, f"{self.path}")
+
+    def remove_copy(self) -> None:
+        """Remove the copy of an erasure, and the journal beside it, where a killed process left one."""
+        assert self.path is not None
+        fresh = self.path.with_suffix(".fresh")
+        for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
+            left.unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._mutex:

@@ -114,7 +114,7 @@ class TakingPart:
         return report
 
     def try_newest(self) -> None:
-        """Add the newest ranker to the mean, hold that against the person's past choices, and take it if it is not worse."""
+        """Add the newest ranker to the mean, and take that if the person's past choices do not speak against it."""
         with self._mutex:
             found = self.client.store.ranker
             if found is None or found.round <= self._history.last_tried(found.run):

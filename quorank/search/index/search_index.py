@@ -30,7 +30,7 @@ from quorank.search.index.query import SearchQuery
 from quorank.search.index.reading import SegmentReader
 from quorank.search.index.snippets import SnippetPiece, make_snippet
 from quorank.search.index.updating import Scan, SourceUpdate, UpdateReport
-from quorank.search.index.writing import INDEX, IndexWriter, remove_fresh, writable
+from quorank.search.index.writing import INDEX, IndexWriter, writable
 from quorank.text.tokens import Tokeniser
 
 FILE = "index.sqlite"
@@ -253,7 +253,7 @@ class SearchIndex:
             try:
                 for pragma in _WRITER:
                     database.rows(f"PRAGMA {pragma}")
-                remove_fresh(self.path.with_suffix(".fresh"))
+                database.remove_copy()
                 writer = IndexWriter(database, self.tokeniser, self._hash)
                 writer.bring_up_to_date()
                 yield writer

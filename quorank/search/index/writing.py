@@ -11,21 +11,17 @@ index has a stamp of the tokeniser and of Unicode's version, and is built again 
 
 from __future__ import annotations
 
-import os
 import re
-import sqlite3
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quorank.arrays import Booleans
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.private_file import FileKind, PrivateDatabase
 from quorank.search.index.candidates import LONGEST_KEY
 from quorank.search.index.postings import (
@@ -266,26 +262,12 @@ class IndexWriter:
     def erase(self) -> None:
         """Leave nothing behind of what was deleted, in transactions of its own.
 
-        FTS5 keeps deleted words until its segments are merged. SQLite overwrites what it gives back (secure_delete), but
-        not what it moved from page to page before; so all that is left is copied to a fresh file beside the database,
-        and from there over all of its pages. Then the write-ahead log is brought into the database and cut to nothing.
+        FTS5 keeps deleted words until its segments are merged; the rest is `overwrite_deleted`.
         """
         with self.database.transaction():
             self.merge(all_dead=True)
             self.database.database.execute("INSERT INTO words (words) VALUES ('optimize')")
-        assert self.database.path is not None
-        fresh = self.database.path.with_suffix(".fresh")
-        remove_fresh(fresh)
-        try:
-            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            self.database.rows("VACUUM INTO ?", f"{fresh}")
-            with self.database.faults(), closing(sqlite3.connect(fresh)) as source:
-                source.backup(self.database.database)
-        finally:
-            remove_fresh(fresh)
-        busy = self.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
-        sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
-        require(not busy, "file.busy", sentence, f"{self.database.path}")
+        self.database.overwrite_deleted()
 
     def merge(self, *, all_dead: bool = False) -> None:
         """Merge segments of about the same size; write those with many dead rows anew, or with `all_dead` any."""
@@ -320,12 +302,6 @@ class IndexWriter:
             if rows(f"SELECT id FROM {one} EXCEPT SELECT id FROM {other}"):
                 found.append(f"{one} without {other}")
         return found
-
-
-def remove_fresh(path: Path) -> None:
-    """Remove the copy that an erasure makes, and the journal beside it, where one was left by a killed process."""
-    for left in (path, path.with_name(f"{path.name}-journal")):
-        left.unlink(missing_ok=True)
 
 
 def writable(text: str) -> str:

@@ -1,8 +1,7 @@
 """SQLite store of a person's choices: query, document, and the list that it was chosen from; nothing of it ever leaves.
 
 Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker is
-fitted, and the parameters of the ranker of all. What is forgotten is erased: rows are overwritten, and the log of the
-database is cut to nothing.
+fitted, and the parameters of the ranker of all. What is forgotten is erased: no byte of it stays in the folder.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ class ChoiceHistory:
                 self._database.database.execute("DELETE FROM trials")
                 self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
             self._changed()
-        self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._database.overwrite_deleted()
         return doomed
 
     # the ranker of all
