@@ -1,7 +1,7 @@
 """Machine of a made-up person: notes as files, mail as a mailbox, pages as the history of a browser.
 
-Which document becomes what is drawn, and so are dates, of the last two years and independent of what answers a query.
-Of a page a browser keeps no more than title, address and a short description, and neither does this one.
+Which document becomes what is drawn. Of a page a browser keeps no more than title, address and a short description, and
+neither does this one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ from email.utils import format_datetime
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from quorank.draws import Purpose, uniforms
-from quorank.search.demo.made_up_persons import MadeUpPerson
+from quorank.search.demo.made_up_persons import DatedDocument, MadeUpPerson
 from quorank.search.sources import FilesSource, FirefoxSource, MailSource, Source
-from quorank.text.collection import Document
 
 NOTES, MAIL, PAGES = "Documents", "Mail/archive", "firefox"
-SHARE_OF_NOTES, SHARE_OF_MAIL = 0.5, 0.3
-"""The rest are pages."""
-OLDEST = 730 * 86400.0
-"""Seconds."""
-NEWEST_OFTEN = 3.0
-"""Age is OLDEST·u^3, u uniform: an eighth of the time has half of the documents, as folders do."""
+SHARES = (0.5, 0.3)
+"""Of notes and mail; the rest are pages."""
+SOURCE_DEAL = 33  # round in the addresses of draws
 DESCRIPTION = 256
 """Characters of a page's description that Firefox keeps."""
-MOST_VISITS = 8
 WIDTH = 72
 _OTHER = re.compile(r"[^a-z0-9]+")
 _SCHEMA = """
@@ -41,15 +38,6 @@ CREATE TABLE moz_places (
 CREATE TABLE moz_historyvisits (id INTEGER PRIMARY KEY, place_id INTEGER, visit_date INTEGER, visit_type INTEGER);
 CREATE TABLE moz_bookmarks (id INTEGER PRIMARY KEY, type INTEGER, fk INTEGER DEFAULT NULL, title LONGVARCHAR);
 """
-
-
-@dataclass(frozen=True)
-class DatedDocument:
-    """Document with its time and its visits, Unix seconds."""
-
-    document: Document
-    at: float
-    visits: tuple[float, ...]  # newest first
 
 
 @dataclass(frozen=True)
@@ -71,28 +59,23 @@ class MadeUpMachine:
 
 def make_machine(person: MadeUpPerson, number: int, folder: Path, now: float, seed: int) -> MadeUpMachine:
     """Write a person's things into a folder."""
-    notes: list[DatedDocument] = []
-    mail: list[DatedDocument] = []
-    pages: list[DatedDocument] = []
-    for row, document in enumerate(person.documents):
-        draws = uniforms(seed, Purpose.HISTORY, 3 + MOST_VISITS, client=number, interaction=row).tolist()
-        ages = sorted(OLDEST * draw**NEWEST_OFTEN for draw in draws[2 : 3 + int(draws[1] ** 2 * MOST_VISITS)])
-        dated = DatedDocument(document, now - ages[0], tuple(now - age for age in ages))
-        kind = notes if draws[0] < SHARE_OF_NOTES else mail if draws[0] < SHARE_OF_NOTES + SHARE_OF_MAIL else pages
-        kind.append(dated)
+    draws = uniforms(seed, Purpose.PARTITION, len(person.documents), round_=SOURCE_DEAL, client=number)
+    kinds = np.searchsorted(np.cumsum(SHARES), draws)
+    notes, mail, pages = ([person.documents[row] for row in np.flatnonzero(kinds == kind)] for kind in range(3))
     keys = {
-        **write_notes(folder / NOTES, notes),
-        **write_mailbox(folder / MAIL, mail, person.name),
-        **write_places(folder / PAGES / "places.sqlite", pages),
+        **write_notes(folder / NOTES, notes, now),
+        **write_mailbox(folder / MAIL, mail, now, person.name),
+        **write_places(folder / PAGES / "places.sqlite", pages, now),
     }
     return MadeUpMachine(person, folder, keys)
 
 
-def write_notes(folder: Path, documents: Sequence[DatedDocument]) -> dict[tuple[str, str], str]:
+def write_notes(folder: Path, documents: Sequence[DatedDocument], now: float) -> dict[tuple[str, str], str]:
     """Write files named by their titles, one folder a year; every third is plain text, the others are Markdown."""
     keys = {}
     for number, dated in enumerate(documents):
-        document, year = dated.document, f"{datetime.fromtimestamp(dated.at, UTC).year}"
+        document, at = dated.document, now - dated.ages[0]
+        year = f"{datetime.fromtimestamp(at, UTC).year}"
         ending, head = ("txt", "") if number % 3 == 2 else ("md", "# ")
         base, copy = _slug(document.title) or f"note {number}", 1
         key = f"{year}/{base}.{ending}"
@@ -102,7 +85,7 @@ def write_notes(folder: Path, documents: Sequence[DatedDocument]) -> dict[tuple[
         path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{head}{document.title}\n\n{document.body}\n", encoding="utf-8")
-        os.utime(path, (dated.at, dated.at))
+        os.utime(path, (at, at))
         keys["folder", key] = document.id
     return keys
 
@@ -111,13 +94,13 @@ def _slug(title: str) -> str:
     return " ".join(_OTHER.sub(" ", title.lower()).split())[:WIDTH].strip()
 
 
-def write_mailbox(path: Path, documents: Sequence[DatedDocument], owner: str) -> dict[tuple[str, str], str]:
+def write_mailbox(path: Path, documents: Sequence[DatedDocument], now: float, owner: str) -> dict[tuple[str, str], str]:
     """Write a mailbox in the mbox format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     keys = {}
     with path.open("wb") as file:
-        for number, dated in enumerate(sorted(documents, key=lambda one: one.at)):
-            at, message = datetime.fromtimestamp(dated.at, UTC), EmailMessage()
+        for number, dated in enumerate(sorted(documents, key=lambda one: -one.ages[0])):
+            at, message = datetime.fromtimestamp(now - dated.ages[0], UTC), EmailMessage()
             id_ = f"{number}.{owner}@example.org"
             message["Message-ID"] = f"<{id_}>"
             message["Subject"] = " ".join(dated.document.title.split()) or f"message {number}"
@@ -132,7 +115,7 @@ def write_mailbox(path: Path, documents: Sequence[DatedDocument], owner: str) ->
     return keys
 
 
-def write_places(path: Path, documents: Sequence[DatedDocument]) -> dict[tuple[str, str], str]:
+def write_places(path: Path, documents: Sequence[DatedDocument], now: float) -> dict[tuple[str, str], str]:
     """Write the tables of Firefox's history that a search reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     keys, pages, visits = {}, [], []
@@ -140,7 +123,7 @@ def write_places(path: Path, documents: Sequence[DatedDocument]) -> dict[tuple[s
         document = dated.document
         address = f"https://site{number % 9}.example.org/{number}"
         title, text = " ".join(document.title.split()), " ".join(document.body.split())
-        times = [int(at * 1e6) for at in dated.visits]
+        times = [int((now - age) * 1e6) for age in dated.ages]
         pages.append((number, address, title, len(times), max(times), text[:DESCRIPTION]))
         visits += [(number, at, 1) for at in times]
         keys["firefox", address] = document.id

@@ -1,7 +1,12 @@
 """Made-up persons: the documents that each has, what each searches for, and which documents answer it.
 
-They come from the generator of documents, whose topics say what answers a query, or from a text collection with judgements
-that is dealt out: each person gets queries of their own, what answers them, and other documents beside.
+They come from the generator of documents, or from a text collection with judgements that is dealt out: each person gets
+queries of their own, what answers them, and other documents beside. Dates are drawn, of the last two years, many of them
+of the last months.
+
+Generated persons mostly look for what they had lately, as people do who search their own things (Dumais et al., SIGIR 2003,
+"Stuff I've Seen"): a document answers a query by the share that the query's topic has in it, and one that was not used for
+ninety days by a grade less. In a given collection the judgements are as they are, and dates say nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +27,35 @@ NAMES = ("ann", "ben", "cleo", "dan", "eve", "finn")
 WORD_ORDER, DOCUMENT_DEAL, QUERY_DEAL = 30, 31, 32  # rounds in the addresses of draws
 SENTENCE, PARAGRAPH = 9, 60
 """Words of a generated sentence and paragraph."""
+DAY = 86400.0
+OLDEST = 730 * DAY
+OFTEN_NEW = 3.0
+"""Ages are OLDEST·u^3, u uniform: half of the documents are of the last three months."""
+LATELY = 30 * DAY
+MOST_VISITS = 8
+
+
+@dataclass(frozen=True)
+class DatedDocument:
+    """Document with the times for which it lay there since it was used, in seconds, the shortest first."""
+
+    document: Document
+    ages: tuple[float, ...]
+
+    @property
+    def id(self) -> str:
+        """That of the document."""
+        return self.document.id
+
+
+def dated(documents: Sequence[Document], person: int, seed: int) -> tuple[DatedDocument, ...]:
+    """Draw when each document was used, one to eight times."""
+    found = []
+    for row, document in enumerate(documents):
+        draws = uniforms(seed, Purpose.HISTORY, 1 + MOST_VISITS, client=person, interaction=row).tolist()
+        ages = sorted(OLDEST * draw**OFTEN_NEW for draw in draws[1 : 2 + int(draws[0] ** 2 * MOST_VISITS)])
+        found.append(DatedDocument(document, tuple(ages)))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -29,7 +63,7 @@ class MadeUpPerson:
     """One person; every other query is held out: nobody searches it, and lists are measured with it."""
 
     name: str
-    documents: tuple[Document, ...] = field(repr=False)
+    documents: tuple[DatedDocument, ...] = field(repr=False)
     queries: tuple[Query, ...] = field(repr=False)
     grades: Mapping[str, Mapping[str, int]] = field(repr=False)  # query → document → 1 or 2
 
@@ -49,19 +83,19 @@ def generated_persons(persons: int, documents: int, queries: int, seed: int) -> 
     _check(persons, documents, queries)
     generator = Generator(
         parties=persons, documents=documents, queries=2 * queries, body=120, vocabulary=4000, topics=8 * persons,
-        topic_terms=100, about=0.25,
+        topic_terms=100, about=0.35,
     )  # fmt: skip
     words, topics, found = generator.words(), generator.topic_table(seed), []
     for number in range(persons):
         made = generator.party(number, seed, topics)
         titles, bodies = (_texts(counts, words, seed, number, at) for at, counts in enumerate((made.title, made.body)))
-        own = tuple(
-            Document(f"{number}-{d}", title.rstrip("."), body)
-            for d, (title, body) in enumerate(zip(titles, bodies, strict=True))
-        )
+        written = zip(titles, bodies, strict=True)
+        texts = [Document(f"{number}-{d}", title.rstrip("."), body) for d, (title, body) in enumerate(written)]
+        own = dated(texts, number, seed)
+        old = np.array([one.ages[0] > LATELY for one in own])
         asked, grades = [], {}
         for q, (terms, topic) in enumerate(zip(made.queries, made.query_topics, strict=True)):
-            graded = made.grades(int(topic), generator.strong, generator.weak)
+            graded = np.where(old, 0, made.grades(int(topic), generator.strong, generator.weak))
             asked.append(Query(f"{number}-q{q}", " ".join(words[term] for term in terms)))
             grades[asked[-1].id] = {own[row].id: int(graded[row]) for row in np.flatnonzero(graded)}
         kept = tuple(query for query in asked if grades[query.id])
@@ -115,7 +149,7 @@ def dealt_persons(
         draws = uniforms(seed, Purpose.PARTITION, len(there), round_=DOCUMENT_DEAL, client=person)
         others = [number for number in np.argsort(draws, kind="stable").tolist() if number not in wanted]
         kept = sorted(wanted | set(others[: max(0, documents - len(wanted))]))
-        held = tuple(collection.documents[number] for number in kept)
+        held = dated([collection.documents[number] for number in kept], person, seed)
         found.append(MadeUpPerson(NAMES[person], held, tuple(own), grades))
     return found
 
