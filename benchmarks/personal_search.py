@@ -30,10 +30,17 @@ from typing import Any
 
 import numpy as np
 
+import quorank.experiments
 from quorank import private_file
+from quorank.data.letor.writer import write_letor
+from quorank.data.ranking import RankingData
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile, read_experiment_file
+from quorank.experiments.runner import Runner
 from quorank.learning import OnlineRanker
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.pdgd import PDGD
+from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.search.home import SearchHome
 from quorank.search.index import SearchCandidates, SearchIndex, parse_query
@@ -268,6 +275,61 @@ def measure(args: argparse.Namespace, path: str) -> None:
     print(f"\n({time.time() - began:.0f} s)", flush=True)
 
 
+def measure_private(args: argparse.Namespace, path: str) -> None:
+    """Persons who search the same collection with the shipped experiment file: ε for a person and the whole run."""
+    collection, rows = read_collection(path), []
+    file = Path(quorank.experiments.__file__).parent / "files" / "search.toml"
+    for seed in range(args.seed, args.seed + args.seeds):
+        with tempfile.TemporaryDirectory() as place:
+            index = indexed(Path(place) / "home", collection, range(len(collection.documents)))
+            found = [
+                prepared(index, query.text, dict(collection.judgements.get(query.id, {})))
+                for query in collection.queries
+            ]
+            index.close()
+            queries = [query for query in found if query is not None]
+            order = np.random.default_rng(seed).permutation(len(queries))
+            for name, part in (("train", order[: len(order) // 2]), ("test", order[len(order) // 2 :])):
+                write_letor(lists_of([queries[number] for number in part]), Path(place) / f"{name}.txt")
+            tables = {
+                **read_experiment_file(file).tables,
+                "seed": seed,
+                "data": {"source": place, "normalize": "none"},
+                "users": {"preset": args.preset},
+                "evaluation": {"every": 300},
+            }
+            tables["federation"] = {**tables["federation"], "clients": args.private}
+            runner = Runner(Experiment.read(ExperimentFile(tables, "benchmark")))
+            plain = np.zeros(len(SEARCH_FEATURES))
+            plain[SEARCH_FEATURES.index("BM25 of body")] = 1.0
+            bm25, shipped = runner.evaluator.means([plain, shipped_parameters()])[0]
+            runner.run()
+            summary = runner.summary()
+            online = runner.progress.values["online_ndcg@10"]  # type: ignore[union-attr]
+            train = Evaluator(runner.simulator.simulation.data, Linear(), no_relevant="zero").means([plain])[0][0]
+            worst = min(float(part.mean()) / train - 1.0 for part in np.array_split(online, 10))
+            rows.append((bm25, shipped, summary["offline"]["ndcg@10"], worst))
+            print(f"seed {seed}: {rows[-1]}", summary["privacy"], file=sys.stderr, flush=True)
+    bm25, shipped, learned, worsts = (np.array(column) for column in zip(*rows, strict=True))
+    gain = learned - bm25
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else float("nan")
+    print(f"\n## {Path(path).name}: {args.private:,} persons, ε = 2 for a person and 300 rounds, {args.seeds} seeds\n")
+    head = ("BM25", "shipped", "learned together", "against BM25", "worst tenth of the lists shown against BM25")
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    told = f"{bm25.mean():.4f} | {shipped.mean():.4f} | {learned.mean():.4f} | {gain.mean():+.4f} ± {error:.4f}"
+    print(f"| {told} | {worsts.min():+.2%} |", flush=True)
+
+
+def lists_of(queries: Sequence[PreparedQuery]) -> RankingData:
+    """Candidates of queries with the features of a search."""
+    features = [search_features(q.found, NOTHING, len(parse_query(q.text).clauses), NOW) for q in queries]
+    return RankingData.from_arrays(
+        np.concatenate(features).astype(np.float32),
+        np.concatenate([np.minimum(query.labels, 4) for query in queries]).astype(np.int8),
+        np.cumsum([0, *(len(query.labels) for query in queries)]),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collections", nargs="+")
@@ -281,10 +343,14 @@ def main() -> None:
     parser.add_argument("--power", type=float, default=0.5)
     parser.add_argument("--penalty", type=float, default=40.0)
     parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--private", type=int, default=0, metavar="N")
     args = parser.parse_args()
     private_file.SYNCHRONOUS = "OFF"  # processes are not killed here
     for path in args.collections:
-        measure(args, path)
+        if args.private:
+            measure_private(args, path)
+        else:
+            measure(args, path)
 
 
 if __name__ == "__main__":
