@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.errors import BadInput, require
+from quorank.foreign import home_expanded
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -65,12 +66,13 @@ class TakingPart:
         from quorank.federation.members.terms import Terms
 
         with self._mutex:
-            given = Invitation.read(Path(invitation).expanduser())
-            require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{invitation}")
-            check_terms(Terms.read(given.terms), f"{invitation}")
+            path = home_expanded(invitation).absolute()
+            given = Invitation.read(path)
+            require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{path}")
+            check_terms(Terms.read(given.terms), f"{path}")
             self.close()
             self._put_note_aside()
-            self._client = Client.open(self.folder, invitation, start=shipped_parameters())
+            self._client = Client.open(self.folder, path, start=shipped_parameters())
             return self.status() or {}
 
     def _put_note_aside(self) -> None:

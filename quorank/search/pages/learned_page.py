@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
+from quorank.foreign import home_expanded
 from quorank.private_file import wipe
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import ShareBars, draw
@@ -45,7 +46,7 @@ class LearnedPage:
 
     search: PersonalSearch
     upkeep: Upkeep
-    _spent: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    _spent: dict[tuple[Any, int], dict[str, Any]] = field(default_factory=dict)
     _counting: Lock = field(default_factory=Lock)
 
     def page(self, request: Request) -> Response:
@@ -105,18 +106,10 @@ class LearnedPage:
         last = status["last_round"]
         rounds = 0 if last is None or status["releases"] == 0 else last + 1
         with self._counting:
-            key = (terms.run, rounds)
+            key = (terms, rounds)
             if key not in self._spent:
-                whole = terms.mechanism.statement() or {}
-                so_far = (terms.mechanism.statement(rounds) or {}).get("epsilon") if rounds else 0.0
                 self._spent.clear()
-                self._spent[key] = {
-                    "kind": terms.privacy.kind,
-                    "planned": whole.get("epsilon"),
-                    "delta": whole.get("delta"),
-                    "unit": whole.get("unit"),
-                    "spent": so_far if whole.get("epsilon") is not None else None,
-                }
+                self._spent[key] = stated_privacy(terms, rounds)
             return self._spent[key]
 
     # what a click asks for
@@ -198,7 +191,7 @@ class LearnedPage:
 
 @contextmanager
 def _as_it_is(path: str) -> Iterator[Path]:
-    yield Path(path)
+    yield home_expanded(path)
 
 
 def _require_sure(fields: dict[str, str]) -> None:
@@ -207,6 +200,23 @@ def _require_sure(fields: dict[str, str]) -> None:
 
 def _done(what: str) -> Response:
     return RedirectResponse(f"/learned?done={what}", status_code=303)
+
+
+def stated_privacy(terms: Any, rounds: int) -> dict[str, Any]:
+    """Return what the terms of a run state: ε planned, its δ and unit, and ε of the first rounds; None where none is."""
+    try:
+        whole = terms.mechanism.statement() or {}
+        so_far = (terms.mechanism.statement(rounds) or {}).get("epsilon") if rounds else 0.0
+    except BadInput:  # terms that no noise fits: the person must still be able to leave
+        whole, so_far = {}, None
+    planned = whole.get("epsilon")
+    return {
+        "kind": terms.privacy.kind,
+        "planned": planned,
+        "delta": whole.get("delta"),
+        "unit": whole.get("unit"),
+        "spent": None if planned is None else so_far,
+    }
 
 
 def trial_words(one: StoredTrial) -> str:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, require
+from quorank.foreign import reason
 from quorank.search.index import SkipEntry
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import draw
@@ -83,8 +84,9 @@ class SourcesPage:
             require(path, "path.missing", "write the path of a folder, a mailbox or a browser's profile")
             require("\0" not in path, "path.malformed", "this is no path")
             self.add_source(source_at(path))
-        except BadInput as error:
-            return self.draw(problem=error, status=400, path=path)
+        except (BadInput, OSError) as error:
+            problem = error if isinstance(error, BadInput) else BadInput("path.unreadable", reason(error), path)
+            return self.draw(problem=problem, status=400, path=path)
         return RedirectResponse("/sources?done=added", status_code=303)
 
     def add_source(self, source: Source) -> int:
