@@ -30,6 +30,9 @@ from quorank.text.readers import read_collection
 MOMENTS = ("first", "before", "alone", "together")
 """When lists are measured: on the first day, before joining, and in the end without and with joining."""
 QUERIES = "queries.txt"
+"""File with a person's queries, for whoever wants to try them on the page."""
+ROUND_COST = 4
+"""So many times as long a search takes with its part of a round."""
 Tell = Callable[[int, int], object]
 
 
@@ -41,7 +44,7 @@ class DemoPlan:
     documents: int = 400  # of each person
     queries: int = 20  # that each person searches, and as many held out
     days_alone: int = 2
-    days_joined: int = 4
+    days_joined: int = 6
     seed: int = 1
     collection: str = ""  # of texts; none: generated
 
@@ -175,6 +178,7 @@ def played(
             for day in range(plan.days_alone + plan.days_joined):
                 last = search_day(doubles.people, day, stage.counted.step)
             measures.shown["alone"], measures.held_out["alone"] = last, stage.held_out(doubles.people)
+        service = stack.enter_context(ExitStack())  # which ends after the pages
         there = stage.opened(stack, folder / "persons")
         measures.held_out["first"] = stage.held_out(there.people)
         for day in range(plan.days_alone):
@@ -183,16 +187,18 @@ def played(
         measures.shown["before"], measures.held_out["before"] = last, stage.held_out(there.people)
         say("a service starts; they join it, and search on")
         federation = SearchFederation.start(folder / "service", plan.persons)
-        stack.callback(federation.close)
+        service.callback(federation.close)
         for person in there.people:
-            invitation = federation.invite(person.person.name, folder / "persons" / person.person.name / "invitation.json")
+            invitation = federation.invite(
+                person.person.name, folder / "persons" / person.person.name / "invitation.json"
+            )
             person.calls.post("/api/join", invitation=str(invitation))
             person.calls.post("/api/consent", given=True)
         rounds = PlayedRounds(there.people)
 
         def step() -> None:
             rounds.play()
-            stage.counted.step()
+            stage.counted.step_with_round()
 
         for day in range(plan.days_alone, plan.days_alone + plan.days_joined):
             last = search_day(there.people, day, step)
@@ -202,16 +208,20 @@ def played(
 
 
 class _Counted:
-    """Progress in searches."""
+    """Progress in searches; one with rounds beside it counts ROUND_COST."""
 
     def __init__(self, plan: DemoPlan, persons: Sequence[MadeUpPerson], tell: Tell) -> None:
         self._persons, self._tell, self.done = len(persons), tell, 0
-        longest, days = max(len(person.searched) for person in persons), plan.days_alone + plan.days_joined
-        self.total = 2 * days * longest * len(persons) + 4 * sum(len(person.held_out) for person in persons)
+        turns = max(len(person.searched) for person in persons) * len(persons)
+        days = plan.days_alone + (plan.days_alone + plan.days_joined) + ROUND_COST * plan.days_joined
+        self.total = days * turns + len(MOMENTS) * sum(len(person.held_out) for person in persons)
 
     def step(self, searches: int = 0) -> None:
         self.done += searches or self._persons
         self._tell(self.done, self.total)
+
+    def step_with_round(self) -> None:
+        self.step(ROUND_COST * self._persons)
 
 
 @dataclass(eq=False)

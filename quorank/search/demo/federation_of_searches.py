@@ -23,8 +23,13 @@ from quorank.service.overview import Overview
 from quorank.service.starting import start_service
 
 EXPERIMENT = "search"
-MOST_ROUNDS = 10_000
-"""Rounds go on while the pages are open."""
+CHANGES = {
+    "federation.rounds": 10_000,  # they go on while the pages are open
+    "federation.participation": "full",
+    "federation.server": {"kind": "add", "step": 1.0},
+    "privacy": {"kind": "none"},
+}
+"""What differs from the shipped file: a handful of persons cannot hide in noise, so their updates leave as they are."""
 DEADLINE = 30.0
 """Seconds after which a round does without those who have not searched."""
 PAUSE = 2.0
@@ -45,8 +50,7 @@ class SearchFederation:
         file = shipped_file(Path(EXPERIMENT))
         assert file is not None
         chosen = read_experiment_file(file)
-        changes = {"federation.clients": persons, "federation.rounds": MOST_ROUNDS, "federation.participation": "full"}
-        for key, value in changes.items():
+        for key, value in {"federation.clients": persons, **CHANGES}.items():
             chosen = set_value(chosen, key, value, "quorank search demo")
         experiment = Experiment.read(chosen)
         n_features = len(SEARCH_FEATURES)

@@ -142,7 +142,9 @@ def dealt_persons(
     for person in range(persons):
         own = [judged[number] for number in order[person::persons][: 2 * queries]]
         grades = {
-            query.id: {id_: to_three_grades(grade, highest) for id_, grade in _answers(collection, query, there).items()}
+            query.id: {
+                id_: to_three_grades(grade, highest) for id_, grade in _answers(collection, query, there).items()
+            }
             for query in own
         }
         wanted = {there[id_] for graded in grades.values() for id_ in graded}
