@@ -408,7 +408,7 @@ def _show_demo(figures: dict[str, Any]) -> None:
     print_text(table_of(("", "nDCG@10", *columns.values()), rows, "right", padding=(0, 2, 0, 0)))
     for name, measured in (("shown", "lists shown"), ("held_out", "held-out queries")):
         learned, joining = figures["all"][name]["learned"], figures["all"][name]["joining"]
-        print(f"{measured}: {_change(learned)} on the last day than on the first; {_change(joining)} than alone")
+        print(f"{measured}: {_change(learned)} from the first day to the last; {_change(joining)} by joining")
     service, persons = figures["service"], figures["persons"]
     sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
     print(f"{service['rounds']} rounds; releases that left: {sent}; no noise, a few persons cannot hide in it")
@@ -425,5 +425,5 @@ def _show_demo(figures: dict[str, Any]) -> None:
 
 def _change(difference: dict[str, float]) -> str:
     mean, error = difference["mean"], difference["error"]
-    word = "better" if mean > 2 * error else "worse" if mean < -2 * error else "not clearly other"
-    return f"{mean:+.3f} ± {error:.3f}, {word}"
+    word = "better" if mean > 2 * error else "worse" if mean < -2 * error else "no clear difference"
+    return f"{mean:+.3f} ± {error:.3f} ({word})"

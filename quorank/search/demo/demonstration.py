@@ -170,7 +170,8 @@ def played(
             texts = "".join(f"{query.text}\n" for query in machine.person.queries)
             (machine.folder / QUERIES).write_text(texts, encoding="utf-8")
         stage = _Stage(plan, machines, max(grades, 2), _Counted(plan, persons, tell))
-        say(f"{plan.persons} persons with {len(persons[0].documents):,} documents each: notes, mail, pages")
+        counts = ", ".join(f"{person.name} {len(person.documents):,}" for person in persons)
+        say(f"{plan.persons} persons; notes, mail and pages of each: {counts}")
         measures = Measures()
         say("they search alone; so do their doubles, who never join")
         with ExitStack() as alone:

@@ -44,7 +44,8 @@ class PageCalls:
         answer = self._line.getresponse()
         found: dict[str, Any] = parse_json(answer.read(), Each(), target)
         if answer.status != 200:
-            raise BadInput(found.get("code", "page.failed"), found.get("sentence", f"status {answer.status}"), target)
+            code, sentence = found["code"], found["sentence"]
+            raise BadInput(code, sentence, target)
         return found
 
     def close(self) -> None:
