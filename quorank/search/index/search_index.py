@@ -193,6 +193,11 @@ class SearchIndex:
         columns = ((*row[:-2], tuple(np.frombuffer(row[-2], "<f8").tolist()), row[-1]) for row in found)
         return [StoredDocument(*column) for column in columns]
 
+    @property
+    def version(self) -> int:
+        """A number that changes when anything was written since this index was opened."""
+        return int(self._database.rows("PRAGMA data_version")[0][0])
+
     def count(self) -> int:
         """Return the number of documents."""
         return int(self._database.rows("SELECT count(*) FROM documents")[0][0])

@@ -138,17 +138,17 @@ class ShareBars:
         most = max((abs(number) for _, number, _ in large), default=1.0)
         return [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
 
-    @property
+    @cached_property
     def left(self) -> float:
         """Where the drawing begins: at the axis, unless a bar lies left of it."""
         return min((start for *_, start, _ in self.shown), default=0.0)
 
-    @property
+    @cached_property
     def width(self) -> float:
         """How wide the drawing is."""
         return max((start + length for *_, start, length in self.shown), default=100.0) - self.left or 100.0
 
-    @property
+    @cached_property
     def others(self) -> tuple[int, float]:
         """How many numbers are not shown, and their sum."""
         small_ones = [number for _, number, _ in self.rows if abs(number) < self.smallest]

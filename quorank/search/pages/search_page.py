@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast, get_args
 from urllib.parse import urlencode
@@ -71,6 +71,7 @@ class SearchPage:
     search: PersonalSearch
     upkeep: Upkeep
     open_files: bool = True
+    _counted: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
 
     def page(self, request: Request) -> Response:
         """Draw the whole page."""
@@ -90,24 +91,34 @@ class SearchPage:
         return draw("search.html.jinja", status, here="search", notice=notice, problem=problem, **values)
 
     def _list(self, state: ListState, typing: bool) -> dict[str, Any]:
-        search, sources = self.search, self.search.index.sources()
+        search, (documents, kinds) = self.search, self._overview()
         found = None
         if state.q.strip():
             within = state.within(datetime.fromtimestamp(search.clock()))
             found = search.find(
                 state.q, typing=typing, order=state.order, first=state.first, within=within, reasons=True
             )
-        kinds = sorted({stored.kind for stored in sources if stored.documents})
         return {
             "state": state,
             "found": found,
             "rows": [] if found is None else [_row(reason) for reason in found.reasons],
-            "documents": sum(stored.documents for stored in sources),
+            "documents": documents,
             "kinds": kinds,
             "reading": self.upkeep.progress is not None or bool(self.upkeep.waiting),
             "last": 0 if found is None else min(found.found, CANDIDATES),
             "page_size": PAGE,
         }
+
+    def _overview(self) -> tuple[int, list[str]]:
+        """Number of documents and the kinds of their sources; counted when the index has changed."""
+        version = self.search.index.version
+        found = self._counted.get(version)
+        if found is None:
+            sources = self.search.index.sources()
+            found = sum(one.documents for one in sources), sorted({one.kind for one in sources if one.documents})
+            self._counted.clear()
+            self._counted[version] = found
+        return found
 
     # what a click asks for
 

@@ -1,6 +1,6 @@
 """The pages in a real browser: a person types, moves by keys, clicks, sees reasons, joins a real service and withdraws.
 
-`QUORANK_PICTURES=docs/search pytest tests/search/pages/test_in_browser.py` keeps pictures.
+`QUORANK_PICTURES=docs/search pytest tests/search/pages/test_in_browser.py -k pictures` draws those of the documentation.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import BROWSER, Chromium
 from own_search import SCRIPT, browsed, served_search, until
+from persons_files import mailbox_of, message
 from PIL import Image
 from real_services import RealService, free_port
 from starlette.applications import Starlette
@@ -25,13 +27,14 @@ from starlette.routing import Route
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.reports.live.loopback import loopback_socket, served
+from quorank.search.pages.server import SearchServer
+from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.search_features import SEARCH_FEATURES
+from quorank.search.sources import source_at
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
-KEEP = os.environ.get("QUORANK_PICTURES")
-LARGEST = 120_000
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +60,6 @@ def titles(chromium: Chromium) -> list[str]:
 
 def focused(chromium: Chromium) -> str:
     return str(chromium.value("document.activeElement.id || document.activeElement.textContent"))
-
-
-def keep(name: str, picture: bytes) -> None:
-    """Keep a picture with as many colours as fit its size."""
-    if not KEEP:
-        return
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    for colours in (256, 128, 64, 32):
-        content = io.BytesIO()
-        image.quantize(colours, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
-        if len(content.getvalue()) < LARGEST:
-            break
-    (Path(KEEP) / f"{name}.png").write_bytes(content.getvalue())
 
 
 def test_a_person_types_moves_by_keys_opens_and_sees_why(chromium: Chromium, own: Any) -> None:
@@ -292,21 +282,26 @@ def service(tmp_path: Path) -> Iterator[RealService]:
         running.kill()
 
 
+def join(chromium: Chromium, server: Any, service: RealService, folder: Path) -> None:
+    """Accept an invitation on the page, and agree."""
+    store = service.home.store()
+    invite(service.home, store, "anna", folder / "anna.json")
+    store.close()
+    chromium.open(server.url, width=1200)
+    chromium.open(f"{server.address}learned", width=1200)
+    chromium.click("#invitation")
+    chromium.write(str(folder / "anna.json"))
+    chromium.press("Enter")
+    chromium.wait_for("document.querySelector('#consent-state')?.textContent === 'Paused'")
+    assert "nothing has left this machine" in chromium.value("document.body.innerText")
+    chromium.click(".switch")
+    chromium.wait_for("document.querySelector('#consent-state')?.textContent === 'Taking part'")
+
+
 def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: RealService, tmp_path: Path) -> None:
     """The person joins, agrees, clicks; the round ends, the release is in the log, the ranker comes; they withdraw."""
-    store = service.home.store()
-    invite(service.home, store, "anna", tmp_path / "anna.json")
-    store.close()
     with served_search(tmp_path, open_files=False) as (search, server):
-        chromium.open(server.url, width=1200)
-        chromium.open(f"{server.address}learned", width=1200)
-        chromium.click("#invitation")
-        chromium.write(str(tmp_path / "anna.json"))
-        chromium.press("Enter")
-        chromium.wait_for("document.querySelector('#consent-state')?.textContent === 'Paused'")
-        assert "nothing has left this machine" in chromium.value("document.body.innerText")
-        chromium.click(".switch")
-        chromium.wait_for("document.querySelector('#consent-state')?.textContent === 'Taking part'")
+        join(chromium, server, service, tmp_path)
         chromium.open(server.address, width=1200)
         for query, name in (("roses", "money/budget.txt"), ("garden", "travel.html")):
             chromium.press("Escape")
@@ -347,3 +342,84 @@ def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: 
         assert chromium.value("document.querySelector('#invitation') !== null")
         assert search.history.shared is None, "the ranker of all is not used any more"
         assert chromium.complaints() == []
+
+
+# ---------------------------------------------------------------- pictures of the documentation
+
+KEEP = os.environ.get("QUORANK_PICTURES")
+LARGEST = 120_000
+"""Bytes of a picture."""
+TOPICS = (
+    "budget 2026", "garden plan", "harbour invoice", "meeting notes", "travel to lisbon", "boat club statutes",
+    "apple cake", "letter to the bank", "thesis chapter two", "budget draft", "winter trip", "house insurance",
+)  # fmt: skip
+WORDS = (
+    "the", "budget", "of", "the", "garden", "was", "discussed", "and", "the", "committee", "agreed", "to", "plant", "roses",
+    "and", "apple", "trees", "near", "the", "harbour", "before", "winter", "while", "travel", "costs", "stay", "below",
+    "plan", "and", "invoices", "of", "the", "boat", "club", "are", "paid", "late",
+)  # fmt: skip
+
+
+def write_person(folder: Path) -> Path:
+    """More files, some of which cannot be read, and a mailbox."""
+    random = np.random.default_rng(3)
+
+    def text(count: int) -> str:
+        return f"{' '.join(random.choice(WORDS, count))}.".capitalize()
+
+    for number, topic in enumerate(TOPICS):
+        path = folder / ("Money", "Garden", "Notes")[number % 3] / f"{topic}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {topic.capitalize()}\n\n{text(70)}\n\n{text(50)}")
+        os.utime(path, (time.time() - 86400 * 19 * number,) * 2)
+    (folder / "Money" / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
+    (folder / "Money" / "export.csv").write_bytes(b"x" * 21_000_000)
+    (folder / "Garden" / "shared").symlink_to(folder / "Notes")
+    (folder.parent / "Mail").mkdir()
+    (folder.parent / "Mail" / "archive.mbox").write_bytes(mailbox_of([message(n, text(60)) for n in range(60)]))
+    return folder
+
+
+def keep(name: str, picture: bytes) -> None:
+    """Keep a picture with as many colours as fit its size."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    for colours in (256, 128, 64, 32):
+        content = io.BytesIO()
+        image.quantize(colours, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+        if len(content.getvalue()) < LARGEST:
+            break
+    (Path(KEEP or "") / f"{name}.png").write_bytes(content.getvalue())
+
+
+@pytest.mark.skipif(not KEEP, reason="draws pictures where QUORANK_PICTURES names a folder")
+def test_pictures(chromium: Chromium, service: RealService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "anna"))
+    documents = write_person(tmp_path / "anna" / "Documents")
+    with PersonalSearch.open(tmp_path / "home") as search:
+        for path in (documents, tmp_path / "anna" / "Mail" / "archive.mbox"):
+            search.add(source_at(path))
+        with SearchServer(search, open_files=False) as server:
+            until(lambda: search.index.count() >= 70 and not server.upkeep.waiting and server.upkeep.progress is None)
+            join(chromium, server, service, tmp_path)
+            for query in (
+                "budget",
+                "budget",
+                "budget",
+                "garden",
+                "harbour invoice",
+                "winter",
+                "travel costs",
+                "budget",
+            ):
+                found = search.find(query)
+                search.choose(found.token, found.results[1].document)
+            server.upkeep.talk_soon()
+            until(lambda: len(search.membership.log()["releases"]) > 2 and search.history.trials(), 60.0)
+            chromium.open(f"{server.address}?q=budget", width=1200)
+            chromium.value("document.querySelector('.why').open = true")
+            keep("page-search", chromium.picture(height=1000))
+            chromium.open(f"{server.address}learned", width=1200, dark=True)
+            keep("page-learned", chromium.picture(height=1500))
+            chromium.open(f"{server.address}sources", width=360)
+            chromium.value("document.querySelector('#sources details').open = true")
+            keep("page-sources", chromium.picture())

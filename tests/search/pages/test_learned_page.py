@@ -96,16 +96,16 @@ def test_a_notice_is_one_of_ours(own: OwnSearch) -> None:
 
 def test_rankers_that_came_say_whether_they_were_taken_and_why(own: OwnSearch) -> None:
     theta = shipped_parameters()
-    own.search.history.note_trial(1.7e9, "run", 3, RankerTrial(2, 0.0, 0.0, True), theta)
-    own.search.history.note_trial(1.7e9, "run", 4, RankerTrial(50, -0.125, 0.02, False), theta)
-    own.search.history.note_trial(1.7e9, "run", 5, RankerTrial(50, 0.25, 0.02, True), theta)
-    own.search.history.note_trial(1.7e9, "run", 6, RankerTrial(1, 0.0, 0.0, False), theta * np.nan)
+    own.search.history.note_trial(1.7e9, "run", 3, RankerTrial(2, 0.0, 0.0, True), theta, 3)
+    own.search.history.note_trial(1.7e9, "run", 4, RankerTrial(50, -0.125, 0.02, False), theta, 4)
+    own.search.history.note_trial(1.7e9, "run", 5, RankerTrial(50, 0.25, 0.02, True), theta, 5)
+    own.search.history.note_trial(1.7e9, "run", 6, RankerTrial(1, 0.0, 0.0, False), theta * np.nan, 6)
     lines = own.browser.get("/learned").text.split('id="trials"')[1].split("</ul>")[0].split("<li>")[1:]
     texts = [" ".join(Seen(line).text.split()) for line in lines]
-    assert "round 6 not taken: it holds numbers that cannot be used" in texts[0]
-    assert "round 5 taken: on 50 past choices the mean gain changes by +0.250 ± 0.020" in texts[1]
-    assert "round 4 not taken: on 50 past choices the mean gain changes by −0.125 ± 0.020" in texts[2]
-    assert "round 3 taken: 2 choices are too few" in texts[3]
+    assert "after round 6 not taken: it holds numbers that cannot be used" in texts[0]
+    assert "after round 5 taken: on 50 past choices the mean gain changes by +0.250 ± 0.020" in texts[1]
+    assert "after round 4 not taken: on 50 past choices the mean gain changes by −0.125 ± 0.020" in texts[2]
+    assert "after round 3 taken: 2 choices are too few" in texts[3]
     assert "3 of 4 that came were taken" not in learned(own).text and "2 of 4" in learned(own).text
 
 

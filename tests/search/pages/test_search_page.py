@@ -163,8 +163,8 @@ def one_of(own: OwnSearch):
 @pytest.mark.parametrize(
     "address",
     ["javascript:alert(1)", "JAVASCRIPT:alert(1)", " javascript:alert(1)", "data:text/html,<b>", "vbscript:x",
-     "file:///etc/passwd", "java\nscript:alert(1)", "https:javascript:alert(1)", "http://a\"onclick=x", "https://a b", "//evil.example",
-     "about:blank"],
+     "file:///etc/passwd", "java\nscript:alert(1)", "https:javascript:alert(1)", "http://a\"onclick=x", "https://a b",
+     "//evil.example", "about:blank"],
 )  # fmt: skip
 def test_only_addresses_of_the_web_are_links(address: str, own: OwnSearch) -> None:
     assert web_address(address) is None
