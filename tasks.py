@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from quorank.steady import steady_environment
+
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -25,8 +27,6 @@ unused = re.compile(r"site-packages[/\\](.*[/\\])?(tests|pip|setuptools|mypy|myp
 compileall.compile_dir(sysconfig.get_path("purelib"), rx=unused, quiet=2, workers=0)
 """
 """On all cores, where pip would compile what it has installed on one; without what nothing here imports, or as C alone."""
-STEADY = {"NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
-"""NumPy's functions then have the same last bits on processors with and without 512-bit vectors."""
 FIRST = ["tests/learning", "tests/silos"]
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "tasks.py"]
 FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]
@@ -75,7 +75,7 @@ def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
     """
     print("$", " ".join(command), file=sys.stderr, flush=True)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    alone = {"OPENBLAS_NUM_THREADS": "1", **STEADY} if command[0] in ("pytest", "fuzz") else {}
+    alone = {"OPENBLAS_NUM_THREADS": "1", **steady_environment()} if command[0] in ("pytest", "fuzz") else {}
     return [str(PYTHON), "-m", *command], kept | alone
 
 

@@ -1,4 +1,4 @@
-"""Time of a group's session over HTTPS on this machine: `python benchmarks/silo_network.py [--documents N]`.
+"""Time of a group's session over HTTPS on this machine: `python benchmarks/silo_network.py [--documents N] [--training …]`.
 
 A service and three parties, each a process started by the command line as people start them, with generated documents; at
 the end the same session in one process, for the bytes. Prints one JSON object: seconds from the start of the service to the
@@ -18,11 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.party.folder import PartyFolder
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome
-from quorank.silos.learning.comparison import augment_parties, collect_answers, prepare_parties, sum_statistics
-from quorank.silos.learning.comparison import train_together as train
+from quorank.silos.learning.comparison import joint_ranker
 
 NAMES = ("north", "south", "west")
 GROUP = """\
@@ -30,12 +29,14 @@ seed = 3
 [silo]
 parties = ["north", "south", "west"]
 asked = 25
-[training]
-kind = "averaging"
-rounds = 4
 [augment]
 weights = [1.0]
 """
+TRAININGS = {
+    "prior": '[training]\nkind = "prior"\n',
+    "trees": '[training]\nkind = "trees"\nleast_lists = 20\n',
+    "averaging": '[training]\nkind = "averaging"\nrounds = 4\n[protocol]\nperturbation = "published"\nquestions = 100000\n',
+}
 
 
 def quorank(folder: Path, *words: object) -> subprocess.Popen[bytes]:
@@ -54,9 +55,9 @@ def ended(process: subprocess.Popen[bytes], folder: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure(folder: Path, documents: int) -> dict[str, object]:
+def measure(folder: Path, documents: int, training: str) -> dict[str, object]:
     """One session."""
-    (folder / "group.toml").write_text(GROUP)
+    (folder / "group.toml").write_text(GROUP + TRAININGS[training])
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     began = time.monotonic()
@@ -76,12 +77,11 @@ def measure(folder: Path, documents: int) -> dict[str, object]:
     sent = [entry["at"] for each in folders for entry in each.sent_log()]
     terms, holdings = SiloHome.open(folder / "home").group, [each.holding() for each in folders]
     assert terms.seed is not None
-    shared = sum_statistics(holdings, terms.protocol, terms.seed)
-    prepared = prepare_parties(holdings, terms.setting, terms.seed, shared)
-    answers, _ = collect_answers(prepared, terms.protocol)
-    wanted = text_ranker_bytes(train(prepared, augment_parties(prepared, answers), range(len(holdings)))[1])
+    theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
+    wanted = ranker_bytes(*terms.ranker_shape, theta, "query")
     rankers = {(path / "ranker.json").read_bytes() for path in (folder / "home", *(each.path for each in folders))}
     return {
+        "training": training,
         "parties": len(NAMES),
         "documents": documents,
         "seconds": round(seconds, 2),
@@ -89,11 +89,14 @@ def measure(folder: Path, documents: int) -> dict[str, object]:
         "processor_seconds": {"parties": round(by_parties, 2), "service": round(by_service, 2)},
         "load": os.getloadavg()[0],
         "same_bytes": rankers == {wanted},
+        "learned": bool(theta.any()),
     }
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=1000)
+    parser.add_argument("--training", choices=TRAININGS, default="prior")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        print(json.dumps(measure(Path(place), parser.parse_args().documents)))
+        print(json.dumps(measure(Path(place), given.documents, given.training)))

@@ -206,6 +206,11 @@ def _check_below(shape: DocumentShape, value: object, key: str) -> None:
         raise Misfit(misfit.sentence, (key, *misfit.keys), absent=misfit.absent) from None
 
 
+def json_bytes(content: Any) -> bytes:
+    """Encode a value as the JSON files of a run are written."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def read_json(
     path: Path,
     shape: DocumentShape | None = None,

@@ -40,8 +40,11 @@ def demo(
     trials: Annotated[int, Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
     seed: Annotated[int, Option(min=0, help="Seed of the first trial.")] = 1,
     training: Annotated[
-        Literal["prior", "round-robin", "averaging", "clicks"],
-        Option(help="From the parties' own search (prior); or CS-F-LTR: in turns as published, averaged, from clicks."),
+        Literal["prior", "trees", "round-robin", "averaging", "clicks"],
+        Option(
+            help="From the parties' own search (prior); LambdaMART, for 100 labelled lists and more (trees); or CS-F-LTR: "
+            "in turns as published, averaged, from clicks."
+        ),
     ] = "prior",
     perturbation: Annotated[
         Literal["published", "strict", "none"],
@@ -218,6 +221,10 @@ def _show(figures: dict[str, Any]) -> None:
     else:
         told = "sums over each party's lists, under masks; nothing is asked about documents"
         rows.append(("crosses", "sums", told))
+    if figures["setting"]["training"] == "trees":
+        grown = [chosen["ours"][0] for chosen in figures["weights"]]
+        told = "0: too few lists, or the held-out ones were not better; --labelled gives more"
+        rows.append(("trees", ", ".join(f"{number:g}" for number in grown), f"in the ranker of each trial ({told})"))
     print_rows(*rows)
 
 

@@ -121,11 +121,11 @@ def _note_source(
 
 
 def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
-    from quorank.experiments.run_directory import text_ranker_bytes
     from quorank.files import write_whole
     from quorank.party.folder import RANKER
     from quorank.party.taking_part import take_part
     from quorank.process import interruptible
+    from quorank.rankers.ranker_file import ranker_bytes
 
     tell, told = _Progress(quiet), ""
     os.umask(0o077)  # files of this process are readable by their owner only
@@ -140,7 +140,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
     def keep_ranker(party: SiloParty, *, done: bool = False) -> None:
         """Note where the party stands, with the ranker once it is there; a party that searches is then done with it."""
         if party.ranker is not None:
-            write_whole(folder.path / RANKER, text_ranker_bytes(party.ranker))
+            write_whole(folder.path / RANKER, ranker_bytes(*folder.terms.ranker_shape, party.ranker, "query"))
         _note(folder, party, skipped, done=done or (party.ranker is not None and folder.terms.search is not None))
 
     party: SiloParty | None = None

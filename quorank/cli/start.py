@@ -12,6 +12,8 @@ import _signal as signal  # type: ignore[import-not-found]  # signal itself take
 import os
 import sys
 
+from quorank.steady import steady_environment
+
 TYPE_CHECKING = False  # as typing has it, which is not imported here for the same reason
 if TYPE_CHECKING:
     from types import FrameType
@@ -34,8 +36,8 @@ def main() -> NoReturn:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     show_anything()
-    # NumPy's functions have other last bits where vectors are wider; a run has the same on every machine
-    os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")
+    for name, value in steady_environment().items():
+        os.environ.setdefault(name, value)
     sys.unraisablehook = _unraisable
     code = 1
     try:

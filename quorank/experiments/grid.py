@@ -13,6 +13,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import json_bytes
 from quorank.errors import BadInput, Interrupted, brief
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -90,7 +91,7 @@ class Grid:
             storage.clear(folder)
         names = [cell.name for cell in self.cells]
         write_whole(folder / storage.GRID_FILE, self.toml())
-        write_whole(folder / storage.GRID_INDEX, storage.json_bytes({"axes": self.axes, "runs": names}))
+        write_whole(folder / storage.GRID_INDEX, json_bytes({"axes": self.axes, "runs": names}))
         targets = [(cell, folder / cell.name) for cell in self.cells]
         for _, target in targets:
             storage.tidy(target)

@@ -8,17 +8,14 @@ Nothing here loads a federation or compiles anything, so that commands about fin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files import read_whole, remove_leftovers, sha256, write_whole
 from quorank.manifest import MANIFEST, write_manifest
-from quorank.parts import to_table
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -140,35 +137,6 @@ def read_experiment(folder: Path) -> Experiment:
     return Experiment.read(read_experiment_file(folder / CONFIG))
 
 
-def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> bytes:
-    """Encode `ranker.json`: nothing but the ranker with parameters (parameters,), so that equal rankers are equal bytes."""
-    from quorank.rankers.ranker_file import FORMAT
-
-    content = {
-        "format": FORMAT,
-        # files of before activation was a choice name none, and equal rankers are equal bytes
-        "ranker": {
-            k: v for k, v in to_table(experiment.ranker.with_prior(None)).items() if (k, v) != ("activation", "relu")
-        },
-        "n_features": n_features,
-        "normalize": experiment.data.normalize,
-        "parameters": theta.tolist(),
-    }
-    return json_bytes(content)
-
-
-def text_ranker_bytes(theta: Doubles) -> bytes:
-    """Encode `ranker.json` of a linear ranker on the text features, as parties train one together."""
-    from quorank.experiments.experiment import Experiment
-
-    return ranker_bytes(Experiment(), len(theta), theta)
-
-
 def damaged(path: Path, what: str) -> BadInput:
     """Return the error about a file that is not what Quorank wrote."""
     return BadInput("file.damaged", f"damaged: {what}", str(path))
-
-
-def json_bytes(content: Any) -> bytes:
-    """Encode a value as the JSON files of a run are written."""
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

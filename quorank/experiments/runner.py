@@ -15,6 +15,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.column_files import parquet_bytes
+from quorank.documents import json_bytes
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import CarriedUpdates
@@ -33,6 +34,7 @@ from quorank.manifest import MANIFEST, write_manifest
 from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads, interruptible
+from quorank.rankers.ranker_file import ranker_bytes
 
 EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
@@ -331,10 +333,12 @@ def _write_results(runner: Runner | TreeRunner, folder: Path, report: ReportPage
     digests = {} if runner.kept is None else runner.kept.write(folder)
     contents = {
         storage.CONFIG: storage.config_bytes(experiment),
-        storage.RANKER: storage.ranker_bytes(experiment, runner.collection.train.n_features, theta),
+        storage.RANKER: ranker_bytes(
+            experiment.ranker, runner.collection.train.n_features, theta, experiment.data.normalize
+        ),
         storage.HISTORY: parquet_bytes(columns),
-        storage.LEDGER: storage.json_bytes(book),
-        storage.SUMMARY: storage.json_bytes(summary),
+        storage.LEDGER: json_bytes(book),
+        storage.SUMMARY: json_bytes(summary),
     }
     digests |= {name: sha256(content) for name, content in contents.items()}
     last = contents.pop(storage.SUMMARY)

@@ -1,4 +1,4 @@
-"""The ranker file `ranker.json`, read back."""
+"""The ranker file `ranker.json`: written, and read back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.documents import ANYTHING, Either, Items, Number, Table, Text, Whole, check_shape, parse_json
+from quorank.documents import ANYTHING, Either, Items, Number, Table, Text, Whole, check_shape, json_bytes, parse_json
 from quorank.errors import BadInput, require
 from quorank.files import read_whole
 from quorank.manifest import read_manifest
+from quorank.parts import to_table
 from quorank.rankers import RANKERS, Ranker
 
 FORMAT = "quorank-ranker/1"
@@ -39,6 +40,20 @@ class SavedRanker:
     n_features: int
     normalize: Literal["query", "none"]
     theta: Doubles
+
+
+def ranker_bytes(ranker: Ranker, n_features: int, theta: Doubles, normalize: Literal["query", "none"]) -> bytes:
+    """Encode a ranker with parameters (parameters,), and nothing else, so that equal rankers are equal bytes."""
+    table = to_table(ranker.with_prior(None))
+    # files of before activation was a choice name none
+    content = {
+        "format": FORMAT,
+        "ranker": {name: value for name, value in table.items() if (name, value) != ("activation", "relu")},
+        "n_features": n_features,
+        "normalize": normalize,
+        "parameters": theta.tolist(),
+    }
+    return json_bytes(content)
 
 
 def read_ranker(path: Path) -> SavedRanker:

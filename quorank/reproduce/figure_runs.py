@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank import __version__
-from quorank.documents import read_json
+from quorank.documents import json_bytes, read_json
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import ExperimentFile
@@ -58,7 +58,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput("file.unwritable", f"cannot be created ({error.strerror})", where) from None
-    write_whole(folder / IDENTITY, storage.json_bytes(identity))
+    write_whole(folder / IDENTITY, json_bytes(identity))
     return False
 
 

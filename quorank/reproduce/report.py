@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
-from quorank.experiments import run_directory as storage
+from quorank.documents import json_bytes
 from quorank.files import write_whole
 from quorank.reports import page
 from quorank.reports.curves import save, svg
@@ -28,7 +28,7 @@ def write_files(folder: Path, results: Mapping[str, Any], html: str, drawing: Dr
     if drawing is not None:
         for name in DRAWINGS:
             save(drawing, folder / name)
-    write_whole(folder / RESULTS, storage.json_bytes(results))
+    write_whole(folder / RESULTS, json_bytes(results))
     write_whole(folder / REPORT, html.encode())
 
 

@@ -19,10 +19,11 @@ from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.run_directory import ranker_bytes, read_experiment
+from quorank.experiments.run_directory import read_experiment
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.rankers import Linear
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.rankers.starting import SPREAD
 from quorank.text.features import FEATURE_NAMES
 
@@ -63,7 +64,7 @@ def shipped(folder: Path) -> tuple[Path, np.ndarray]:
     """A ranker file of the kind that runs write."""
     theta = np.random.default_rng(1).normal(size=46)
     folder.mkdir(exist_ok=True)
-    (folder / "prior.json").write_bytes(ranker_bytes(Experiment(), 46, theta))
+    (folder / "prior.json").write_bytes(ranker_bytes(Linear(), 46, theta, "query"))
     return folder / "prior.json", theta
 
 

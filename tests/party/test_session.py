@@ -80,12 +80,13 @@ def test_a_session_is_the_trial_in_one_process(group_of, perturbation, training)
         assert group.server.traffic()[kind]["bytes"] == pytest.approx(heard.wire["bytes_by_kind"][kind], rel=0.05)
 
 
-def test_a_session_from_a_prior_is_the_training_in_one_process_and_asks_nothing(group_of) -> None:
-    terms = terms_of("strict", "prior", questions=0)
+@pytest.mark.parametrize(("training", "turns"), [("prior", 4), ("trees", 10)])
+def test_a_session_of_sums_is_the_training_in_one_process_and_asks_nothing(group_of, training, turns) -> None:
+    terms = terms_of("strict", training, questions=0)
     group = group_of(terms)
     assert play(group)
-    assert group.rankers() == {expected(terms).tobytes()}
-    assert group.server.phase == "done" and group.server.refused == {} and group.server.turns == (4, 4)
+    assert expected(terms).any() and group.rankers() == {expected(terms).tobytes()}
+    assert group.server.phase == "done" and group.server.refused == {} and group.server.turns == (turns, turns)
     assert set(group.server.traffic()) == {"hello", "contribution"}
     assert all(ledger == {} for ledger in group.ledgers().values())
     figures = [party.figures for party in group.parties.values()]
@@ -110,10 +111,10 @@ def test_what_a_party_adds_to_a_sum_is_not_to_be_seen(group_of) -> None:
         assert stats.chisquare(counts).pvalue > 1e-6, "uniform, where sums of a few lists are all small"
 
 
-@pytest.mark.parametrize("turns", [1, 3, 9])
-def test_a_sum_that_a_leaver_is_missing_from_is_asked_for_again(group_of, turns) -> None:
+@pytest.mark.parametrize(("training", "turns"), [("prior", 1), ("prior", 3), ("prior", 9), ("trees", 1), ("trees", 8)])
+def test_a_sum_that_a_leaver_is_missing_from_is_asked_for_again(group_of, training, turns) -> None:
     """The ranker of those who are left; a group of two goes on, a party alone does not."""
-    group = group_of(terms_of("none", "prior", questions=0))
+    group = group_of(terms_of("none", training, questions=0))
     boxes = Mailboxes(group, group.folder)
     while boxes.post.server.phase != "training":
         boxes.turn()
@@ -223,10 +224,10 @@ def test_turns_of_a_party_that_left_pass_with_the_parameters_as_they_were(traini
 # ---------------------------------------------------------------- killed and started again
 
 
-@pytest.mark.parametrize("seed", [SEED, None])
-def test_everybody_is_killed_after_every_message(group_of, seed) -> None:
+@pytest.mark.parametrize(("training", "seed"), [("round-robin", SEED), ("round-robin", None), ("trees", SEED)])
+def test_everybody_is_killed_after_every_message(group_of, training, seed) -> None:
     """Alternately before the answer is handed in, so that it is lost, and after it; with noise of the seed's, and own."""
-    terms = terms_of("published", seed=seed)
+    terms = terms_of("published", training, seed=seed)
     group = group_of(terms)
     turn = 0
     while not group.server.done:

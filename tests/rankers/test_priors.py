@@ -14,13 +14,14 @@ from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.run_directory import config_bytes, ranker_bytes
+from quorank.experiments.run_directory import config_bytes
 from quorank.federation import Federation, Simulator
 from quorank.federation.members.terms import Terms
 from quorank.learning import Simulation
 from quorank.parts import Numbers, to_table
 from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
 from quorank.rankers.prior import MOST, Prior
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.rankers.starting import SPREAD, read_start, started
 from quorank.users import Cascade
 
@@ -36,7 +37,7 @@ def lists(n_features: int = 5, seed: int = 1) -> RankingData:
 
 
 def saved(path: Path, ranker: Ranker, theta: Any, n_features: int = 5) -> str:
-    path.write_bytes(ranker_bytes(Experiment(ranker=ranker), n_features, np.asarray(theta, dtype=np.float64)))
+    path.write_bytes(ranker_bytes(ranker, n_features, np.asarray(theta, dtype=np.float64), "query"))
     return str(path)
 
 
@@ -182,9 +183,9 @@ def test_a_ranker_file_says_nothing_of_where_its_ranker_began() -> None:
     theta, start = np.arange(5.0), {1: 20.0}
     for ranker in (Linear, MLP):
         size = ranker().size(5)
-        began, own = (ranker_bytes(Experiment(ranker=r), 5, np.zeros(size)) for r in (ranker(start=start), ranker()))
+        began, own = (ranker_bytes(r, 5, np.zeros(size), "query") for r in (ranker(start=start), ranker()))
         assert began == own
-    assert json.loads(ranker_bytes(Experiment(), 5, theta))["ranker"] == {"kind": "linear"}
+    assert json.loads(ranker_bytes(Linear(), 5, theta, "query"))["ranker"] == {"kind": "linear"}
     assert MLP(start="zero").with_prior(None).start == "zero"
 
 

@@ -22,7 +22,6 @@ from fleets import Fleet, enrolled, sent
 from postgresql_server import empty_database, start_server, stop_server
 from refusals import refused
 
-from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
@@ -30,6 +29,7 @@ from quorank.federation import wire
 from quorank.federation.members.leaving import receipt_of, request_of
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.reports.live.event_log import EventLog
 from quorank.reports.live.status import Status
 from quorank.service.holders.devices import Service, coordinator_of
@@ -66,7 +66,7 @@ def expected(runner) -> bytes:
     state = runner.simulator.initial()
     for _ in range(ROUNDS):
         state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
-    return storage.ranker_bytes(runner.experiment, 46, runner.experiment.federation.ranker(state))
+    return ranker_bytes(runner.experiment.ranker, 46, runner.experiment.federation.ranker(state), "query")
 
 
 class Devices(Fleet):

@@ -12,19 +12,9 @@ from refusals import refused
 from scipy.optimize import minimize
 
 from quorank.data.ranking import RankingData
-from quorank.silos.learning.prior import (
-    ALONG,
-    NONE,
-    ONE,
-    SCALE,
-    FromPrior,
-    Moments,
-    add_up,
-    penalty_matrix,
-    solve,
-    sums_length,
-)
+from quorank.silos.learning.prior import ALONG, NONE, ONE, SCALE, FromPrior, Moments, penalty_matrix, solve, sums_length
 from quorank.silos.learning.searched_lists import SearchedLists
+from quorank.silos.learning.summed_training import add_up
 
 TRAINING = FromPrior(lambdas=(3.0, 0.3), turns=12, folds=2)
 W0 = np.array([1.0, 0.0, 0.5])

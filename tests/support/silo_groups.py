@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from joint_ranker import joint_ranker
 from typer.testing import CliRunner
 
 from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.experiments.silo_experiment import read_group
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.silos.learning.comparison import joint_ranker
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.protocol.terms import SiloTerms
 
@@ -83,7 +83,8 @@ def made(folder: Path, text: str = SMALL, port: int = 9092) -> SiloHome:
 def in_process(terms: SiloTerms, holdings: list[Holding]) -> bytes:
     """`ranker.json` of the same session in one process."""
     assert terms.seed is not None
-    return text_ranker_bytes(joint_ranker(holdings, terms.setting, terms.protocol, terms.seed))
+    theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
+    return ranker_bytes(*terms.ranker_shape, theta, "query")
 
 
 def write_collection(folder: Path, own: str) -> Path:

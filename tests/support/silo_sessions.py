@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from joint_ranker import joint_ranker
 
 from quorank.federation.members.declined import Declined
 from quorank.federation.members.line import Pace, ServedMail, ServedTask, ServiceRefusal
@@ -22,12 +21,13 @@ from quorank.silos.coordinator.post import SiloPost
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.comparison import SiloSetting, joint_ranker
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists
 from quorank.silos.learning.prior import FromPrior
 from quorank.silos.learning.training import Averaging, RoundRobin, Training
+from quorank.silos.learning.tree_training import TreeTraining
 from quorank.silos.protocol.budget import BudgetLedger
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
@@ -64,6 +64,7 @@ TRAININGS: dict[str, Training] = {
     "round-robin": RoundRobin(turns=7, steps=4),
     "averaging": Averaging(rounds=3, steps=4),
     "prior": FromPrior(lambdas=(3.0, 0.3), turns=4, folds=2),
+    "trees": TreeTraining(trees=3, depth=3, bins=8, least_data=2, least_lists=4, folds=4),
 }
 
 
@@ -75,7 +76,7 @@ def terms_of(
     questions: int = 1_000_000,
 ) -> SiloTerms:
     setting = SiloSetting(
-        labelled=(4,),
+        labelled=() if training == "trees" else (4,),
         asked=3,
         tested=5,
         lists=Lists(depth=10, random=6),

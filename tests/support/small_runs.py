@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quorank.column_files import parquet_bytes
-from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, parse_experiment_file, set_values
 from quorank.experiments.runner import Runner
+from quorank.rankers.ranker_file import ranker_bytes
 
 SMALL = """\
 [data]
@@ -37,7 +37,7 @@ def bytes_of(runner: Runner) -> tuple[bytes, bytes]:
     """ranker.json and history.parquet of a runner that has run."""
     assert runner.state is not None and runner.progress is not None
     features = runner.collection.train.n_features
-    ranker = storage.ranker_bytes(runner.experiment, features, runner.state.theta)
+    ranker = ranker_bytes(runner.experiment.ranker, features, runner.state.theta, "query")
     return ranker, parquet_bytes(runner.progress.columns())
 
 

@@ -29,7 +29,7 @@ from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, re
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
-from quorank.learning.trees.growth import GrownTree
+from quorank.learning.trees.growth import GrownTree, columns_of
 from quorank.learning.trees.logged_lists import LoggedLists, log_lists, production_ranker
 from quorank.learning.trees.private_bins import CELLS, cell_shares, grid_bins, quantile_bins
 from quorank.metrics.evaluator import Evaluator
@@ -38,7 +38,7 @@ from quorank.privacy import Mechanism, Setting
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads
 from quorank.rankers import Linear
-from quorank.rankers.trees import TreeArrays, add_tree_scores, tree_parameters
+from quorank.rankers.trees import add_tree_scores, tree_parameters
 
 CHECKPOINT_SECONDS = 20.0
 PLENTY = 400
@@ -281,8 +281,3 @@ class TreeRunner:
             for first, name in zip(before, LEDGER, strict=True)
         ]
         return ledger(self.experiment.tables()["privacy"], self.mechanism, self.setting, *figures)
-
-
-def columns_of(trees: list[GrownTree]) -> TreeArrays:
-    """Return grown trees in the ranker's columns."""
-    return TreeArrays(*(np.array([getattr(tree, name) for tree in trees]) for name in TreeArrays._fields))

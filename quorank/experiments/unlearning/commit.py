@@ -19,7 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from quorank.documents import Each, Items, Maybe, Number, Table, Text, Whole, check_shape, parse_json, read_json
+from quorank.documents import (
+    Each,
+    Items,
+    Maybe,
+    Number,
+    Table,
+    Text,
+    Whole,
+    check_shape,
+    json_bytes,
+    parse_json,
+    read_json,
+)
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
@@ -79,7 +91,7 @@ def note_request(
     to = None if out is None else str(out)
     plan = {"clients": sorted(clients), "leavers": list(leavers), "out": to, "files": dict(files)}
     plan["digests"] = read_manifest(run)
-    write_whole(run / NOTE, storage.json_bytes({**result, PENDING: plan}))
+    write_whole(run / NOTE, json_bytes({**result, PENDING: plan}))
 
 
 def is_pending(run: Path, clients: Sequence[int], out: Path | None = None) -> bool:
@@ -117,9 +129,9 @@ def finish_request(run: Path) -> dict[str, Any]:
     read = check_erased(run, leavers, traces)
     result |= {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
     left = {"clients": leavers, "after": result["after"]}
-    write_whole(run / storage.UNLEARNED, storage.json_bytes(left))
+    write_whole(run / storage.UNLEARNED, json_bytes(left))
     storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
-    write_whole(folder / Path(NOTE).name, storage.json_bytes(result))  # the request is done when the note says so
+    write_whole(folder / Path(NOTE).name, json_bytes(result))  # the request is done when the note says so
     if folder.resolve() != own.resolve():
         (run / NOTE).unlink()
         if not any(own.iterdir()):

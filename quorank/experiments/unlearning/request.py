@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.documents import json_bytes
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -51,7 +52,7 @@ from quorank.files import remove_leftovers
 from quorank.metrics.rank_distance import mean_distance
 from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
-from quorank.rankers.ranker_file import read_ranker
+from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 
 Watch = Callable[[int, int], None]
 Along = Callable[[int, Doubles], None]
@@ -370,13 +371,15 @@ class Unlearning:
         ledger, run = with_rebuilding(read_ledger(self.run), self.entry), load_run(self.run)
         summary = unlearned_summary(run.summary, result, self.leavers, before, after, ledger["altogether"])
         described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(ledger))
-        ranker = storage.ranker_bytes(experiment, self.runner.collection.train.n_features, theta)
+        ranker = ranker_bytes(
+            experiment.ranker, self.runner.collection.train.n_features, theta, experiment.data.normalize
+        )
         # in this order: nothing is handed out before it is accounted for
         files = {
-            storage.LEDGER: storage.json_bytes(ledger).decode(),
+            storage.LEDGER: json_bytes(ledger).decode(),
             storage.RANKER: ranker.decode(),
             storage.REPORT: report(described),
-            storage.SUMMARY: storage.json_bytes(summary).decode(),
+            storage.SUMMARY: json_bytes(summary).decode(),
         }
         note_request(self.run, self.clients, self.leavers, files, result, out)
         return finish_request(self.run)

@@ -27,6 +27,7 @@ from quorank.compiled import kernel
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.gradients import UNIT
 from quorank.learning.trees.histograms import COUNT, SUM_G, SUM_H
+from quorank.rankers.trees import TreeArrays
 
 
 class GrowthRule(NamedTuple):
@@ -67,6 +68,11 @@ class GrownTree(NamedTuple):
     right: Int32s
     value: Doubles
     leaf_nodes: tuple[int, ...]
+
+
+def columns_of(trees: Sequence[GrownTree]) -> TreeArrays:
+    """Return grown trees in the ranker's columns."""
+    return TreeArrays(*(np.array([getattr(tree, name) for tree in trees]) for name in TreeArrays._fields))
 
 
 @dataclass(eq=False)

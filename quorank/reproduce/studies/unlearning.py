@@ -23,7 +23,7 @@ import numpy as np
 
 from quorank import __version__
 from quorank.arrays import Doubles
-from quorank.documents import Each, Table, read_json
+from quorank.documents import Each, Table, json_bytes, read_json
 from quorank.errors import require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -171,7 +171,7 @@ class UnlearningRuns:
             rebuilding_name(*chosen): self.rebuilt(*chosen)
             for chosen in itertools.product(METHODS, self.study.intervals, self.study.local_steps)
         }
-        write_whole(file, storage.json_bytes({"identity": identity, "figures": figures}))
+        write_whole(file, json_bytes({"identity": identity, "figures": figures}))
         return figures
 
     @cached_property

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quorank.arrays import Doubles
-from quorank.experiments import run_directory as storage
+from quorank.documents import json_bytes
 from quorank.experiments.deployed_privacy import DeployedPrivacy
 from quorank.experiments.deployment import deployed_coordinator, setting_of, start_of
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
 from quorank.privacy.composition import Loss
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.reports.live.status import State, Status, with_round
 from quorank.reports.live.status_sources import coordinator_status, privacy_status, round_facts, round_figures
 from quorank.service.holders.holding import Held, main
@@ -152,14 +153,15 @@ class Service(Held[Home]):
         return {RANKER: self._ranker(coordinator.federation.ranker(state))}
 
     def _ranker(self, theta: Doubles) -> bytes:
-        return storage.ranker_bytes(self.home.experiment, self.home.settings.n_features, theta)
+        experiment, features = self.home.experiment, self.home.settings.n_features
+        return ranker_bytes(experiment.ranker, features, theta, experiment.data.normalize)
 
     def _write_down(self) -> None:
         """Ranker, ledger and status, as they are now; where counting takes long, the ledger at start and end only."""
         self.write_file(RANKER, self._ranker(self.coordinator.ranker))
         book = self.privacy.book()
         if book is not None:
-            content = storage.json_bytes(book)
+            content = json_bytes(book)
             self.store.keep(self.epoch, {LEDGER: content})
             self.write_file(LEDGER, content)
         self.publish()

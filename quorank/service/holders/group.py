@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.members.leaving import receipt_of
+from quorank.rankers.ranker_file import ranker_bytes
 from quorank.reports.live.status import RoundFigures, State, Status, with_round
 from quorank.reports.live.status_sources import session_status
 from quorank.service.holders.group_home import SiloHome
@@ -93,7 +93,7 @@ class SiloService(Held[SiloHome]):
     def _write_ranker(self) -> None:
         theta = self.server.ranker
         if theta is not None:
-            self.write_file(RANKER, text_ranker_bytes(theta))
+            self.write_file(RANKER, ranker_bytes(*self.server.terms.ranker_shape, theta, "query"))
 
     def attend(self) -> None:
         """Let the parties go that have asked to leave."""

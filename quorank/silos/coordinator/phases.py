@@ -7,7 +7,7 @@ A party may leave. Until all have asked and answered, the others need it: masks 
 it can give, so the session stops there. From then on it goes on without the leaver: its turns pass, or the sum that it was
 missing from is asked for again among the others.
 
-A training from a prior (`prior_course`) has one phase of turns, and validates behind its last one; a training as published
+A training from sums (`masked_course`) has one phase of turns, and validates behind its last one; a training as published
 (`course`) validates first.
 """
 
@@ -21,9 +21,10 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.silos.coordinator.course import TrainingCourse
-from quorank.silos.coordinator.prior_course import PriorCourse
+from quorank.silos.coordinator.masked_course import MaskedCourse
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.shared_statistics import vector_length
+from quorank.silos.learning.summed_training import SumTraining
 from quorank.silos.learning.validation import Tally, choose_weight
 from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.records import (
@@ -72,7 +73,7 @@ class Phases:
         self.ranker = None if ranker is None else np.array(ranker)
         self.course = None if course is None else TrainingCourse.read(terms.descent, course, self.gone)
         sums = table.get("sums")
-        self.sums = None if sums is None else PriorCourse.read(terms.setting.from_prior, sums)
+        self.sums = None if sums is None else MaskedCourse.read(*self._summed_training(), sums)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
             self.relay.traffic[sender, receiver, Kind(kind)] = RelayTraffic(envelopes, size)
@@ -111,7 +112,7 @@ class Phases:
         if self.phase >= END:
             return planned, planned
         if self.sums is not None:
-            return self.sums.turn, planned
+            return self.sums.course.turn, planned
         before = planned - each if self.phase == TRAINING else 0
         return before + (0 if self.course is None else self.course.turn), planned
 
@@ -269,32 +270,38 @@ class Phases:
 
     # ------------------------------------------------------------ sums
 
+    def _summed_training(self) -> tuple[SumTraining, Doubles]:
+        setting = self.terms.setting
+        return setting.from_sums, setting.searched.prior_direction()
+
     def _begin_sums(self, put: Put) -> None:
-        setting, present = self.terms.setting, [n for n in range(len(self.terms.parties)) if n not in self.gone]
+        present = [n for n in range(len(self.terms.parties)) if n not in self.gone]
+        training, w0 = self._summed_training()
         self.phase = TRAINING
-        self.sums = PriorCourse.begin(setting.from_prior, setting.searched.prior_direction(), present)
+        self.sums = MaskedCourse(training.course(w0), present)
         self._ask_for_sums(put)
 
     def _ask_for_sums(self, put: Put) -> None:
         assert self.sums is not None
-        roster, asked = {"among": self.sums.among}, self.sums.asked.astype("<f8")
-        head = roster if self.sums.judging else {"turn": self.sums.turn} | roster
-        self._everyone(written(Record.JUDGE if self.sums.judging else Record.LEARN, head, asked), put)
+        asked = self.sums.course.request
+        head = {"turn": self.sums.sums, "among": self.sums.among, "asked": dict(asked.head)}
+        self._everyone(written(Record.JUDGE if asked.judging else Record.LEARN, head, asked.numbers.astype("<f8")), put)
 
     def _summed(self, number: int, record: bytes, put: Put) -> None:
-        """A party's masked sums of a turn, or of its held-out lists."""
+        """A party's masked part of a sum."""
         sums = self.sums
         require(sums is not None and self.phase == TRAINING, "silo-message.phase", _NOT_NOW)
         assert sums is not None
         head, (raw,) = read(record, 1)
-        judged = kind_of(record) is Record.TALLY
-        turn, among = (sums.training.turns, *table_of(head, "among")) if judged else table_of(head, "turn", "among")
+        turn, among = table_of(head, "turn", "among")
         whole_numbers(among, most=len(self.terms.parties))
         if len(among) > len(sums.among):
             return  # of a roster that somebody has left since
-        due = [turn, among] == [sums.turn, sums.among] and number in sums.among and number not in sums.answered
-        require(due and not sums.done, "silo-message.phase", _NOT_NOW)
-        require(len(raw) == 8 * sums.length, "silo-message.shape", "the sums of a party have another size than agreed")
+        due = [turn, among] == [sums.sums, sums.among] and number in sums.among and number not in sums.answered
+        due = due and (kind_of(record) is Record.TALLY) == sums.course.request.judging
+        require(due, "silo-message.phase", _NOT_NOW)
+        sentence = "the sums of a party have another size than agreed"
+        require(len(raw) == 8 * sums.course.length, "silo-message.shape", sentence)
         if not sums.take(number, np.frombuffer(raw, dtype="<u8").astype(np.uint64)):
             return
         if sums.ranker is None:

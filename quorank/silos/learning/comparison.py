@@ -26,6 +26,7 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import require, require_range
 from quorank.metrics.significance import Difference, corrected, paired_t
+from quorank.rankers import Ranker
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Answers, Augment, ExactAnswers, augmented_instances
 from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exchange_answers, seeded_secret
@@ -44,8 +45,9 @@ from quorank.silos.learning.instances import (
     with_label_noise,
 )
 from quorank.silos.learning.prior import NONE, FromPrior
-from quorank.silos.learning.searched_lists import MEASURES, Figures, OwnSearch, PartySearch, SearchedLists
+from quorank.silos.learning.searched_lists import LINEAR, MEASURES, Figures, OwnSearch, PartySearch, SearchedLists
 from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
+from quorank.silos.learning.summed_training import SumTraining
 from quorank.silos.learning.training import InstanceTraining, RoundRobin, Training
 from quorank.silos.learning.validation import best_weight, weigh_augmented
 from quorank.silos.sketch.cover import term_cover
@@ -95,9 +97,14 @@ class SiloSetting:
         return replace(cls(labelled=(5,), training=RoundRobin()), **chosen)
 
     @property
-    def from_prior(self) -> FromPrior:
+    def from_sums(self) -> SumTraining:
         """The training, where it learns from sums."""
-        return cast("FromPrior", self.training)
+        return cast("SumTraining", self.training)
+
+    @property
+    def ranker_part(self) -> Ranker:
+        """The kind of ranker that is trained."""
+        return self.from_sums.ranker_part if self.training.learns_from_sums else LINEAR
 
     @property
     def from_instances(self) -> InstanceTraining:
@@ -240,16 +247,21 @@ def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instanc
 def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances] = ()) -> ComparisonOutcome:
     """Train all methods and judge their rankers on the test lists of all parties."""
     if prepared.setting.training.learns_from_sums:
-        rankers, weights, counts = _from_prior(prepared, prepared.setting.from_prior)
+        rankers, weights, counts = _from_sums(prepared, prepared.setting.from_sums)
     else:
         rankers, weights, counts = _from_instances(prepared, prepared.setting.from_instances, augmented)
     together = SearchedLists.joined(prepared.tests)
     width = together.data.n_features
-    rankers = {"bm25": [np.zeros(width)], "w0": [prepared.prior()]} | rankers
-    judged = {method: together.figures(thetas) for method, thetas in rankers.items()}
+    untrained = {"bm25": [np.zeros(width)], "w0": [prepared.prior()]}
+    kinds = dict.fromkeys(untrained, LINEAR) | dict.fromkeys(rankers, prepared.setting.ranker_part)
+    rankers = untrained | rankers
+    judged = {method: together.figures(thetas, kinds[method]) for method, thetas in rankers.items()}
     table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
     own_tests = {
-        method: [each.figures([thetas[p % len(thetas)]])[0]["ndcg@10"] for p, each in enumerate(prepared.tests)]
+        method: [
+            each.figures([thetas[p % len(thetas)]], kinds[method])[0]["ndcg@10"]
+            for p, each in enumerate(prepared.tests)
+        ]
         for method, thetas in rankers.items()
     }
     by_party = {method: rows for method, rows in judged.items() if len(rows) > 1}
@@ -260,7 +272,7 @@ Compared = tuple[dict[str, list[Doubles]], dict[str, list[float | None]], dict[s
 """Rankers by method, weights (or λ) by method, and what each party learns from."""
 
 
-def _from_prior(prepared: PreparedParties, training: FromPrior) -> Compared:
+def _from_sums(prepared: PreparedParties, training: SumTraining) -> Compared:
     w0 = prepared.prior()
     alone = [training.train([own], w0) for own in prepared.labelled]
     value, jointly = training.train(prepared.labelled, w0)
@@ -302,6 +314,16 @@ def train_together(
         weight = best_weight(training, own, found, weights, FOLDS, prepared.seed)
     parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
     return weight, training.train(parts, prepared.seed)
+
+
+def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int) -> Doubles:
+    """Train the ranker of all parties in one process: that of a session over a network with this seed, to the last bit."""
+    if setting.training.learns_from_sums:
+        prepared = prepare_parties(parties, setting, seed)
+        return setting.from_sums.train(prepared.labelled, prepared.prior())[1]
+    prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+    answers, _ = collect_answers(prepared, protocol)
+    return train_together(prepared, augment_parties(prepared, answers), range(len(parties)))[1]
 
 
 @dataclass(frozen=True, eq=False)

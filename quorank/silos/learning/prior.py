@@ -22,10 +22,10 @@ than one standard error of their difference. Few lists so leave the prior as it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from quorank.arrays import Doubles, Floats, Int8s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.errors import require, require_range
 from quorank.silos.learning.searched_lists import SearchedLists
+from quorank.silos.learning.summed_training import SumAnswers, SumCourse, SumRequest, SumTraining, TrainingMemory
 
 ONE = 2.0**32
 """Sums are in units of 2^−32."""
@@ -117,12 +118,10 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FromPrior:
+class FromPrior(SumTraining):
     """Newton's method on summed derivatives, from w₀ and held to it as much as validation says."""
 
     kind: ClassVar[str] = "prior"
-    runs_in_turns: ClassVar[bool] = True
-    learns_from_sums: ClassVar[bool] = True  # of derivatives over searched lists; else in turns from instances
 
     lambdas: tuple[float, ...] = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # λ, beside ∞; descending
     turns: int = 12
@@ -239,19 +238,84 @@ class FromPrior:
             return state.w0.copy()
         return np.array(state.accepted[self.models.index((-1, value))])
 
-    def train(self, parties: Sequence[SearchedLists], w0: Doubles) -> tuple[float, Doubles]:
-        """Train in one process: the λ that was chosen, and the ranker."""
-        state = self.begin(w0)
-        for _ in range(self.turns):
-            state = self.advance(state, add_up([self.sums(own, state.candidates) for own in parties]))
-        told = [self.judge(own, list(state.accepted), w0) for own in parties]
-        value = self.choose(self.moments(add_up(told)))
-        return value, self.ranker(state, value)
+    @property
+    def planned_turns(self) -> int:
+        return self.turns
+
+    def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> SumCourse:
+        if table is None:
+            return PriorCourse(self, self.begin(w0))
+        state = NewtonState(w0, *(np.array(array, dtype=np.float64) for array in table["arrays"]))
+        return PriorCourse(self, state, table["turn"])
+
+    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> SumAnswers:
+        return PriorAnswers(self, own, w0)
 
 
-def add_up(vectors: Sequence[Uint64s]) -> Uint64s:
-    """Return the sum modulo 2^64."""
-    return np.asarray(np.sum(vectors, axis=0, dtype=np.uint64))
+@dataclass(eq=False)
+class PriorCourse(SumCourse):
+    """Newton's steps from summed derivatives; behind the last one the held-out lists are judged."""
+
+    training: FromPrior
+    state: NewtonState
+    _turn: int = 0
+    _ranker: Doubles | None = None
+    _chosen: float = NONE
+
+    @property
+    def turn(self) -> int:
+        return self._turn
+
+    @property
+    def request(self) -> SumRequest:
+        judging = self._turn >= self.training.turns
+        return SumRequest(judging, {}, self.state.accepted if judging else self.state.candidates)
+
+    @property
+    def length(self) -> int:
+        if self._turn >= self.training.turns:
+            return self.training.told_length
+        return len(self.training.models) * sums_length(len(self.state.w0))
+
+    @property
+    def ranker(self) -> Doubles | None:
+        return self._ranker
+
+    @property
+    def chosen(self) -> float:
+        return self._chosen
+
+    def advance(self, total: Uint64s) -> None:
+        if self._turn < self.training.turns:
+            self.state, self._turn = self.training.advance(self.state, total), self._turn + 1
+        else:
+            self._chosen = self.training.choose(self.training.moments(total))
+            self._ranker = self.training.ranker(self.state, self._chosen)
+
+    def begin_again(self) -> None:
+        """Nothing to undo: a turn is one sum."""
+
+    def table(self) -> dict[str, Any]:
+        return {"arrays": [array.tolist() for array in self.state.arrays], "turn": self._turn}
+
+
+@dataclass(frozen=True, eq=False)
+class PriorAnswers(SumAnswers):
+    """A party's sums of derivatives, and of gains of its held-out lists."""
+
+    training: FromPrior
+    own: SearchedLists
+    w0: Doubles
+
+    def sums(self, request: SumRequest) -> Uint64s:
+        models, n = len(self.training.models), len(self.w0)
+        sound = not request.head and request.numbers.size == models * n
+        sound = sound and bool(np.all(np.abs(request.numbers) <= LARGEST))
+        require(sound, "silo-message.not-agreed", "the coordinator asks to learn what was not agreed")
+        thetas = request.numbers.reshape(models, n)
+        if request.judging:
+            return self.training.judge(self.own, list(thetas), self.w0)
+        return self.training.sums(self.own, thetas)
 
 
 def penalty_matrix(w0: Doubles, value: float) -> Doubles:

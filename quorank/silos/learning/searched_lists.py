@@ -25,7 +25,7 @@ from quorank.arrays import Doubles, Int32s, Integers
 from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
 from quorank.metrics.evaluator import Evaluator, discounts, ideal_dcg
-from quorank.rankers import Linear
+from quorank.rankers import Linear, Ranker
 from quorank.silos.learning.holdings import Grades, Holding
 from quorank.silos.learning.instances import Statistics, join_data, noisy_labels
 from quorank.text import FEATURE_NAMES, Features, QueryRows, to_ranking_data
@@ -34,6 +34,7 @@ from quorank.text.latent import Latent, LatentSpace
 
 EvidenceName = Literal["feedback", "latent", "embedding"]
 BM25 = FEATURE_NAMES.index("BM25 of body")
+LINEAR = Linear()
 TOP = 10
 """Documents that nDCG@10 looks at."""
 Figures = dict[str, float]
@@ -161,17 +162,17 @@ class SearchedLists:
             labels[rows] = noisy_labels(self.data.labels[rows], noise, seed, number, q)
         return replace(self, data=replace(self.data, labels=labels))
 
-    def ndcg(self, thetas: Sequence[Doubles]) -> Doubles:
+    def ndcg(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> Doubles:
         """Compute the (rankers, lists) nDCG@10 over all documents of the party."""
-        found = Evaluator(self.data, Linear(), k=TOP).per_query(thetas)[0]
+        found = Evaluator(self.data, ranker, k=TOP).per_query(thetas)[0]
         return np.asarray(found * _ratio(ideal_dcg(self.data, TOP), self.ideal_top))
 
-    def figures(self, thetas: Sequence[Doubles]) -> list[Figures]:
+    def figures(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> list[Figures]:
         """Compute ERR, nDCG@10 and nDCG of each ranker, means over the lists whose query has a relevant document."""
         depth = max(self.data.longest, TOP)
-        whole = Evaluator(self.data, Linear(), k=depth)
+        whole = Evaluator(self.data, ranker, k=depth)
         counted = self.ideal_top > 0.0
-        ndcg, all_of_it = self.ndcg(thetas), whole.per_query(thetas)[0]
+        ndcg, all_of_it = self.ndcg(thetas, ranker), whole.per_query(thetas)[0]
         all_of_it = all_of_it * _ratio(ideal_dcg(self.data, depth), self.ideal)
         return [
             {

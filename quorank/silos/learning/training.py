@@ -1,7 +1,7 @@
-"""Training of one linear ranker on the labels of several parties: only parameters, or sums of derivatives, travel.
+"""Training of one ranker on the labels of several parties: only parameters, or sums of derivatives, travel.
 
-`FromPrior` (`prior`) is what we recommend: the parties' own search, corrected by their labels. The others are those of
-CS-F-LTR, which start from zeros.
+`FromPrior` (`prior`) is what we recommend: the parties' own search, corrected by their labels. `TreeTraining`
+(`tree_training`) grows trees where there are many labelled lists. The others are those of CS-F-LTR, which start from zeros.
 
 `RoundRobin` is CS-F-LTR §III.B *as published*: "a simple round-robin distributed SGD". `Averaging` lets all parties
 learn from the same parameters and takes the mean of their updates, weighted by their instances (McMahan et al. 2017).
@@ -27,6 +27,7 @@ from quorank.parts import Family
 from quorank.rankers import Linear
 from quorank.silos.learning.instances import HIGHEST, Instances, join_instances
 from quorank.silos.learning.prior import FromPrior
+from quorank.silos.learning.tree_training import TreeTraining
 from quorank.users import Cascade
 
 
@@ -206,8 +207,8 @@ class ClickTraining:
 
 InstanceTraining = RoundRobin | Averaging | ClickTraining
 """Trainings on labelled instances, as CS-F-LTR has them."""
-Training = FromPrior | InstanceTraining
-TRAININGS: Family[Training] = Family("training", FromPrior, RoundRobin, Averaging, ClickTraining)
+Training = FromPrior | TreeTraining | InstanceTraining
+TRAININGS: Family[Training] = Family("training", FromPrior, TreeTraining, RoundRobin, Averaging, ClickTraining)
 
 
 def parties_with_instances(parties: Sequence[Instances]) -> list[Instances]:

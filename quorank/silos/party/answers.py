@@ -19,7 +19,7 @@ from quorank.silos.learning.exchange import announced_lengths, read_top_document
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
-from quorank.silos.party.training import InstanceTurns, Masks, PartyTraining, PriorTraining
+from quorank.silos.party.training import InstanceTurns, Masks, PartyTraining, SumTurns
 from quorank.silos.protocol.asker import Asker, Question
 from quorank.silos.protocol.messages import Catalogue, Refuse
 from quorank.silos.protocol.records import read, table_of, whole_numbers
@@ -148,7 +148,7 @@ class ReceivedAnswers:
         terms, setting, holding, draws = self.terms, self.terms.setting, self.holding, self._draws
         if setting.training.learns_from_sums:
             lists = setting.search_lists(holding, list(holding.grades), self._split, draws, self.number)
-            return PriorTraining(terms, self.number, *lists, masks)
+            return SumTurns(terms, self.number, *lists, masks, self.store)
         raw = self.store.fact("sum")
         assert raw is not None
         total = np.frombuffer(raw, dtype="<u4").astype(np.uint32)
@@ -170,7 +170,9 @@ class ReceivedAnswers:
         """Inside a transaction: what the others told is not needed any more; searches need the sum of the statistics."""
         if self.terms.search is None:
             self.store.drop_fact("sum")
-        self.store.rows("DELETE FROM facts WHERE name LIKE 'answer %' OR name LIKE 'catalogue %'")
+        self.store.rows(
+            "DELETE FROM facts WHERE name LIKE 'answer %' OR name LIKE 'catalogue %' OR name LIKE 'training %'"
+        )
 
 
 class _ReadAnswers:

@@ -1,7 +1,7 @@
 """A party's side of silo training: what it learns from, one turn of learning, and its metrics on held-out lists.
 
-`PriorTraining` is the side of a ranker from a prior: all that leaves are sums over the party's lists, of derivatives in
-each turn and of gains in the end, under masks that cancel in the sum over all parties.
+`SumTurns` is the side of a training from sums: all that leaves are sums over the party's lists (of derivatives, or the
+histograms of a tree's level, and of gains in the end), under masks that cancel in the sum over all parties.
 
 `InstanceTurns` is that of a training as published. A ranker of the validation is named fold·weights + weight, the last one
 by its weight. What leaves: how many instances there are, parameters after a turn, and sums over held-out lists;
@@ -11,7 +11,7 @@ by its weight. What leaves: how many instances there are, parameters after a tur
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from quorank.arrays import Doubles, Uint64s
 from quorank.errors import require
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.instances import Instances
-from quorank.silos.learning.prior import LARGEST
 from quorank.silos.learning.searched_lists import Figures, SearchedLists
+from quorank.silos.learning.summed_training import SumRequest, TrainingMemory
 from quorank.silos.learning.training import Learnable
 from quorank.silos.learning.validation import held_out_ndcg, split_fold, tally_gains, weigh_augmented
 from quorank.silos.protocol.records import Record, doubles, read, table_of, whole_numbers, written
@@ -28,6 +28,7 @@ from quorank.silos.protocol.terms import SiloTerms
 
 VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"
+_OVER = "the coordinator asks to learn in a turn that is over"
 
 
 Masks = Callable[[int, Sequence[int], int], Uint64s]
@@ -48,68 +49,75 @@ class PartyTraining(Protocol):
     def figures(self, theta: Doubles) -> Figures: ...
 
 
-class PriorTraining:
-    """Training from a prior at one party: sums over its lists as its search returns them."""
+class SumTurns:
+    """Training from sums at one party: its part of each sum over its lists as its search returns them."""
 
-    def __init__(self, terms: SiloTerms, number: int, own: SearchedLists, test: SearchedLists, masks: Masks) -> None:
-        self.terms, self.own, self.test, self._number, self._masks = terms, own, test, number, masks
-        self._training, self._w0 = terms.setting.from_prior, terms.setting.searched.prior_direction()
+    def __init__(
+        self,
+        terms: SiloTerms,
+        number: int,
+        own: SearchedLists,
+        test: SearchedLists,
+        masks: Masks,
+        memory: TrainingMemory,
+    ) -> None:
+        self.terms, self.test, self._number, self._masks = terms, test, number, masks
+        training, self._w0 = terms.setting.from_sums, terms.setting.searched.prior_direction()
+        self._most, self._kind = training.most_sums(len(terms.parties)), training.ranker_part
+        self._answers = training.answers(own, self._w0, memory)
 
     def rows(self) -> bytes:
         """That it is ready; how many lists it has is in the sums."""
         return written(Record.ROWS)
 
     def learn(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
-        """One turn: masked sums at the parameters of each ranker, and (turn, leavers), which must come after the last."""
-        head, (raw,) = read(record, 1)
-        turn, among = table_of(head, "turn", "among")
-        whole_numbers([turn], most=self._training.turns)
-        place = [turn, self._checked_roster(among)]
-        require(place > list(last), "silo-message.turn", "the coordinator asks to learn in a turn that is over")
-        thetas = self._thetas(raw)
-        sums = self._training.sums(self.own, list(thetas))
-        return written(Record.LEARNED, {"turn": turn, "among": among}, self._masked(sums, turn, among)), place
+        """A masked part of a sum, and (number, leavers) of it, which must come after the last."""
+        return self._told(record, last, Record.LEARNED)
 
     def judge(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
-        """The masked sums over held-out lists, and how many have left: again only where somebody has left since."""
-        head, (raw,) = read(record, 1)
-        (among,) = table_of(head, "among")
-        place = [self._checked_roster(among)]
-        require(place > list(last), "silo-message.turn", "the coordinator asks to judge rankers a second time")
-        told = self._training.judge(self.own, list(self._thetas(raw)), self._w0)
-        return written(Record.TALLY, {"among": among}, self._masked(told, self._training.turns, among)), place
+        """The masked part of a sum over held-out lists: again only where somebody has left since."""
+        require(not last or self._place(record)[1] > last[1], "silo-message.turn", _OVER)
+        return self._told(record, last, Record.TALLY)
 
     def ranker(self, record: bytes) -> Doubles:
-        """The weights that all parties end with."""
-        return _final(record, len(self._w0))
+        """The parameters that all parties end with."""
+        found = _final(record, self._kind.size(len(self._w0)))
+        self._kind.check_size(found, len(self._w0))
+        return found
 
     def figures(self, theta: Doubles) -> Figures:
         """How the ranker, the prior and the party's own search do on its test lists; the party keeps that to itself."""
         if not self.test.n_lists:
             return {"test_lists": 0}
-        ranked, prior, search = self.test.figures([theta, self._w0, np.zeros(len(self._w0))])
+        (ranked,) = self.test.figures([theta], self._kind)
+        prior, search = self.test.figures([self._w0, np.zeros(len(self._w0))])
         return ranked | {"prior": prior["ndcg@10"], "bm25": search["ndcg@10"], "test_lists": self.test.n_lists}
 
-    def _thetas(self, raw: bytes) -> Doubles:
-        thetas = doubles(raw, len(self._training.models), len(self._w0))
-        require(bool(np.all(np.abs(thetas) <= LARGEST)), "silo-message.not-agreed", _NOT_AGREED)
-        return thetas
+    def _place(self, record: bytes) -> tuple[int, int, list[int], Any, bytes]:
+        """Number of a sum, how many have left, who is in it, what is asked, and its numbers.
 
-    def _checked_roster(self, among: object) -> int:
-        """Return how many have left; a sum over fewer than two, or without this party, would show one party's own."""
+        A sum over fewer than two, or without this party, would show one party's own part.
+        """
+        head, (raw,) = read(record, 1)
+        turn, among, asked = table_of(head, "turn", "among", "asked")
+        whole_numbers([turn], most=self._most)
         parties = len(self.terms.parties)
         found = whole_numbers(among, most=parties)
         sound = found == sorted(set(found)) and self._number in found and len(found) >= 2
         require(sound, "silo-message.not-agreed", "the coordinator asks for a sum that would show one party's own part")
-        return parties - len(found)
+        require(isinstance(asked, dict), "silo-message.not-agreed", _NOT_AGREED)
+        return turn, parties - len(found), found, asked, raw
 
-    def _masked(self, sums: Uint64s, turn: int, among: Sequence[int]) -> Uint64s:
-        """Add the masks of this party with each other one in the sum; each sum has a number of its own."""
-        parties = len(self.terms.parties)
-        number = 1 + turn * parties + parties - len(among)
-        return (sums + self._masks(number, [other for other in among if other != self._number], len(sums))).astype(
-            "<u8"
-        )
+    def _told(self, record: bytes, last: Sequence[int], kind: Record) -> tuple[bytes, list[int]]:
+        turn, left, among, asked, raw = self._place(record)
+        require([turn, left] > list(last), "silo-message.turn", _OVER)
+        require(len(raw) % 8 == 0, "silo-message.not-agreed", _NOT_AGREED)
+        request = SumRequest(kind is Record.TALLY, asked, doubles(raw, len(raw) // 8))
+        sums = self._answers.sums(request)
+        # every sum has masks of its own: under the same ones two parts would show their difference
+        number = 1 + (2 * turn + request.judging) * len(self.terms.parties) + left
+        masks = self._masks(number, [other for other in among if other != self._number], len(sums))
+        return written(kind, {"turn": turn, "among": among}, (sums + masks).astype("<u8")), [turn, left]
 
 
 class InstanceTurns:

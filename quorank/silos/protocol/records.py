@@ -187,8 +187,9 @@ _TELLS = {
     "FOUND": "a few documents by number, and with noise how often they hold the terms of a search; sealed for the receiver",
     "DESCRIPTION": "how many documents there are and, with noise, how long each is; sealed for the receiver",
     "ROWS": "that this party is ready to learn, and in a training as published from how many instances; to the coordinator",
-    "LEARNED": "sums of derivatives over this party's lists, under masks, so nothing but their sum over all parties; in a "
-    "training as published parameters after its turn, which depend on its instances; to the coordinator",
+    "LEARNED": "sums of derivatives over this party's lists, or the histograms of a tree's level, under masks, so nothing "
+    "but their sum over all parties; in a training as published parameters after its turn, which depend on its instances; "
+    "to the coordinator",
     "TALLY": "how well rankers order this party's held-out lists, in sums, under masks but for a training as published; to "
     "the coordinator",
     "KEPT": "that the ranker has arrived; to the coordinator",

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
+from quorank.rankers import Ranker
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
@@ -87,12 +88,17 @@ class SiloTerms:
     @property
     def turns(self) -> int:
         """Turns of one training."""
-        return self.setting.from_prior.turns if self.setting.training.learns_from_sums else self.descent.length
+        return self.setting.from_sums.planned_turns if self.setting.training.learns_from_sums else self.descent.length
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the ranker's features, in their order."""
         return self.setting.searched.feature_names if self.setting.training.learns_from_sums else FEATURE_NAMES
+
+    @property
+    def ranker_shape(self) -> tuple[Ranker, int]:
+        """The kind of ranker that is trained, and how many features it has."""
+        return self.setting.ranker_part, len(self.feature_names)
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""

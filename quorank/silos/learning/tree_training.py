@@ -1,0 +1,423 @@
+"""LambdaMART over parties: trees grown from histograms that are summed over all parties' lists, a level a turn.
+
+The trees are those that a central LambdaMART grows on the pooled training lists, bit for bit (`learning.trees`). First the
+parties' counts of documents in cells are summed, from which bins are agreed, and the number of their lists: of fewer than
+`least_lists` no tree is grown. Then each turn asks for the histograms of a tree's level. One list in `folds` is held out;
+behind the last tree these lists say after how many trees the ranker is better than the party's own search, by more than a
+standard error. Where it never is, the ranker is one of no trees, which leaves every list in the order of the search: so
+joining makes no party's lists worse than its held-out lists can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers, Uint64s
+from quorank.errors import BadInput, require, require_range
+from quorank.learning.lambdamart import FEWEST
+from quorank.learning.trees.bins import CELLS, MOST_BINS, Bins, agreed_bins, cell_counts, cells_of
+from quorank.learning.trees.client_rows import ClientRows
+from quorank.learning.trees.gradients import LambdaRule
+from quorank.learning.trees.growth import GrowthRule, LevelTask, NodeSplit, TreeGrower, columns_of
+from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
+from quorank.silos.learning.searched_lists import SearchedLists
+from quorank.silos.learning.summed_training import SumAnswers, SumCourse, SumRequest, SumTraining, TrainingMemory
+
+ONE = 2.0**32
+"""Gains of held-out lists are summed in units of 2^−32."""
+QUARTERS = 4
+"""Numbers of trees that are judged: a quarter of all, a half, three quarters, all."""
+DEEPEST = 8
+FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
+"""Cells of features from 0 to 1."""
+BINS, TREES = "training bins", "training trees"
+"""Under which a party keeps what it was told of the bins and of finished trees."""
+
+
+@dataclass(frozen=True)
+class TreeTraining(SumTraining):
+    """Trees of depth D, each leaf worth −η·G/(H + λ)."""
+
+    kind: ClassVar[str] = "trees"
+
+    trees: int = 100  # T, at most
+    eta: float = 0.1  # η, shrinkage
+    depth: int = 4  # D, levels of splits
+    bins: int = 64  # of a feature, at most
+    least_data: int = 20  # documents of a leaf
+    least_hessian: float = 1e-3  # H of a leaf
+    ridge: float = 0.0  # λ
+    sigmoid: float = 1.0  # σ
+    truncation: int = 30  # a pair has a document above this rank
+    least_lists: int = FEWEST  # training lists of all parties, below which no tree is grown
+    folds: int = 5  # one list in so many is held out
+
+    def __post_init__(self) -> None:
+        require_range("trees", self.trees, least=1, most=10_000)
+        require_range("eta", self.eta, above=0.0, most=10.0)
+        require_range("depth", self.depth, least=1, most=DEEPEST)
+        require_range("bins", self.bins, least=2, most=MOST_BINS)
+        require_range("least_data", self.least_data, least=0, below=2**31)
+        require_range("least_hessian", self.least_hessian, least=0.0)
+        require_range("ridge", self.ridge, least=0.0)
+        require_range("sigmoid", self.sigmoid, above=0.0, most=1e3)
+        require_range("truncation", self.truncation, least=1, below=2**31)
+        require_range("least_lists", self.least_lists, least=0, below=2**31)
+        require_range("folds", self.folds, least=2, most=20)
+
+    @property
+    def planned_turns(self) -> int:
+        return 1 + self.trees * self.depth
+
+    def most_sums(self, parties: int) -> int:
+        return self.planned_turns + 1 + parties * self.depth
+
+    @property
+    def ranker_part(self) -> Trees:
+        return Trees(1 << self.depth, self.trees)
+
+    @property
+    def growth(self) -> GrowthRule:
+        """How a tree grows."""
+        return GrowthRule(
+            self.depth, 1 << self.depth, self.least_data, self.least_hessian, self.ridge, 0.0, self.eta
+        )  # fmt: skip
+
+    @property
+    def gradients(self) -> LambdaRule:
+        """How gradients are computed."""
+        return LambdaRule(self.sigmoid, self.truncation, True)
+
+    def judged_numbers(self, trees: int) -> list[int]:
+        """Return after how many of so many trees the ranker is judged."""
+        return [-(-trees * part // QUARTERS) for part in range(1, QUARTERS + 1)]
+
+    def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> SumCourse:
+        made = TreeCourse(self, len(w0))
+        if table is not None:
+            made.restore(table)
+        return made
+
+    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> SumAnswers:
+        return TreeAnswers(self, own, memory)
+
+    def choose(self, total: Uint64s, trees: int) -> int:
+        """Return the number of trees with the largest gain, of those that gain more than a standard error; or 0."""
+        told = total.view(np.int64)
+        lists, gains, squares = int(told[0]), told[1 : 1 + QUARTERS] / ONE, told[1 + QUARTERS :] / ONE
+        best, chosen = 0.0, 0
+        for number, gain, square in zip(self.judged_numbers(trees), gains, squares, strict=True):
+            mean = gain / max(lists, 1)
+            variance = max(square - lists * mean * mean, 0.0) / max(lists - 1, 1)
+            if lists >= 2 and mean > math.sqrt(variance / lists) and mean > best:
+                best, chosen = mean, number
+        return chosen
+
+
+@dataclass(eq=False)
+class TreeCourse(SumCourse):
+    """Trees so far, and the one that grows; sums of its levels are kept, from which it grows again after a restart."""
+
+    training: TreeTraining
+    n_features: int
+    bins: Bins | None = None
+    grown: list[Doubles] = field(default_factory=list)  # the parameters of each finished tree
+    levels: list[Integers] = field(default_factory=list)  # summed histograms of the growing tree
+    judging: bool = False
+    _grower: TreeGrower | None = None
+    _splits: list[tuple[NodeSplit, ...]] = field(default_factory=list)  # of each level of the growing tree
+    _ranker: Doubles | None = None
+    _chosen: int = 0
+
+    @property
+    def turn(self) -> int:
+        depth = self.training.depth
+        return 0 if self.bins is None else 1 + len(self.grown) * depth + len(self.levels)
+
+    @property
+    def ranker(self) -> Doubles | None:
+        return self._ranker
+
+    @property
+    def chosen(self) -> float:
+        return self._chosen
+
+    @property
+    def request(self) -> SumRequest:
+        newest = self.grown[-1] if self.grown else np.zeros(0)
+        if self.bins is None:
+            return SumRequest(False, {"step": "bins"}, np.zeros(0))
+        if self.judging:
+            return SumRequest(True, {"trees": len(self.grown)}, newest)
+        wanted = list(self.grower.task.wanted)
+        splits: list[Any] = [[list(split) for split in level] for level in self._splits]
+        head = {"step": "level", "tree": len(self.grown), "splits": splits, "wanted": wanted}
+        if self.levels:
+            return SumRequest(False, head, np.zeros(0))
+        if self.grown:
+            return SumRequest(False, head, newest)
+        edges = np.concatenate(self.bins.edges).astype(np.float64)
+        return SumRequest(False, head | {"edges": [len(each) for each in self.bins.edges]}, edges)
+
+    @property
+    def length(self) -> int:
+        if self.bins is None:
+            return self.n_features * (LAST + 1 - FIRST) + 1
+        if self.judging:
+            return 1 + 2 * QUARTERS
+        return len(self.grower.task.wanted) * self.n_features * self.bins.most * 3
+
+    @property
+    def grower(self) -> TreeGrower:
+        """The growing tree."""
+        if self._grower is None:
+            assert self.bins is not None
+            self._grower, self._splits = TreeGrower(self.training.growth, self.bins), []
+            for histograms in self.levels:
+                self._splits.append(self._grower.accept(histograms).splits)
+        return self._grower
+
+    def advance(self, total: Uint64s) -> None:
+        if self.bins is None:
+            self._agree(total)
+        elif self.judging:
+            self._end(self.training.choose(total, len(self.grown)))
+        else:
+            self._grow(total)
+
+    def _agree(self, total: Uint64s) -> None:
+        """Choose bins from the summed counts; end here where there are too few lists."""
+        counts = np.zeros((self.n_features, CELLS), dtype=np.int64)
+        counts[:, FIRST : LAST + 1] = total[:-1].view(np.int64).reshape(self.n_features, -1)
+        self.bins = agreed_bins(counts, self.training.bins)
+        if int(total[-1]) < self.training.least_lists:
+            self._end(0)
+
+    def _grow(self, total: Uint64s) -> None:
+        assert self.bins is not None
+        grower = self.grower
+        shape = (len(grower.task.wanted), self.n_features, self.bins.most, 3)
+        histograms = total.view(np.int64).reshape(shape)
+        self._splits.append(grower.accept(histograms).splits)
+        self.levels.append(histograms)
+        if not grower.finished:
+            return
+        grew = any(self._splits)
+        if grew:
+            self.grown.append(tree_parameters(columns_of([grower.tree()])))
+        self.levels, self._grower = [], None
+        self.judging = not grew or len(self.grown) == self.training.trees
+        if not self.grown:
+            self._end(0)
+
+    def _end(self, chosen: int) -> None:
+        ranker = self.training.ranker_part
+        theta = np.zeros(ranker.size(self.n_features))
+        theta[: chosen * ranker.numbers] = np.concatenate([*self.grown[:chosen], np.zeros(0)])
+        self._ranker, self._chosen = theta, chosen
+
+    def begin_again(self) -> None:
+        """Grow the present tree from its root: its sums have the leaver's documents in them."""
+        self.levels, self._grower = [], None
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "edges": None if self.bins is None else [edges.tolist() for edges in self.bins.edges],
+            "grown": [tree.tolist() for tree in self.grown],
+            "levels": [level.astype("<i8").tobytes().hex() for level in self.levels],
+            "judging": self.judging,
+        }
+
+    def restore(self, table: Mapping[str, Any]) -> None:
+        """Go on from such a table."""
+        edges = table["edges"]
+        self.bins = None if edges is None else Bins(tuple(np.array(each, dtype=np.float32) for each in edges))
+        self.grown = [np.array(tree) for tree in table["grown"]]
+        self.judging = table["judging"]
+        for raw in table["levels"]:
+            numbers = np.frombuffer(bytes.fromhex(raw), dtype="<i8").astype(np.int64)
+            assert self.bins is not None
+            self.levels.append(numbers.reshape(-1, self.n_features, self.bins.most, 3))
+
+
+class TreeAnswers(SumAnswers):
+    """A party's counts, histograms and gains; bins and finished trees are kept as they come."""
+
+    def __init__(self, training: TreeTraining, own: SearchedLists, memory: TrainingMemory) -> None:
+        self.training, self.own, self.memory = training, own, memory
+        self._ranker, self._n = training.ranker_part, own.data.n_features
+        numbers = np.arange(own.n_lists)
+        self._held = numbers % training.folds == training.folds - 1
+        self._at = (-1, -1)  # tree and level that `_rows` has come to
+
+    @cached_property
+    def _lists(self) -> tuple[Any, Doubles, Integers]:
+        """Features, gains and offsets of the training lists."""
+        data = self.own.data
+        kept = np.flatnonzero(~self._held)
+        spans = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in kept]
+        rows = np.concatenate([*spans, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+        offsets = np.cumsum([0, *(len(span) for span in spans)]).astype(np.int64)
+        features = np.ascontiguousarray(data.features[rows], dtype=np.float32)
+        return features, np.exp2(data.labels[rows].astype(np.float64)) - 1.0, offsets
+
+    def sums(self, request: SumRequest) -> Uint64s:
+        try:
+            found = self._sums(request)
+        except (KeyError, TypeError, ValueError):
+            raise _not_agreed() from None
+        return found.view(np.uint64)
+
+    def _sums(self, request: SumRequest) -> Integers:
+        head, numbers = dict(request.head), request.numbers
+        if request.judging:
+            trees = _whole(head.pop("trees"), self.training.trees + 1, least=1)
+            _agreed(not head)
+            return self._gains(self._learned(trees, numbers), trees)
+        if head.pop("step") == "bins":
+            _agreed(not head and not numbers.size)
+            return self._counts()
+        return self._histograms(head, numbers)
+
+    def _counts(self) -> Integers:
+        features, gains, offsets = self._lists
+        inside = not features.size or bool(features.min() >= 0.0 and features.max() <= 1.0)
+        require(inside, "trees.raw-features", "features of a list must be from 0 to 1")
+        useful = [bool((gains[a:b] > 0.0).any()) for a, b in pairwise(offsets)]
+        counts = cell_counts(features)[:, FIRST : LAST + 1]
+        return np.concatenate([counts.ravel(), [sum(useful)]]).astype(np.int64)
+
+    # ------------------------------------------------------------ a level
+
+    def _histograms(self, head: dict[str, Any], numbers: Doubles) -> Integers:
+        tree, splits, wanted = _whole(head.pop("tree"), self.training.trees), head.pop("splits"), head.pop("wanted")
+        _agreed(isinstance(splits, list) and len(splits) < self.training.depth)
+        level = len(splits)
+        if level == 0 and tree == 0:
+            self._keep_bins(head.pop("edges"), numbers)
+        elif level == 0:
+            self._learned(tree, numbers)
+        else:
+            _agreed(not numbers.size)
+        _agreed(not head)
+        levels, open_nodes = self._checked(splits)
+        asked = tuple(_whole(node, 1 << 31) for node in wanted)
+        _agreed(len(set(asked)) == len(asked) and open_nodes.issuperset(asked))
+        rows = self._rows_at(tree, levels[:-1])
+        self._at = (tree, level)
+        return rows.histograms(LevelTask(levels[-1] if levels else (), asked)).ravel()
+
+    def _checked(self, splits: list[Any]) -> tuple[list[tuple[NodeSplit, ...]], set[int]]:
+        """The splits of each level, of nodes that are there, and the nodes that are not split."""
+        open_nodes, nodes, counts = {0}, 1, self._bins.counts
+        levels = []
+        for level in splits:
+            found = []
+            for numbers in level:
+                split = NodeSplit(*(_whole(number, 1 << 31) for number in numbers))
+                sound = split.node in open_nodes and [split.left, split.right] == [nodes, nodes + 1]
+                _agreed(sound and split.feature < self._n and split.last_bin < counts[split.feature] - 1)
+                open_nodes = (open_nodes - {split.node}) | {nodes, nodes + 1}
+                nodes += 2
+                found.append(split)
+            levels.append(tuple(found))
+        return levels, open_nodes
+
+    def _rows_at(self, tree: int, levels: list[tuple[NodeSplit, ...]]) -> ClientRows:
+        """The documents, divided by the splits of these levels of a tree; as they are where they were left there."""
+        if levels and self._at == (tree, len(levels)):
+            return self._rows
+        before, theta = self._at[0], self._trees
+        if before == tree - 1 and tree > 0:
+            newest = self._ranker.numbers * (tree - 1)
+            self._add(theta[newest:], self._rows.scores)
+        else:
+            self._rows.scores[:] = 0.0
+            self._add(theta[: tree * self._ranker.numbers], self._rows.scores)
+        self._rows.begin()
+        for splits in levels:
+            self._rows.histograms(LevelTask(splits, ()))
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> ClientRows:
+        features, gains, offsets = self._lists
+        bins = self._bins
+        return ClientRows(bins.place(features), self._n, bins.most, gains, offsets, self.training.gradients)
+
+    def _add(self, theta: Doubles, scores: Doubles) -> None:
+        ranker = Trees(self._ranker.leaves, len(theta) // self._ranker.numbers)
+        if len(theta):
+            add_tree_scores(*ranker.arrays(theta), self._lists[0], scores)
+
+    # ------------------------------------------------------------ what was told
+
+    @cached_property
+    def _bins(self) -> Bins:
+        raw = self.memory.fact(BINS)
+        _agreed(raw is not None)
+        assert raw is not None
+        flat = np.frombuffer(raw, dtype="<f8")
+        lengths = flat[: self._n].astype(np.int64)
+        return Bins(tuple(np.split(flat[self._n :].astype(np.float32), np.cumsum(lengths)[:-1])))
+
+    def _keep_bins(self, lengths: Any, edges: Doubles) -> None:
+        counts = [_whole(length, self.training.bins) for length in lengths]
+        _agreed(len(counts) == self._n and sum(counts) == edges.size)
+        parts = np.split(edges, np.cumsum(counts)[:-1])
+        _agreed(all(bool((np.diff(part) > 0).all()) for part in parts))
+        _agreed(bool((edges == edges.astype(np.float32)).all()))
+        self.memory.set_fact(BINS, np.concatenate([counts, edges]).astype("<f8").tobytes())
+        self.memory.set_fact(TREES, b"")
+        self._at = (-1, -1)
+        for name in ("_bins", "_rows"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def _trees(self) -> Doubles:
+        return np.frombuffer(self.memory.fact(TREES) or b"", dtype="<f8").astype(np.float64)
+
+    def _learned(self, trees: int, newest: Doubles) -> Doubles:
+        """The first `trees` trees, of which the newest came now."""
+        size, before = self._ranker.numbers, self._trees
+        _agreed(newest.size == size and len(before) >= (trees - 1) * size)
+        Trees(self._ranker.leaves, 1).check_size(newest, self._n)
+        theta = np.concatenate([before[: (trees - 1) * size], newest])
+        self.memory.set_fact(TREES, theta.astype("<f8").tobytes())
+        return theta
+
+    # ------------------------------------------------------------ held-out lists
+
+    def _gains(self, theta: Doubles, trees: int) -> Integers:
+        """The number of held-out lists, Σ g and Σ g² for each number of trees: g is the gain in nDCG@10 to the search."""
+        size, counted = self._ranker.numbers, self._held & (self.own.ideal_top > 0.0)
+        search = self.own.ndcg([np.zeros(size)], Trees(self._ranker.leaves, 1))[0][counted]
+        told: list[int] = [int(counted.sum())]
+        found = []
+        for number in self.training.judged_numbers(trees):
+            ranked = self.own.ndcg([theta[: number * size]], Trees(self._ranker.leaves, number))[0][counted]
+            found.append(ranked - search)
+        for power in (1, 2):
+            told += [int(np.floor(gain**power * ONE + 0.5).astype(np.int64).sum()) for gain in found]
+        return np.array(told, dtype=np.int64)
+
+
+def _whole(value: Any, below: int, least: int = 0) -> int:
+    _agreed(type(value) is int and least <= value < below)
+    return int(value)
+
+
+def _agreed(sound: bool) -> None:
+    if not sound:
+        raise _not_agreed()
+
+
+def _not_agreed() -> BadInput:
+    return BadInput("silo-message.not-agreed", "the coordinator asks to learn what was not agreed")
