@@ -580,6 +580,14 @@ def silos(folder: Path) -> Seeds:
     yield "silo-record", "valid", written(Record.MASKED, {"asks": [1, 2]}, np.zeros(3), np.ones(2))
     envelope = Envelope(Kind.ASK, "north", "south", 9, b"body").to_bytes()
     yield "silo-record", "envelope", b"\x01" + envelope
+    yield "tree-request", "valid-bins", b'[false, {"step": "bins"}, []]'
+    yield (
+        "tree-request",
+        "valid-level",
+        b'[false, {"step": "level", "tree": 0, "splits": [[[0, 1, 0, 1, 2]]], "wanted": [1]}, []]',
+    )
+    yield "tree-request", "valid-judged", json.dumps([True, {"trees": 1}, [0] * 12 + [1, 2, 3, 4]]).encode()
+    yield "tree-request", "of-another-tree", b'[false, {"step": "level", "tree": 2, "splits": [[]], "wanted": []}, []]'
     yield "silo-envelope", "valid", envelope
     yield "silo-body", "valid-hello", b"h" + Hello(b"i" * 32, b"e" * 32, b"c" * 32, {"a": 1, "b": "x"}).to_bytes()
     yield "silo-body", "valid-question", b"q" + Ask(0, np.array([[1, 2, 3], [4, 5, 19]], np.int32)).to_bytes()

@@ -208,7 +208,9 @@ def make_private_folder(folder: Path) -> None:
         raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", str(folder)) from None
 
 
-def read_whole(path: Path, most: int, digest: str | None = None, code: str = "file.damaged", advice: str = "") -> bytes:
+def read_whole(
+    path: Path | str, most: int, digest: str | None = None, code: str = "file.damaged", advice: str = ""
+) -> bytes:
     """Read a file of at most `most` bytes, and of this SHA-256 where one is known; what is no such file is refused.
 
     Nothing but an ordinary file is opened, and no more than `most` bytes of it are ever in memory. `advice` ends every

@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 from quorank.errors import BadInput, require
+from quorank.files import read_whole
 
 if TYPE_CHECKING:
     import sqlite3
@@ -298,6 +299,11 @@ def read_bounded(
     return content
 
 
+def read_ordinary(path: Path | str, most: int) -> bytes:
+    """Return what an ordinary file of at most `most` bytes holds, as it lies there; nothing else is ever waited for."""
+    return read_whole(path, most, code="file.unreadable")
+
+
 def read_head(path: Path, count: int) -> bytes:
     """Return the first bytes of what a file holds, unpacked."""
     with open_bounded(path) as file, sound(path, "a readable file"):
@@ -545,6 +551,56 @@ def _finite(text: str) -> float:
     if value - value != 0.0:
         raise ValueError("it holds a number beyond the largest double")
     return value
+
+
+# ------------------------------------------------------------ XML
+
+
+class XmlReader:
+    """Reader of XML that calls `begin(name)`, `end(name)` and `text(characters)` as it goes; `stop` ends it early.
+
+    A document type, which is where entities that unfold and files of others would come from, is refused. At most
+    `most` elements are read; names stand without the address of their namespace.
+    """
+
+    def __init__(self, where: object, most: int = 1_000_000) -> None:
+        self.where, self.stop, self._left = where, False, most
+
+    def begin(self, name: str) -> None:
+        """Receive the beginning of an element."""
+
+    def end(self, name: str) -> None:
+        """Receive the end of an element."""
+
+    def text(self, characters: str) -> None:
+        """Receive characters between two of them."""
+
+    def read(self, file: IO[bytes]) -> None:
+        """Read a file up to its end, or until `stop` is set."""
+        from xml.parsers import expat
+
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.StartElementHandler = self._begin
+        parser.EndElementHandler = lambda name: self.end(name.rpartition(" ")[2])
+        parser.CharacterDataHandler = self.text
+        while not self.stop:
+            with sound(self.where, "a readable file"):
+                piece = file.read(_PIECE)
+            with sound(self.where, "sound XML"):
+                parser.Parse(piece, not piece)
+            if not piece:
+                break
+
+    def _begin(self, name: str, _: dict[str, str]) -> None:
+        self._left -= 1
+        require(self._left >= 0, "file.too-large", "has more elements than any such document", f"{self.where}")
+        self.begin(name.rpartition(" ")[2])
+
+    def _refuse(self, *_: object) -> None:
+        sentence = "declares a document type, which no such document does"
+        raise BadInput("file.damaged", sentence, f"{self.where}")
 
 
 # ------------------------------------------------------------ databases

@@ -80,11 +80,14 @@ class Numbers(Mapping[str, float]):
 class Family(Generic[P]):
     """The parts that may stand in one place of a federation: ours, and those of installed packages.
 
-    `name` is what messages call a member ("server optimiser"), `word` what entry points do ("server").
+    `name` is what messages call a member ("server optimiser"), `word` what entry points do ("server"). A family with a
+    `group` of entry points of its own names them by their kind alone.
     """
 
-    def __init__(self, name: str, *members: type[P], base: type[Any] = object, word: str = "") -> None:
-        self.name, self.base, self.word = name, base, word or name
+    def __init__(
+        self, name: str, *members: type[P], base: type[Any] = object, word: str = "", group: str = GROUP
+    ) -> None:
+        self.name, self.base, self.word, self.group = name, base, word or name, group
         self.members: dict[str, type[P]] = {member.kind: member for member in members}
         self.ours = (*self.members,)
 
@@ -94,8 +97,8 @@ class Family(Generic[P]):
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
-        for entry in entry_points(group=GROUP):
-            word, _, kind = entry.name.partition(".")
+        for entry in entry_points(group=self.group):
+            word, _, kind = entry.name.partition(".") if self.group == GROUP else (self.word, "", entry.name)
             if word == self.word and kind not in self.members:
                 known = found.setdefault(kind, [])
                 if entry.value not in [other.value for other in known]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bz2
 import gzip
+import io
 import lzma
 import os
 import struct
@@ -27,6 +28,7 @@ from quorank.errors import BadInput
 from quorank.foreign import (
     ForeignZip,
     UnpackLimits,
+    XmlReader,
     archive_members,
     bounded_lines,
     excerpt,
@@ -34,6 +36,7 @@ from quorank.foreign import (
     open_bounded,
     parse_json,
     read_bounded,
+    read_ordinary,
 )
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -233,6 +236,48 @@ def test_foreign_words_stay_on_one_line() -> None:
     assert len(excerpt("x" * 1000)) == 63
 
 
+class Names(XmlReader):
+    """The names of all elements, and the characters between them."""
+
+    found = ""
+
+    def begin(self, name: str) -> None:
+        self.found += f"<{name}>"
+        self.stop = name == "stop"
+
+    def end(self, name: str) -> None:
+        self.found += f"</{name}>"
+
+    def text(self, characters: str) -> None:
+        self.found += characters
+
+
+def test_xml_is_read_without_document_types_and_within_bounds() -> None:
+    reader = Names("x", most=3)
+    reader.read(io.BytesIO(b"<a xmlns:n='urn:n'><n:b>caf&#233;</n:b>&lt;<c/></a>"))
+    assert reader.found == "<a><b>café</b>&lt;<c></c></a>".replace("&lt;", "<")
+    with refused("file.too-large", "x"):
+        Names("x", most=3).read(io.BytesIO(b"<a><b/><b/><b/></a>"))
+    for content in (b"<!DOCTYPE a><a/>", b"<a>", b"", b"<a>&b;</a>", b"<a></b>", b"\xff<a/>"):
+        with refused("file.damaged", "x"):
+            Names("x").read(io.BytesIO(content))
+    early = Names("x")
+    early.read(io.BytesIO(b"<a><stop/>" + b" " * 100_000 + b"<b></a>"))
+    assert "<b>" not in early.found
+
+
+def test_an_ordinary_file_is_read_and_nothing_else(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read_ordinary(f"{write(tmp_path / 'a', b'12345')}", 5) == b"12345"
+    with refused("file.too-large"):
+        read_ordinary(tmp_path / "a", 4)
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / "a\0b"):
+        with refused("file.unreadable"):
+            read_ordinary(path, 10)
+    with refused("file.missing"):
+        read_ordinary(tmp_path / "none", 10)
+
+
 # ------------------------------------------------------------ nothing goes around it
 
 GUARDED = {
@@ -241,7 +286,7 @@ GUARDED = {
     "sqlite3.connect", "mailbox.mbox", "json.load", "json.loads", "zlib.decompress", "zlib.decompressobj",
     "html.unescape", "shutil.unpack_archive", "pickle.load", "pickle.loads", "csv.reader", "csv.DictReader",
 }  # fmt: skip
-ROOMS = ("data", "text", "tuning", "silos")
+ROOMS = ("data", "text", "tuning", "silos", "search/sources")
 OURS = {
     "data/cache.py": {"json.loads"},  # the record beside the data, which is not believed
     "data/library.py": {"json.loads"},  # the registry of imported names

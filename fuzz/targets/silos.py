@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 
 import numpy as np
 
 from fuzz.target import as_file, scratch, target
-from quorank.errors import BadInput
+from quorank.data.ranking import RankingData
+from quorank.documents import ANYTHING, parse_json
+from quorank.errors import BadInput, require
+from quorank.silos.learning.searched_lists import SearchedLists
+from quorank.silos.learning.summed_training import DictMemory, SumRequest
+from quorank.silos.learning.tree_training import TreeTraining
 from quorank.silos.protocol.budget import BudgetLedger
 from quorank.silos.protocol.group import Field
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Refuse
@@ -88,6 +94,28 @@ def search_message(data: bytes) -> None:
     else:
         answer = SearchAnswer.from_bytes(raw, "north", ASKED, SEARCH)
         assert answer.to_bytes(3, SEARCH.k) == raw, "written otherwise than it was read"
+
+
+@cache
+def searched() -> SearchedLists:
+    """Four labelled lists of a party."""
+    features = (np.arange(72).reshape(24, 3) * 37 % 71 / 71).astype(np.float32)
+    data = RankingData.from_arrays(features, np.arange(24) * 5 % 3, np.arange(0, 25, 6))
+    return SearchedLists(data, np.ones(4), np.ones(4))
+
+
+@target("tree-request", "json", words=(b'"splits"', b'"wanted"', b'"edges"', b'"trees"', b'"bins"'))
+def tree_request(data: bytes) -> None:
+    """A coordinator's request for sums of trees, after the bins were told."""
+    content = parse_json(data, ANYTHING, "request")
+    require(isinstance(content, list) and len(content) == 3, "fuzz.shape", "expected judging, head and numbers")
+    judging, head, numbers = content
+    require(isinstance(head, dict) and isinstance(numbers, list), "fuzz.shape", "expected a table and numbers")
+    require(all(type(number) in (int, float) for number in numbers), "fuzz.shape", "expected numbers")
+    side = TreeTraining(trees=3, depth=2, bins=4, folds=2).answers(searched(), np.zeros(3), DictMemory())
+    level = {"step": "level", "tree": 0, "splits": [], "wanted": [0], "edges": [1, 1, 1]}
+    side.sums(SumRequest(False, level, np.array([0.5, 0.25, 0.5])))
+    side.sums(SumRequest(bool(judging), head, doubles(np.array(numbers, dtype="<f8").tobytes(), len(numbers))))
 
 
 @target("word-vectors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -77,6 +78,22 @@ class Client(Membership[Terms]):
         """Draw the list to show for features (documents, n_features); its `order` are their rows, best first."""
         self._check_open()
         return self.device.rank(features)
+
+    def present(self, features: npt.ArrayLike) -> Shown:
+        """Take the list that the application shows in an order of its own, features (documents, n_features) best first.
+
+        For runs whose learner corrects clicks by the ranks alone (counterfactual).
+        """
+        self._check_open()
+        return self.device.present(features)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Erase the interactions that were recorded with these names as their `query`; what was sent stays sent."""
+        self._check_open()
+        with self.store.transaction():
+            self.store.forget_named(names)
+        self.store.erase_log()
+        self._plan()
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
         """Take in what was clicked on a list, true or false for each shown document; the query only where it is given.

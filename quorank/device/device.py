@@ -99,6 +99,11 @@ class Device:
         with self._mutex, plainly(self.plain):
             return self._current().rank(features)
 
+    def present(self, features: npt.ArrayLike) -> Shown:
+        """Take the list that an application shows in an order of its own, features (documents, n_features) best first."""
+        with self._mutex, plainly(self.plain):
+            return self._current().present(features)
+
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
         """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
         with self._mutex, plainly(self.plain):

@@ -188,6 +188,14 @@ class PrivateStore:
             (count,),
         )
 
+    def forget_named(self, queries: Sequence[str]) -> None:
+        """Forget interactions that were kept with one of these texts as their query, used or not."""
+        self.file.database.executemany("DELETE FROM interactions WHERE query = ?", [(query,) for query in queries])
+
+    def erase_log(self) -> None:
+        """Leave nothing of deleted rows in the write-ahead log."""
+        self.file.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def trim(self, most: int) -> None:
         """Forget the oldest interactions that were used, beyond so many."""
         self.file.database.execute(

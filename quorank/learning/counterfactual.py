@@ -28,6 +28,7 @@ class Counterfactual(ListLearner):
     """θ ← θ + η·Σ (v(a) − v(b))·∇P(a ≻ b) over the shown documents, v their relevance by clicks and propensities."""
 
     kind: ClassVar[str] = "counterfactual"
+    takes_any_list: ClassVar[bool] = True
 
     eta: float = 0.1  # η
     step: Literal["interaction", "batch"] = "interaction"

@@ -24,6 +24,7 @@ class ListLearner(Learner):
     """A learner whose update is θ + η·Σ_p coefficient·∇f over the documents of each list."""
 
     learns_late: ClassVar[bool] = True
+    takes_any_list: ClassVar[bool] = False  # whoever ordered it: clicks are corrected by the ranks alone
 
     eta: float
     step: Literal["interaction", "batch"]

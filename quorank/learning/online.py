@@ -7,7 +7,7 @@ clicks, the update has the same bits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
 from quorank.errors import require, require_range
-from quorank.learning.exploration import FREE, draw_list
+from quorank.learning.exploration import FREE, IN_BLOCKS, draw_list
 from quorank.learning.exploring_clients import learn_drawn_list
 from quorank.learning.list_learner import ListLearner
 from quorank.learning.pdgd import PDGD, learn_list
@@ -95,6 +95,17 @@ class OnlineRanker:
         shown = Shown(order, self.interactions, padded, self._packed.copy(), scores, weights, rest)
         self.interactions += 1
         return shown
+
+    def present(self, features: npt.ArrayLike) -> Shown:
+        """Take a list in an order of the application's own, features (documents, n_features) of the first k, best first.
+
+        Only for learners that correct clicks by the ranks alone: for others it matters how a list was drawn.
+        """
+        sentence = f"{self.learner.kind} learns from lists that it drew itself; counterfactual learns from any"
+        require(self.learner.takes_any_list, "list.not-drawn", sentence, "learner")
+        shown = self.rank(features)
+        order = np.arange(len(shown.order), dtype=np.int64)
+        return replace(shown, order=order, weights=order.astype(np.float64), rest=IN_BLOCKS)
 
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
         """Follow the gradient of one clicked list; False if the clicks say nothing."""

@@ -58,6 +58,7 @@ from quorank.privacy import (
     Signs,
 )
 from quorank.rankers import MLP, RANKERS, Linear, Trees
+from quorank.search.sources import SOURCES, ChromiumSource, FilesSource, FirefoxSource, MailSource
 from quorank.users import CLICK_MODELS, Cascade, PositionBased, TrustBias, UserBrowsing
 
 NAN, INF = float("nan"), float("inf")
@@ -73,6 +74,7 @@ FAMILIES: dict[str, Family[Any]] = {
     "personalisations": PERSONALISATIONS,
     "partitions": PARTITIONS,
     "attacks": ATTACKS,
+    "sources": SOURCES,
 }
 
 EXAMPLES: dict[str, list[Any]] = {
@@ -169,6 +171,15 @@ EXAMPLES: dict[str, list[Any]] = {
         Clicks(model="position", iid=True),
         Quantity(),
         Quantity(counts=(2, 4)),
+    ],
+    "sources": [
+        FilesSource(),
+        FilesSource("/home/ann/caf\uf7e9", ("*.log", "!kept.log"), 1000, 100, True),
+        MailSource(),
+        MailSource("/home/ann/Mail", 10),
+        FirefoxSource(),
+        FirefoxSource("/home/ann/places.sqlite"),
+        ChromiumSource(),
     ],
     "attacks": [
         ClickPoisoning(),
@@ -404,4 +415,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("servers", {"kind": "adam", "beta2": 1.5}),
     ("servers", {"kind": "adam", "tiny": 0.0}),
     ("servers", {"kind": "adam", "step": 0}),
+    ("sources", {"kind": "folder", "path": ""}),
+    ("sources", {"kind": "folder", "path": "a\0b"}),
+    ("sources", {"kind": "folder", "most_bytes": 0}),
+    ("sources", {"kind": "folder", "most_characters": -1}),
+    ("sources", {"kind": "folder", "ignore": "*.log"}),
+    ("sources", {"kind": "mail", "path": ""}),
+    ("sources", {"kind": "mail", "most_characters": 0}),
+    ("sources", {"kind": "firefox", "path": ""}),
+    ("sources", {"kind": "chromium", "path": 5}),
 ]

@@ -230,7 +230,7 @@ class TreeCourse(SumCourse):
     def table(self) -> dict[str, Any]:
         return {
             "edges": None if self.bins is None else [edges.tolist() for edges in self.bins.edges],
-            "grown": [tree.tolist() for tree in self.grown],
+            "grown": [tree.astype("<f8").tobytes().hex() for tree in self.grown],
             "levels": [level.astype("<i8").tobytes().hex() for level in self.levels],
             "judging": self.judging,
         }
@@ -239,7 +239,7 @@ class TreeCourse(SumCourse):
         """Go on from such a table."""
         edges = table["edges"]
         self.bins = None if edges is None else Bins(tuple(np.array(each, dtype=np.float32) for each in edges))
-        self.grown = [np.array(tree) for tree in table["grown"]]
+        self.grown = [np.frombuffer(bytes.fromhex(tree), dtype="<f8").astype(np.float64) for tree in table["grown"]]
         self.judging = table["judging"]
         for raw in table["levels"]:
             numbers = np.frombuffer(bytes.fromhex(raw), dtype="<i8").astype(np.int64)

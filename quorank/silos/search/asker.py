@@ -35,7 +35,7 @@ class TermFound:
 
 
 @dataclass(frozen=True)
-class FoundDocument:
+class ScoredDocument:
     """Document that a search found; only the asker's own has an id."""
 
     party: str
@@ -150,7 +150,7 @@ class SearchAsker:
         epsilon = self.terms.length_epsilon if self.terms.has_noise else None
         self._lengths[owner] = catalogue.ids[order].astype(np.int64), shrink_lengths(told, epsilon)
 
-    def read(self, asked: AskedQuery, raw: bytes, owner: str) -> list[FoundDocument]:
+    def read(self, asked: AskedQuery, raw: bytes, owner: str) -> list[ScoredDocument]:
         """Read an owner's answer: the documents that it names for the query itself, scored by their expected BM25."""
         said = f"{owner} has not told the lengths of its documents; wait for its catalogue"
         require(owner in self._lengths, "silo-search.no-catalogue", said)
@@ -177,7 +177,7 @@ class SearchAsker:
             _found(owner, int(number), asked.terms, counts[at], scores[at]) for at, number in enumerate(named.numbers)
         ]
 
-    def own(self, words: Sequence[str]) -> list[FoundDocument]:
+    def own(self, words: Sequence[str]) -> list[ScoredDocument]:
         """Return the asker's own documents that hold a term, scored exactly by BM25 with the group's statistics."""
         index, body = self.documents.body, self.statistics(words)[0]
         ids, mean = index.term_ids(words), max(body.mean_length, 1.0)
@@ -197,13 +197,13 @@ class SearchAsker:
 
 def _found(
     party: str, number: int, words: Bundle, counts: Doubles, scores: Doubles, id_: str | None = None
-) -> FoundDocument:
+) -> ScoredDocument:
     order = np.argsort(-scores, kind="stable")
     terms = tuple(TermFound(words[at], float(counts[at]), float(scores[at])) for at in order if scores[at] > 0)
-    return FoundDocument(party, number, float(scores.sum()), terms, id_)
+    return ScoredDocument(party, number, float(scores.sum()), terms, id_)
 
 
-def rank_found(found: Iterable[FoundDocument], top: int) -> list[FoundDocument]:
+def rank_found(found: Iterable[ScoredDocument], top: int) -> list[ScoredDocument]:
     """Rank the documents of all parties together: the highest score first, of equal ones by party and number."""
     scored = (each for each in found if each.score > 0)
     return sorted(scored, key=lambda each: (-each.score, each.party, each.number))[:top]

@@ -17,7 +17,7 @@ from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exch
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.instances import exact_statistics
 from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
-from quorank.silos.search.asker import FoundDocument, GroupStatistics, SearchAsker, TermFound, rank_found
+from quorank.silos.search.asker import GroupStatistics, ScoredDocument, SearchAsker, TermFound, rank_found
 from quorank.silos.search.estimates import K1, B
 from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.owner import SearchOwner, seeded_owner_secret
@@ -37,7 +37,7 @@ class SearchResult:
 
     asker: str
     terms: tuple[str, ...]
-    found: tuple[FoundDocument, ...]
+    found: tuple[ScoredDocument, ...]
     refused: Mapping[str, str]  # party → why it has not answered
     parties: Mapping[str, Mapping[str, Any]] = field(repr=False)  # party → bytes, spending and statement
     statistics_epsilon: float | None = None  # of one occurrence, in the group's summed statistics
@@ -177,7 +177,7 @@ class PublishedSearch:
 
     def _read(
         self, asker: int, owner: int, name: str, terms: Sequence[str], weights: Doubles, mean: float
-    ) -> list[FoundDocument]:
+    ) -> list[ScoredDocument]:
         lengths = self.exchanged.lengths(owner, "body")
         named: dict[int, list[TermFound]] = {}
         for term, weight in zip(terms, weights, strict=True):
@@ -188,7 +188,7 @@ class PublishedSearch:
                 score = float(weight) * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean))
                 named.setdefault(document, []).append(TermFound(term, count, score))
         return [
-            FoundDocument(name, document, sum(t.score for t in held), tuple(sorted(held, key=lambda t: -t.score)))
+            ScoredDocument(name, document, sum(t.score for t in held), tuple(sorted(held, key=lambda t: -t.score)))
             for document, held in named.items()
         ]
 

@@ -15,11 +15,14 @@ import re
 from collections.abc import Iterator
 from email.message import Message
 from email.policy import Compat32
+from hashlib import blake2b
 from pathlib import Path
+from typing import IO, NamedTuple
 
 from quorank.foreign import open_bounded, read_head, sound
 from quorank.text.collection import Document, TextCollection, add_skipped
-from quorank.text.readers.decoding import bad_line, decode, one_line, unescaped
+from quorank.text.readers.decoding import bad_line, decode, one_line
+from quorank.text.readers.pages import without_tags
 
 MARK = b"From "
 LONGEST_HEADER = 8192
@@ -28,9 +31,6 @@ MOST_BOUNDARIES = 64
 """Parts within parts: a message that speaks of more boundaries is taken for plain text."""
 _LINE = 1 << 20
 _BOUNDARY = re.compile(rb"boundary[*0-9]*[ \t]*=", re.IGNORECASE)
-_TAG = re.compile(r"</?[a-zA-Z]|<[!?]")
-_HIDDEN = re.compile(r"<(script|style)\b", re.IGNORECASE)
-_CLOSING = {tag: re.compile(f"</{tag}", re.IGNORECASE) for tag in ("script", "style")}
 
 
 def read_mbox(path: Path) -> TextCollection:
@@ -40,37 +40,78 @@ def read_mbox(path: Path) -> TextCollection:
     found: dict[str, Document] = {}
     repeated = []
     for place, raw in enumerate(_raw_messages(path), 1):
-        try:
-            message = _parsed(raw)
-            body = _body(message)
-        except RecursionError:
-            message = _unparted(raw)
-            body = _body(message)
-        id_ = _header(message, "Message-ID").strip("<> \t") or f"message-{place}"
+        message, body = parse_message(raw)
+        id_ = header_text(message, "Message-ID").strip("<> \t") or f"message-{place}"
         if id_ in found:
             repeated.append(id_)
         else:
-            found[id_] = Document(id_, _header(message, "Subject"), body)
+            found[id_] = Document(id_, header_text(message, "Subject"), body)
     skipped = add_skipped({}, repeated_messages=repeated)
     return TextCollection(path.name.split(".")[0], tuple(found.values()), skipped=skipped, format="mbox")
 
 
 def _raw_messages(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of each message, which begins behind a line `From …`."""
-    lines: list[bytes] = []
+    """Yield the bytes of each message of a mailbox, plain or packed."""
+    with open_bounded(path) as file:
+        for message in split_messages(file, path):
+            yield message.content
+
+
+class RawMessage(NamedTuple):
+    """A message of a mailbox as it lies there, behind its line `From …`."""
+
+    begin: int  # place of that line
+    end: int  # place behind the message
+    content: bytes  # no more than was asked for
+    digest: str  # of all its bytes
+
+
+class _Gathered:
+    """A message while it is read: its digest, and its first bytes."""
+
+    def __init__(self, begin: int, most: int | None) -> None:
+        self.begin, self._most, self._digest = begin, most, blake2b(digest_size=8)
+        self._kept, self._lines, self._size = bytearray(), list[bytes](), 0
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size > _LINE:
+            self._join()
+
+    def message(self, end: int) -> RawMessage:
+        self._join()
+        return RawMessage(self.begin, end, bytes(self._kept), self._digest.hexdigest())
+
+    def _join(self) -> None:
+        content = b"".join(self._lines)
+        self._lines, self._size = [], 0
+        self._digest.update(content)
+        self._kept += content if self._most is None else content[: max(0, self._most - len(self._kept))]
+
+
+def split_messages(file: IO[bytes], where: object, *, begin: int = 0, most: int | None = None) -> Iterator[RawMessage]:
+    """Yield each message of a stream that stands at place `begin`; of a long one the first `most` bytes are kept.
+
+    A line `From …` begins a message. No more of the stream is in memory than what is kept of one message.
+    """
+    message, place = _Gathered(begin, most), begin
     begins, first = True, True  # a line may be read in several pieces
-    with open_bounded(path) as file, sound(path, "a readable mailbox"):
+    with sound(where, "a readable mailbox"):
         while line := file.readline(_LINE):
+            start = place
+            place += len(line)
             if begins and line.startswith(MARK):
                 if not first:
-                    yield b"".join(lines)
-                lines, first = [], False
+                    yield message.message(start)
+                message, first = _Gathered(start, most), False
                 while not line.endswith(b"\n") and (rest := file.readline(_LINE)):
                     line = rest
+                    place += len(rest)
             else:
-                lines.append(line)
+                message.add(line)
             begins = line.endswith(b"\n")
-    yield b"".join(lines)
+    yield message.message(place)
 
 
 class _ShortHeaders(Compat32):
@@ -82,6 +123,16 @@ class _ShortHeaders(Compat32):
 
 
 _POLICY = _ShortHeaders()
+
+
+def parse_message(raw: bytes) -> tuple[Message, str]:
+    """Return a message and the text of its body."""
+    try:
+        message = _parsed(raw)
+        return message, _body(message)
+    except RecursionError:
+        message = _unparted(raw)
+        return message, _body(message)
 
 
 def _parsed(raw: bytes) -> Message:
@@ -103,7 +154,8 @@ def _unparted(raw: bytes) -> Message:
     return message
 
 
-def _header(message: Message, name: str) -> str:
+def header_text(message: Message, name: str) -> str:
+    """Return a header of a message as text on one line; empty where there is none."""
     try:
         raw = message.get(name)
         if raw is None:
@@ -120,7 +172,7 @@ def _body(message: Message) -> str:
     plain = [part for part in parts if part.get_content_subtype() != "html"]
     if plain:
         return "\n".join(map(_text, plain)).strip()
-    return "\n".join(_without_tags(_text(part)) for part in parts).strip()
+    return "\n".join(without_tags(_text(part)) for part in parts).strip()
 
 
 def _is_attached(part: Message) -> bool:
@@ -139,29 +191,3 @@ def _text(part: Message) -> str:
         return content.decode(charset).replace("\r\n", "\n")
     except (LookupError, ValueError):
         return decode(content)
-
-
-def _without_tags(page: str) -> str:
-    """Return the text of a page without tags, comments, scripts and styles, in one pass."""
-    pieces, at = [], 0
-    while at < len(page):
-        begin = page.find("<", at)
-        if begin < 0:
-            pieces.append(page[at:])
-            break
-        pieces.append(page[at:begin])
-        if page.startswith("<!--", begin):
-            end = page.find("-->", begin)
-            at = end + 3 if end >= 0 else len(page)
-            continue
-        opening = _HIDDEN.match(page, begin)
-        if opening:
-            closing = _CLOSING[opening[1].lower()].search(page, opening.end())
-            begin = closing.start() if closing else len(page)
-        elif not _TAG.match(page, begin):
-            pieces.append("<")  # as in "a < b"
-            at = begin + 1
-            continue
-        end = page.find(">", begin)
-        at = end + 1 if end >= 0 else len(page)
-    return one_line(unescaped(" ".join(pieces)))

@@ -228,14 +228,19 @@ def read_bookmarks(path: Path) -> set[str]:
         found = parse_json(bytes(read_bounded(path, MOST_BOOKMARKS)))
     except (BadInput, ValueError):
         return set()
-    addresses: set[str] = set()
-    waiting: list[Any] = [found.get("roots") if isinstance(found, dict) else None]
+    return {node["url"] for node in bookmark_nodes(found)}
+
+
+def bookmark_nodes(content: object) -> list[dict[str, Any]]:
+    """Return the bookmarks in the content of a Chromium file `Bookmarks`: tables with a text under "url"."""
+    found = []
+    waiting: list[Any] = [content.get("roots") if isinstance(content, dict) else None]
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
             waiting += node
         elif isinstance(node, dict):
             if isinstance(node.get("url"), str):
-                addresses.add(node["url"])
+                found.append(node)
             waiting += [value for value in node.values() if isinstance(value, dict | list)]
-    return addresses
+    return found

@@ -1,0 +1,336 @@
+"""`quorank search`: a person searches their own files, mail and browser history, and every choice makes it better."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Context, Option
+
+from quorank.cli.display import print_figures, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.options import FiguresJson, Json, Quiet
+from quorank.errors import require
+
+if TYPE_CHECKING:
+    from quorank.search.index import UpdateReport
+    from quorank.search.personal_search import PersonalSearch
+    from quorank.search.sources import Source
+
+app = typer.Typer(
+    help="Search your own files, mail and browser history; every choice makes it better, and nothing is collected.",
+    no_args_is_help=True,
+)
+TEXT_WIDTH = 66
+"""Characters of a result's second line."""
+
+
+@app.callback()
+def search(
+    context: Context,
+    home: Annotated[
+        Path | None,
+        Option(help="Folder of the search.", show_default="that of this account, $XDG_DATA_HOME/quorank/search"),
+    ] = None,
+) -> None:
+    """Search your own things."""
+    context.obj = home
+
+
+@contextmanager
+def _opened(context: Context) -> Iterator[PersonalSearch]:
+    from quorank.search.personal_search import PersonalSearch
+
+    with PersonalSearch.open(context.obj) as found:
+        yield found
+
+
+@app.command()
+def add(
+    context: Context,
+    path: Annotated[
+        list[Path] | None,
+        Argument(metavar="PATH…", help="Folders of documents; mailboxes and browser profiles are told apart."),
+    ] = None,
+    mbox: Annotated[list[Path] | None, Option(help="A mailbox (mbox), a maildir, or a folder of such.")] = None,
+    firefox: Annotated[bool, Option("--firefox", help="History and bookmarks of Firefox.")] = False,
+    chromium: Annotated[
+        bool, Option("--chromium", help="History and bookmarks of Chromium, Chrome, Edge, Brave, …")
+    ] = False,
+    language: Annotated[
+        str | None, Option(help="Of most documents: stems and stop words.", show_default="english")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Index folders, mail and browser history; what is there already is brought up to date.
+
+    Files that cannot be read are passed over, and the log says why. Nothing
+    is copied elsewhere: the index is in a folder that only you can read.
+    """
+    from dataclasses import replace
+
+    from quorank.search.home import SearchHome
+
+    if language is not None:
+        chosen = SearchHome.open(context.obj)
+        chosen.write_settings(replace(chosen.settings(), language=language))  # type: ignore[arg-type]
+    with _opened(context) as opened:
+        sources = list(_sources(path or (), mbox or (), firefox=firefox, chromium=chromium))
+        known = [(stored.id, opened.source(stored.id)) for stored in opened.index.sources()] if not sources else []
+        sentence = "there is nothing to index yet; name a folder, --mbox PATH, --firefox or --chromium"
+        require(sources or known, "source.missing", sentence)
+        reports = []
+        for number, source in known or [(opened.add(source), source) for source in sources]:
+            report = opened.update(number, None if quiet or json else _progress(source.name))
+            skipped = opened.index.skipped(number)
+            reports.append(
+                {"source": source.name, "kind": source.kind, **_counts(report), "log": [_line(e) for e in skipped]}
+            )
+    print_figures({"sources": reports}, json, _show_added)
+
+
+def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> Iterator[Source]:
+    from quorank.search.sources import ChromiumSource, FirefoxSource, MailSource, source_at
+    from quorank.search.sources.chromium import chromium_profiles
+    from quorank.search.sources.firefox import firefox_profiles
+
+    for path in paths:
+        yield source_at(path)
+    for path in mailboxes:
+        require(path.expanduser().exists(), "file.missing", "there is nothing here", f"--mbox {path}")
+        yield MailSource(str(path.absolute()))
+    profiles = firefox_profiles() if firefox else []
+    sentence = "no profile in the usual places; give its folder as PATH"
+    require(profiles or not firefox, "file.missing", sentence, "--firefox")
+    yield from (FirefoxSource(str(profile)) for profile in profiles)
+    profiles = chromium_profiles() if chromium else []
+    require(profiles or not chromium, "file.missing", sentence, "--chromium")
+    yield from (ChromiumSource(str(profile)) for profile in profiles)
+
+
+def _progress(name: str) -> Callable[[UpdateReport], None]:
+    from quorank.foreign import printable
+
+    shown = 0.0
+
+    def tell(report: UpdateReport) -> None:
+        nonlocal shown
+        if report.seconds - shown >= 2.0:
+            shown = report.seconds
+            done = report.added + report.changed + report.unchanged
+            rate = (report.added + report.changed) / max(report.seconds, 1e-9)
+            say(f"{printable(name)}: {done:,} documents, {rate:,.0f} new ones a second, {report.skipped:,} passed over")
+
+    return tell
+
+
+def _counts(report: UpdateReport) -> dict[str, Any]:
+    names = ("added", "changed", "removed", "unchanged", "skipped", "seconds")
+    return {name: getattr(report, name) for name in names}
+
+
+def _line(entry: Any) -> dict[str, Any]:
+    return {"key": entry.key, "at": entry.at, "code": entry.code, "sentence": entry.sentence}
+
+
+def _show_added(figures: dict[str, Any]) -> None:
+    from quorank.foreign import printable
+
+    for source in figures["sources"]:
+        counts = ", ".join(
+            f"{source[name]:,} {name}" for name in ("added", "changed", "removed", "unchanged") if source[name]
+        )
+        print(f"{printable(source['source'])}: {counts or 'nothing there'} ({source['seconds']:.1f} s)")
+        for entry in source["log"][:10]:
+            print(f"  passed over: {printable(entry['key'])}: {printable(entry['sentence'])}")
+        if len(source["log"]) > 10:
+            print(f"  … and {len(source['log']) - 10:,} more; `quorank search status --log` lists them")
+
+
+@app.command()
+def find(
+    context: Context,
+    query: Annotated[
+        list[str], Argument(help='Words, "phrases", title:word, source:mail, type:pdf, since:7d, before:2024-05.')
+    ],
+    limit: Annotated[int, Option(min=1, max=200, help="Results.")] = 10,
+    json: Json = False,
+) -> None:
+    """Search; the best results first."""
+    with _opened(context) as opened:
+        page = opened.find(" ".join(query), limit=limit)
+        empty = opened.index.count() == 0
+    print_figures(page.table(), json, lambda figures: _show_found(page, empty))
+
+
+def _show_found(page: Any, empty: bool) -> None:
+    from quorank.foreign import printable
+
+    if empty:
+        print("Nothing is indexed yet: quorank search add FOLDER")
+    elif not page.results:
+        print("Nothing found.")
+    for number, result in enumerate(page.results, 1):
+        print(f"{number:2}. {printable(result.title or result.name)}  [{result.source}, {result.band}]")
+        print(f"    {printable(result.path)}")
+        text = printable(" ".join("".join(piece.text for piece in result.snippet).split()))
+        if text:
+            print(f"    {text[:TEXT_WIDTH]}{'…' if len(text) > TEXT_WIDTH else ''}")
+    if page.results:
+        say(f"{page.found:,} found in {1000 * page.seconds:.0f} ms")
+
+
+@app.command()
+def why(
+    context: Context,
+    query: Annotated[list[str], Argument(help="A query.")],
+    limit: Annotated[int, Option(min=1, max=50, help="Results.")] = 5,
+    json: Json = False,
+) -> None:
+    """Say what put each result where it is: its band, habit, and each feature's share of the score."""
+    with _opened(context) as opened:
+        reasons = opened.why(" ".join(query), limit=limit)
+    print_figures({"results": [reason.table() for reason in reasons]}, json, lambda figures: _show_reasons(reasons))
+
+
+def _show_reasons(reasons: Any) -> None:
+    from quorank.foreign import printable
+
+    if not reasons:
+        print("Nothing found.")
+    for number, reason in enumerate(reasons, 1):
+        result = reason.result
+        print(f"{number}. {printable(result.title or result.name)}  [{result.band}, score {result.score:.2f}]")
+        if reason.habit:
+            print(f"   first in its band: {reason.habit}")
+        for share in reason.shares[:6]:
+            print(f"   {share.share:+7.2f}  {share.feature} ({share.value:.2f} × {share.weight:.2f})")
+
+
+@app.command()
+def forget(
+    context: Context,
+    path: Annotated[
+        list[str] | None, Argument(metavar="[PATH]…", help="Documents to forget, by path or address.")
+    ] = None,
+    query: Annotated[list[str] | None, Option(help="Forget what was chosen for this query.")] = None,
+    learned: Annotated[
+        bool, Option("--learned", help="Forget all choices, and go back to the shipped ranker.")
+    ] = False,
+    all_: Annotated[bool, Option("--all", help="Forget everything: documents, sources, choices.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Erase documents, choices, or everything from this search; no byte of them stays in its folder.
+
+    Your own files are not touched. A document that is forgotten is not
+    indexed again.
+    """
+    sentence = "say what to forget: paths, --query TEXT, --learned, or --all"
+    require(path or query or learned or all_, "option.missing", sentence)
+    if (all_ or learned) and not yes:
+        what = "everything that this search knows" if all_ else "all that was learned"
+        require(
+            sys.stdin.isatty(), "option.missing", f"this forgets {what}; add --yes", "--all" if all_ else "--learned"
+        )
+        typer.confirm(f"Forget {what}?", abort=True)
+    done: dict[str, Any] = {"documents": 0, "choices": 0}
+    with _opened(context) as opened:
+        for each in path or ():
+            documents = opened.index.at_path(each)
+            require(documents, "document.missing", "this is not in the index; `quorank search find` shows paths", each)
+            for document in documents:
+                opened.forget_document(document)
+                done["documents"] += 1
+        for text in query or ():
+            done["choices"] += opened.forget_query(text)
+        if learned:
+            done["choices"] += opened.reset()
+        if all_:
+            done = {"documents": opened.index.count(), "choices": len(opened.history.choices())}
+            opened.forget_all()
+    print_figures(done, json, lambda d: print(f"forgotten: {d['documents']:,} documents, {d['choices']:,} choices"))
+
+
+@app.command()
+def status(
+    context: Context,
+    log: Annotated[bool, Option("--log", help="Also list what was passed over, and why.")] = False,
+    json: FiguresJson = False,
+) -> None:
+    """Show what is indexed, what was learned, and whether this search takes part in a federation."""
+    with _opened(context) as opened:
+        figures = opened.status()
+        if log:
+            for source in figures["sources"]:
+                source["log"] = [_line(entry) for entry in opened.index.skipped(source["number"])]
+    print_figures(figures, json, _show_status)
+
+
+def _show_status(figures: dict[str, Any]) -> None:
+    from quorank.foreign import printable
+
+    federation = figures["federation"]
+    told = (
+        "none joined"
+        if federation is None
+        else f"{federation['run']}, consent {'on' if federation['consent'] else 'off'}"
+    )
+    print_rows(
+        ("documents", f"{figures['documents']:,}", figures["folder"]),
+        ("choices", f"{figures['choices']:,}", f"ranker: {figures['ranker']}"),
+        ("federation", "" if federation is None else f"{federation['releases']:,} releases", told),
+    )
+    if not figures["sources"]:
+        print("Nothing is indexed yet: quorank search add FOLDER")
+        return
+    table = table_of(("", "kind", "documents", "passed over", "read"), (), "left", padding=(0, 2, 0, 0))
+    for source in figures["sources"]:
+        read = "not yet" if not source["updated"] else timestamp(source["updated"])
+        counts = f"{source['documents']:,}", f"{source['skipped']:,}"
+        table.add_row(printable(source["name"]), source["kind"], *counts, read)
+    print_text(table)
+    for source in figures["sources"]:
+        for entry in source.get("log", ()):
+            print(f"{printable(entry['key'])}: {entry['code']}: {printable(entry['sentence'])}")
+
+
+@app.command()
+def join(
+    context: Context,
+    invitation: Annotated[Path, Argument(help="The invitation that the operator of a federation gave you.")],
+    consent: Annotated[bool, Option("--consent", help="Agree to take part now; else on the page, or later.")] = False,
+    json: Json = False,
+) -> None:
+    """Join a federation of searches: what you choose teaches one ranker of all, and only releases leave.
+
+    Nothing is sent before you consent. The page "learned" shows all that
+    ever left, and withdraws.
+    """
+    with _opened(context) as opened:
+        opened.membership.join(invitation)
+        if consent:
+            opened.membership.consent(True)
+        figures = opened.membership.status() or {}
+    print_figures(figures, json, lambda f: _show_joined(f))
+
+
+def _show_joined(figures: dict[str, Any]) -> None:
+    print(f"joined {figures['run']}; consent is {'on' if figures['consent'] else 'off, so nothing is sent'}")
+    print(f"a release is made of {figures['needed']} choices; `quorank search serve` sends it when it is time")
+
+
+@app.command()
+def serve(
+    context: Context,
+    port: Annotated[int, Option(min=0, max=65535, help="Loopback port; 0 takes any.")] = 0,
+    browser: Annotated[bool, Option("--open/--no-open", help="Open the page in the browser.")] = True,
+) -> None:
+    """Serve the page on this machine only, keep the index up to date, and take part where you have joined."""
+    from quorank.search.pages.server import serve_forever
+
+    serve_forever(context.obj, port=port, browser=browser, say=say)

@@ -1,0 +1,13 @@
+"""Index of a person's documents: SQLite FTS5 for words, own postings for ranking, the query language, snippets."""
+
+from quorank.search.index.candidates import ALL_WORDS, BEGINNING, EXACT, SOME_WORDS, SearchCandidates
+from quorank.search.index.query import Clause, SearchQuery, parse_query
+from quorank.search.index.search_index import KnownDocuments, SearchIndex, SkipEntry, StoredDocument, StoredSource
+from quorank.search.index.snippets import SnippetPiece, make_snippet
+from quorank.search.index.updating import UpdateReport
+
+__all__ = [
+    "ALL_WORDS", "BEGINNING", "EXACT", "SOME_WORDS", "Clause", "KnownDocuments", "SearchCandidates", "SearchIndex",
+    "SearchQuery", "SkipEntry", "SnippetPiece", "StoredDocument", "StoredSource", "UpdateReport", "make_snippet",
+    "parse_query",
+]  # fmt: skip

@@ -1,0 +1,391 @@
+"""Candidates of a query: the documents that a ranker may order, with their band and the numbers that it takes.
+
+Bands: 0, the query is the file name (with or without its ending) or the title; 1, the query is the beginning of one of
+them; 2, the document holds all words; 3, it holds some. The first `limit` documents are taken by band, then by the BM25 of
+title and body, then the newest, then by id: so no document of a better band is lost, and the same query on the same index
+gives the same list.
+
+A prefix is a term that stands wherever a word that begins with it does. Whether a document holds one is looked up in the
+words as they are; for the features its occurrences are those of the stems of its most frequent completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Integers
+from quorank.errors import require_range
+from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights
+from quorank.search.index.postings import TermHash
+from quorank.search.index.query import Clause, SearchQuery
+from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings
+from quorank.search.index.typos import NameWords
+from quorank.text.features import FEATURE_NAMES, FieldStatistics
+from quorank.text.tokens import Tokeniser
+
+EXACT, BEGINNING, ALL_WORDS, SOME_WORDS = range(4)
+NO_BAND = 4
+SHORTEST_PREFIX = 3
+"""Letters of a prefix that is looked for in bodies; a shorter one is looked for in titles and names alone."""
+COMPLETIONS = 32
+"""Words that a prefix may stand for in the features: the most frequent ones."""
+LITTLE = 3
+"""Documents in the first three bands, and documents that hold a word, below which names with a typo are looked for."""
+MOST_NEAR = 8
+"""Words of names that a word with a typo may stand for."""
+LONGEST_KEY = 256
+"""Characters of a name or title that exact matches and beginnings compare."""
+
+
+@dataclass(frozen=True, eq=False)
+class SearchCandidates:
+    """Documents that a query found, best first, as columns; row i is about document ids[i]."""
+
+    ids: Integers
+    bands: Integers
+    scores: Doubles = field(repr=False)  # BM25 of title and body
+    features: Doubles = field(repr=False)  # (documents, 16) in the order of FEATURE_NAMES
+    modified: Doubles = field(repr=False)  # Unix seconds
+    sources: Integers = field(repr=False)  # ids of the sources
+    kinds: tuple[str, ...] = field(repr=False)  # kinds of the sources
+    keys: tuple[str, ...] = field(repr=False)
+    paths: tuple[str, ...] = field(repr=False)
+    depths: Integers = field(repr=False)  # folders that a path leads through
+    names: tuple[str, ...] = field(repr=False)
+    titles: tuple[str, ...] = field(repr=False)
+    visits: tuple[tuple[float, ...], ...] = field(repr=False)
+    visit_counts: Integers = field(repr=False)
+    title_is_query: Booleans = field(repr=False)
+    first_match: Integers = field(repr=False)  # word of title and body at which a term stands first; −1: nowhere there
+    match_span: Integers = field(repr=False)  # words from the first place of one term to that of the last; 0: nowhere
+    found: int = 0  # documents in any band, of which these are the first
+    near: tuple[str, ...] = ()  # words of names that were taken for a typed one
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """Postings of one term of the query in the two fields that features are about."""
+
+    body: TermPostings
+    title: TermPostings
+
+
+class CandidateFinder:
+    """Search over the segments of one index."""
+
+    def __init__(self, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash) -> None:
+        self._reader, self._tokeniser, self._hash = reader, tokeniser, term_hash
+        self._name_words: tuple[LoadedRows, NameWords] | None = None  # of what was loaded when they were read
+
+    def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
+        """Return the first documents of a query."""
+        require_range("limit", limit, least=1)
+        loaded = self._reader.refresh()
+        allowed = self._allowed(query, loaded)
+        bands, columns, rare = self._bands_by_words(query, loaded, allowed)
+        self._add_names(query, loaded, allowed, bands)
+        nearness = np.zeros(len(bands), dtype=np.int64)
+        near: tuple[str, ...] = ()
+        if rare and np.count_nonzero(bands <= ALL_WORDS) < LITTLE:
+            near = self._add_near_names(rare, loaded, allowed, bands, nearness)
+        scores, statistics = self._scores(columns, loaded)
+        found = np.flatnonzero(bands < NO_BAND)
+        chosen = _first(found, bands, scores, nearness, loaded, limit)
+        features = self._features(columns, statistics, chosen, loaded)
+        return self._described(query, loaded, chosen, bands, scores, features, columns, len(found), near)
+
+    # what restricts and what is wished for
+
+    def _allowed(self, query: SearchQuery, loaded: LoadedRows) -> Booleans:
+        """(rows,) documents that the filters let pass."""
+        allowed = loaded.alive.copy()
+        columns = loaded.columns
+        if query.sources:
+            known = self._reader.fetch("SELECT id, kind, name FROM sources")
+            wanted = [number for number, kind, name in known if {kind.casefold(), name.casefold()} & {*query.sources}]
+            allowed &= np.isin(columns["source"], wanted)
+        if query.types:
+            allowed &= np.isin(columns["type"], np.array([self._hash(f"type:{t}") for t in query.types], np.uint64))
+        if query.after is not None:
+            allowed &= columns["modified"] >= query.after
+        if query.before is not None:
+            allowed &= columns["modified"] < query.before
+        return allowed
+
+    def _bands_by_words(
+        self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
+    ) -> tuple[Integers, list[_Column], list[str]]:
+        """(rows,) bands by the words that documents hold, the columns of the features, and words that few documents hold."""
+        rows = len(allowed)
+        held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
+        columns: list[_Column] = []
+        rare: list[str] = []
+        wished = demanded = 0
+        unspoken = [clause for clause in query.clauses if self._says_little(clause)]
+        for clause in query.clauses:
+            if clause in unspoken and len(unspoken) < len(query.clauses):
+                continue
+            matched = self._matched(clause, rows)
+            columns += self._columns(clause, matched)
+            if clause.required:
+                required &= matched
+                demanded += 1
+            else:
+                held += matched
+                wished += 1
+                if clause.kind != "prefix" and np.count_nonzero(matched) < LITTLE:
+                    rare += clause.words
+        bands = np.full(rows, NO_BAND, dtype=np.int64)
+        if wished:
+            bands[(held > 0) | bool(demanded)] = SOME_WORDS
+            bands[held == wished] = ALL_WORDS
+        elif demanded or query.filters:
+            bands[:] = ALL_WORDS
+        bands[~required] = NO_BAND
+        if demanded:
+            allowed &= required
+        return bands, columns, rare
+
+    def _says_little(self, clause: Clause) -> bool:
+        """Whether a clause counts only where there is no other: a stop word, or one or two letters of a word to come."""
+        if clause.required or clause.kind == "prefix":
+            return False
+        return not self._terms(clause)[0] or (clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX)
+
+    def _terms(self, clause: Clause) -> list[str]:
+        return self._tokeniser.terms(list(clause.words))
+
+    def _matched(self, clause: Clause, rows: int) -> Booleans:
+        """(rows,) documents that hold what a clause asks for."""
+        matched = np.zeros(rows, dtype=bool)
+        if clause.kind in ("word", "typed"):
+            term = self._terms(clause)[0]
+            for part in ("body", "name") if clause.field == "any" else (clause.field,):
+                if term:
+                    matched[self._reader.postings(part, self._hash(term)).rows] = True
+        if clause.kind != "word" or not self._terms(clause)[0]:
+            matched |= self._holding(_expression(clause), rows)
+        return matched
+
+    def _holding(self, expression: str, rows: int) -> Booleans:
+        """(rows,) documents that FTS5 finds."""
+        matched = np.zeros(rows, dtype=bool)
+        found = self._reader.numbers("rowid", "words WHERE words MATCH ?", expression)
+        matched[self._reader.loaded.rows_of(found)] = True
+        return matched
+
+    def _columns(self, clause: Clause, matched: Booleans) -> list[_Column]:
+        """Postings that features are computed from: one column a term."""
+        if clause.kind in ("word", "phrase"):
+            return [self._column([term]) for term in self._terms(clause) if term]
+        word = clause.words[0]
+        completions = self._reader.fetch(
+            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? ORDER BY documents DESC, word LIMIT ?",
+            word, _end_of(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
+        )  # fmt: skip
+        words = [*(completion for (completion,) in completions), *([word] if clause.kind == "typed" else [])]
+        terms = dict.fromkeys(term for term in self._tokeniser.terms(words) if term)
+        column = self._column([*terms])
+        return [_Column(column.body.within(matched), column.title.within(matched))]
+
+    def _column(self, terms: Sequence[str]) -> _Column:
+        hashes = [self._hash(term) for term in terms]
+        body, title = (
+            TermPostings.union([self._reader.postings(part, number) for number in hashes]) for part in ("body", "title")
+        )
+        return _Column(body, title)
+
+    # names
+
+    def _add_names(self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans, bands: Integers) -> None:
+        """Give their bands to documents whose name or title is the query, or begins with it."""
+        key = " ".join(query.plain_words)
+        if not key or len(key) > LONGEST_KEY:
+            return
+        beginning = key if query.open_ended else f"{key} "
+        range_ = (beginning, _end_of(beginning))
+        statements = (
+            (BEGINNING, "name_key >= ? AND name_key < ?", range_),
+            (BEGINNING, "title_key >= ? AND title_key < ?", range_),
+            (EXACT, "name_key = ?", (key,)),
+            (EXACT, "stem_key = ?", (key,)),
+            (EXACT, "title_key = ?", (key,)),
+        )
+        for band, condition, values in statements:
+            found = self._reader.numbers("id", f"documents WHERE {condition}", *values)
+            if len(found):
+                rows = loaded.rows_of(found)
+                bands[rows[allowed[rows]]] = band
+
+    def _add_near_names(
+        self, words: Sequence[str], loaded: LoadedRows, allowed: Booleans, bands: Integers, nearness: Integers
+    ) -> tuple[str, ...]:
+        """Add documents whose name holds nearly one of some words, as band 3; return the words of names."""
+        taken: list[str] = []
+        for word in words:
+            near = self._words_of_names(loaded).near(word)[:MOST_NEAR]
+            rows = [
+                self._reader.postings("name", self._hash(term)).rows for term in self._tokeniser.terms(near) if term
+            ]
+            held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
+            held = held[allowed[held]]
+            if len(held):
+                nearness[held] += 1
+                bands[held] = np.minimum(bands[held], SOME_WORDS)
+                taken += near
+        return tuple(dict.fromkeys(taken))
+
+    def _words_of_names(self, loaded: LoadedRows) -> NameWords:
+        if self._name_words is None or self._name_words[0] is not loaded:
+            joined = self._reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
+            self._name_words = (loaded, NameWords((joined or "").split()))
+        return self._name_words[1]
+
+    # numbers
+
+    def _scores(
+        self, columns: Sequence[_Column], loaded: LoadedRows
+    ) -> tuple[Doubles, tuple[FieldStatistics, FieldStatistics]]:
+        """(rows,) BM25 of title and body, and the statistics of both fields for the terms."""
+        statistics = (
+            _statistics("body", [column.body for column in columns], loaded),
+            _statistics("title", [column.title for column in columns], loaded),
+        )
+        scores = np.zeros(len(loaded.alive))
+        idf = PARAMETERS.inverse_document_frequency(statistics[0])
+        lengths = loaded.columns["body_length"]
+        for column, weight in zip(columns, idf, strict=True):
+            rows = column.body.rows
+            scores[rows] += weight * bm25_weights(column.body.counts, lengths[rows], statistics[0].mean_length)
+        return scores, statistics
+
+    def _features(
+        self,
+        columns: Sequence[_Column],
+        statistics: tuple[FieldStatistics, FieldStatistics],
+        chosen: Integers,
+        loaded: LoadedRows,
+    ) -> Doubles:
+        fields = []
+        for part, known in zip(("body", "title"), statistics, strict=True):
+            counts = np.zeros((len(chosen), len(columns)))
+            for number, column in enumerate(columns):
+                postings = column.body if part == "body" else column.title
+                counts[:, number] = _picked(postings.rows, postings.counts, chosen, 0.0)
+            lengths, distinct = (loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
+            fields.append(array_features(counts, lengths, distinct, known))
+        return np.hstack(fields) if len(chosen) else np.zeros((0, len(FEATURE_NAMES)))
+
+    def _described(
+        self,
+        query: SearchQuery,
+        loaded: LoadedRows,
+        chosen: Integers,
+        bands: Integers,
+        scores: Doubles,
+        features: Doubles,
+        columns: Sequence[_Column],
+        found: int,
+        near: tuple[str, ...],
+    ) -> SearchCandidates:
+        ids = loaded.columns["id"][chosen]
+        fetched = self._reader.fetch(
+            "SELECT documents.id, kind, key, path, title, documents.name, visits, visit_count, title_key FROM documents"
+            f" JOIN sources ON sources.id = source WHERE documents.id IN ({','.join(map(str, ids.tolist()))})"
+        )
+        by_id = {row[0]: row[1:] for row in fetched}
+        described: list[tuple[Any, ...]] = [by_id[number] for number in ids.tolist()]
+        kinds, keys, paths, titles, names, visits, visit_counts, title_keys = (
+            zip(*described, strict=True) if described else [()] * 8
+        )
+        key = " ".join(query.plain_words)
+        firsts = [_picked(column.body.rows, column.body.firsts, chosen, -1) for column in columns]
+        places = np.array(firsts, dtype=np.int64).reshape(len(columns), len(chosen))
+        beyond = np.iinfo(np.int64).max
+        first = np.where(places >= 0, places, beyond).min(axis=0, initial=beyond)
+        last = places.max(axis=0, initial=-1)
+        somewhere = last >= 0
+        return SearchCandidates(
+            ids=ids,
+            bands=bands[chosen],
+            scores=scores[chosen],
+            features=features,
+            modified=loaded.columns["modified"][chosen],
+            sources=loaded.columns["source"][chosen].astype(np.int64),
+            kinds=kinds,
+            keys=keys,
+            paths=paths,
+            depths=np.array([path_depth(path) for path in paths], dtype=np.int64),
+            names=names,
+            titles=titles,
+            visits=tuple(tuple(np.frombuffer(blob, "<f8").tolist()) if blob else () for blob in visits),
+            visit_counts=np.array(visit_counts, dtype=np.int64),
+            title_is_query=np.array([bool(key) and title == key for title in title_keys], dtype=bool),
+            first_match=np.where(somewhere, first, -1),
+            match_span=np.where(somewhere, last - first + 1, 0),
+            found=found,
+            near=near,
+        )
+
+
+def path_depth(path: str) -> int:
+    """Return how many folders a path or an address leads through."""
+    return path.partition("://")[2].rstrip("/").count("/") if "://" in path else max(path.rstrip("/").count("/") - 1, 0)
+
+
+def _first(
+    found: Integers, bands: Integers, scores: Doubles, nearness: Integers, loaded: LoadedRows, limit: int
+) -> Integers:
+    """Return the first `limit` rows by (band, score, near names, newest, id)."""
+    if len(found) > limit:  # leave out what cannot be among them, before the others are put in order
+        below = np.cumsum(np.bincount(bands[found], minlength=NO_BAND))
+        last = int(np.searchsorted(below, limit))
+        kept, open_ = found[bands[found] < last], found[bands[found] == last]
+        room = limit - len(kept)
+        if room < len(open_):
+            least = np.partition(scores[open_], len(open_) - room)[len(open_) - room]
+            open_ = open_[scores[open_] >= least]
+        found = np.concatenate((kept, open_))
+    columns = loaded.columns
+    keys = (columns["id"][found], -columns["modified"][found], -nearness[found], -scores[found], bands[found])
+    return found[np.lexsort(keys)][:limit]
+
+
+def _statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
+    return FieldStatistics(
+        documents=float(loaded.documents),
+        document_frequency=np.array([float(len(part.rows)) for part in postings]),
+        collection_frequency=np.array([float(part.counts.sum()) for part in postings]),
+        collection_length=loaded.totals[f"{name}_length"],
+        distinct_total=loaded.totals[f"{name}_distinct"],
+    )
+
+
+def _picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> Any:
+    """Values of the chosen rows, of ascending rows with a value each; another value for one that is not among them."""
+    if not len(rows):
+        return np.full(len(chosen), otherwise)
+    at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
+    return np.where(rows[at] == chosen, values[at], otherwise)
+
+
+def _end_of(beginning: str) -> str:
+    """The text behind all that begin with another one, as SQLite orders them."""
+    return f"{beginning}\U0010ffff"
+
+
+def _expression(clause: Clause) -> str:
+    """Return the clause in the language of FTS5, where a quoted string is never an operator."""
+    words = " ".join(clause.words)
+    prefix = clause.kind in ("typed", "prefix")
+    columns = "" if clause.field == "any" else f"{clause.field} : "
+    if prefix and clause.field == "any" and len(words) < SHORTEST_PREFIX:
+        columns = "{name title} : "
+    return f'{columns}"{words}"{" *" if prefix else ""}'

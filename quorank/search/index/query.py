@@ -1,0 +1,147 @@
+"""Query language: words, "phrases", prefix*, title:word, name:word, source:mail, type:pdf, before:, after:, since:.
+
+Whatever is none of these is plain words, and nothing is an error. A word is as the tokeniser divides them; a word that is
+still being typed, the last one, stands for all words that begin with it. Plain words and prefixes are wished for: a
+document with some of them is found too. Phrases, words of a field and filters are required.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from quorank.text.tokens import LONGEST, normalised_words
+
+ClauseKind = Literal["word", "typed", "prefix", "phrase"]
+ClauseField = Literal["any", "title", "name"]
+
+LONGEST_QUERY = 1000
+"""Characters of a query that are read."""
+MOST_CLAUSES = 32
+"""Words, prefixes and phrases of a query that are searched for."""
+MOST_IN_PHRASE = 32
+"""Words of a phrase."""
+
+_PIECE = re.compile(r'(?:(title|name):)?"([^"]*)"|(\S+)', re.IGNORECASE)
+_OPERATOR = re.compile(r"(title|name|source|type|before|after|since):(.+)", re.IGNORECASE)
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_AGE = re.compile(r"(\d{1,5})([hdwmy])", re.IGNORECASE)
+_SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "m": 30 * 86400.0, "y": 365 * 86400.0}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """Something that a document should hold: one word, one beginning of a word, or a phrase of several words."""
+
+    words: tuple[str, ...]  # as `normalised_words` gives them
+    kind: ClauseKind = "word"
+    field: ClauseField = "any"
+
+    @property
+    def required(self) -> bool:
+        """Whether a document without it is not found at all."""
+        return self.kind == "phrase" or self.field != "any"
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """What a person searches for."""
+
+    text: str
+    clauses: tuple[Clause, ...] = ()
+    sources: tuple[str, ...] = ()  # kinds or names of sources, case-folded; any of them
+    types: tuple[str, ...] = ()  # endings of file names, as "pdf"; any of them
+    after: float | None = None  # Unix seconds: modified then or later
+    before: float | None = None  # modified before
+
+    @property
+    def plain_words(self) -> tuple[str, ...]:
+        """The words in their order where the query is a beginning of a name: without fields of its own, else nothing."""
+        if any(clause.field != "any" for clause in self.clauses):
+            return ()
+        return tuple(word for clause in self.clauses for word in clause.words)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the last word is a beginning."""
+        return bool(self.clauses) and self.clauses[-1].kind in ("typed", "prefix")
+
+    @property
+    def filters(self) -> bool:
+        """Whether something restricts the documents beside their words."""
+        return bool(self.sources or self.types or self.after is not None or self.before is not None)
+
+
+def parse_query(text: str, *, typing: bool = False, now: float | None = None) -> SearchQuery:
+    """Read a query; with `typing`, a plain word at its very end is one that may go on. `now` is what `since:` counts from.
+
+    >>> parse_query('title:plan "annual report" before:2024-05').clauses
+    (Clause(words=('plan',), kind='word', field='title'), Clause(words=('annual', 'report'), kind='phrase', field='any'))
+    """
+    text = text[:LONGEST_QUERY]
+    clauses: list[Clause] = []
+    sources: list[str] = []
+    types: list[str] = []
+    earliest: list[float] = []
+    latest: list[float] = []
+    for piece in _PIECE.finditer(text):
+        field, phrase, word = piece.groups()
+        if word is None:
+            words = _words(phrase)[:MOST_IN_PHRASE]
+            if words:
+                clauses.append(Clause(words, "phrase" if len(words) > 1 else "word", _field(field)))
+            continue
+        operator = _OPERATOR.fullmatch(word)
+        name, value = (operator[1].lower(), operator[2]) if operator else ("", word)
+        if name == "source" and value.strip('"'):
+            sources.append(value.strip('"').casefold())
+            continue
+        if name == "type" and value.strip('."'):
+            types.append(value.strip('."').casefold())
+            continue
+        moment = _moment(name, value, time.time() if now is None else now)
+        if moment is not None:
+            (latest if name == "before" else earliest).append(moment)
+            continue
+        of_field = name in ("title", "name") and bool(_words(value))
+        last: ClauseKind = "word"
+        if word.endswith("*"):
+            last = "prefix"
+        elif typing and not of_field and piece.end() == len(text) and _words(word[-1]):
+            last = "typed"
+        words = _words(value if of_field else word)
+        clauses += [Clause((one,), "word", _field(name if of_field else None)) for one in words[:-1]]
+        clauses += [Clause((one,), last, _field(name if of_field else None)) for one in words[-1:]]
+    return SearchQuery(
+        text,
+        tuple(clauses[:MOST_CLAUSES]),
+        tuple(dict.fromkeys(sources)),
+        tuple(dict.fromkeys(types)),
+        max(earliest, default=None),
+        min(latest, default=None),
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in normalised_words(text).decode().split() if len(word) <= LONGEST)
+
+
+def _field(name: str | None) -> ClauseField:
+    lowered = (name or "").lower()
+    return "title" if lowered == "title" else "name" if lowered == "name" else "any"
+
+
+def _moment(name: str, value: str, now: float) -> float | None:
+    """Unix seconds that `before:`, `after:` or `since:` name, the beginning of a day, month or year in local time."""
+    if name == "since" and (age := _AGE.fullmatch(value)):
+        return now - int(age[1]) * _SECONDS[age[2].lower()]
+    date = _DATE.fullmatch(value) if name in ("before", "after", "since") else None
+    if date is None:
+        return None
+    try:
+        return datetime(int(date[1]), int(date[2] or 1), int(date[3] or 1)).timestamp()
+    except (ValueError, OverflowError, OSError):  # no such day, or none that the system can count
+        return None

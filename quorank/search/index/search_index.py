@@ -1,0 +1,322 @@
+"""Index of a person's documents in one SQLite file: opening, finding, updating from sources, forgetting.
+
+A batch of documents is one transaction over all tables (`writing.py`), so that a process that is killed leaves the index as
+it was before or after a batch. A scan that did not finish removes nothing, and the next one goes on: what was indexed is
+unchanged then. The log is not waited for at each commit (synchronous = NORMAL): after a power cut the last batches may be
+missing and are read again. What is forgotten is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from quorank.documents import Each, parse_json
+from quorank.errors import require
+from quorank.private_file import PrivateDatabase
+from quorank.search.home import SearchHome
+from quorank.search.index.candidates import CandidateFinder, SearchCandidates
+from quorank.search.index.postings import TermHash
+from quorank.search.index.query import SearchQuery
+from quorank.search.index.reading import SegmentReader
+from quorank.search.index.snippets import SnippetPiece, make_snippet
+from quorank.search.index.updating import Scan, SourceUpdate, UpdateReport
+from quorank.search.index.writing import INDEX, IndexWriter, writable
+from quorank.text.tokens import Tokeniser
+
+FILE = "index.sqlite"
+_READER = ("cache_size = -16000", "temp_store = MEMORY", "query_only = ON")
+_WRITER = (
+    "synchronous = NORMAL", "cache_size = -32000", "temp_store = MEMORY", "wal_autocheckpoint = 4000",
+    "journal_size_limit = 67108864",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredSource:
+    """Source as the index keeps it: `table` is what it is read back from."""
+
+    id: int
+    kind: str
+    name: str
+    table: Mapping[str, Any]
+    documents: int
+    updated: float | None  # end of the last scan that finished, Unix seconds
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """Document as the index keeps it."""
+
+    id: int
+    source: int
+    key: str
+    fingerprint: str
+    path: str
+    title: str
+    name: str
+    body: str
+    modified: float
+    visits: tuple[float, ...]
+    visit_count: int
+
+
+@dataclass(frozen=True)
+class SkipEntry:
+    """Line of the log of a source."""
+
+    key: str
+    at: float  # Unix seconds
+    code: str
+    sentence: str
+
+
+class KnownDocuments(Mapping[str, str]):
+    """Fingerprint of each indexed key of a source, read as it is asked for."""
+
+    def __init__(self, database: PrivateDatabase, source: int) -> None:
+        self._database, self._source = database, source
+
+    def __getitem__(self, key: str) -> str:
+        found = self._database.rows(
+            "SELECT fingerprint FROM documents WHERE source = ? AND key = ?", self._source, writable(key)
+        )
+        if not found:
+            raise KeyError(key)
+        return str(found[0][0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([key for (key,) in self._database.rows("SELECT key FROM documents WHERE source = ?", self._source)])
+
+    def __len__(self) -> int:
+        found = self._database.rows("SELECT count(*) FROM documents WHERE source = ?", self._source)
+        return int(found[0][0])
+
+
+class SearchIndex:
+    """Documents of a person's sources, searched by `find`. One process writes at a time; others search meanwhile."""
+
+    def __init__(self, home: SearchHome, tokeniser: Tokeniser) -> None:
+        self.home, self.tokeniser, self.path = home, tokeniser, home.folder / FILE
+        self._mutex = RLock()
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            with home.writing():
+                PrivateDatabase(self.path, INDEX).close()
+        self._database = PrivateDatabase(self.path, INDEX)
+        for pragma in _READER:
+            self._database.rows(f"PRAGMA {pragma}")
+
+    @classmethod
+    def open(cls, folder: Path | str | SearchHome | None = None) -> SearchIndex:
+        """Open the index of a search folder, or make an empty one; the language is that of the folder's settings."""
+        require_full_text_search()
+        home = folder if isinstance(folder, SearchHome) else SearchHome.open(folder)
+        return cls(home, home.settings().tokeniser())
+
+    def __enter__(self) -> SearchIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._mutex:
+            self._database.close()
+
+    # searching
+
+    @cached_property
+    def _hash(self) -> TermHash:
+        return TermHash(self._database.rows("SELECT value FROM facts WHERE name = 'key'")[0][0])
+
+    @cached_property
+    def _finder(self) -> CandidateFinder:
+        return CandidateFinder(SegmentReader(self._database.rows), self.tokeniser, self._hash)
+
+    def find(self, query: SearchQuery, limit: int = 200) -> SearchCandidates:
+        """Return the first candidates of a query by (band, BM25, newest, id), with their features."""
+        with self._reading():
+            return self._finder.find(query, limit)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """See one state of the database inside the block, whatever others write."""
+        with self._mutex:
+            self._database.rows("BEGIN")
+            try:
+                yield
+            finally:
+                self._database.rows("COMMIT")
+
+    def snippet(self, id_: int, query: SearchQuery) -> tuple[SnippetPiece, ...]:
+        """Return the part of a document with most of a query's terms, with the words that were searched for marked."""
+        return make_snippet(self.document(id_).body, query, self.tokeniser)
+
+    def document(self, id_: int) -> StoredDocument:
+        """Return a document; `document.missing` where there is none of this id."""
+        found = self._documents("documents.id = ?", id_)
+        require(found, "document.missing", f"there is no document {id_} in the index (any more)")
+        return found[0]
+
+    def documents(self, source: int, keys: Sequence[str]) -> list[StoredDocument]:
+        """Return the documents of a source with these keys, as far as they are indexed, in the order of the keys."""
+        return [found for key in keys for found in self._documents("source = ? AND key = ?", source, writable(key))]
+
+    def at_path(self, path: str) -> list[int]:
+        """Return the documents that are opened by a path or address; of a mailbox all its messages."""
+        return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
+
+    def _documents(self, condition: str, *values: object) -> list[StoredDocument]:
+        found = self._database.rows(
+            "SELECT documents.id, source, key, fingerprint, path, title, name, body, modified, visits, visit_count"
+            f" FROM documents JOIN texts ON texts.id = documents.id WHERE {condition}",
+            *values,
+        )
+        columns = ((*row[:-2], tuple(np.frombuffer(row[-2], "<f8").tolist()), row[-1]) for row in found)
+        return [StoredDocument(*column) for column in columns]
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        return int(self._database.rows("SELECT count(*) FROM documents")[0][0])
+
+    # sources
+
+    def add_source(self, table: Mapping[str, Any], name: str = "") -> int:
+        """Keep a source by the table that it is read back from; the id of one that is there already is the same."""
+        content = json.dumps(table, sort_keys=True)
+        with self._writing() as writer, writer.database.transaction():
+            found = writer.database.rows("SELECT id FROM sources WHERE content = ?", content)
+            if found:
+                return int(found[0][0])
+            kind = str(table.get("kind", ""))
+            added = writer.database.database.execute(
+                "INSERT INTO sources (kind, name, content) VALUES (?, ?, ?)", (kind, writable(name or kind), content)
+            )
+            return int(added.lastrowid or 0)
+
+    def sources(self) -> list[StoredSource]:
+        """Return all sources in the order in which they were added."""
+        rows = self._database.rows(
+            "SELECT id, kind, name, content, (SELECT count(*) FROM documents WHERE source = sources.id), updated"
+            " FROM sources ORDER BY id"
+        )
+        return [StoredSource(r[0], r[1], r[2], parse_json(r[3], Each(), f"{self.path}"), r[4], r[5]) for r in rows]
+
+    def remove_source(self, source: int) -> int:
+        """Remove a source and erase all of its documents; return how many there were."""
+        with self._writing() as writer:
+            _require_source(writer, source)
+            ids = [id_ for (id_,) in writer.database.rows("SELECT id FROM documents WHERE source = ?", source)]
+            writer.remove(ids)
+            with writer.database.transaction():
+                writer.database.database.execute("DELETE FROM skipped WHERE source = ?", (source,))
+                writer.database.database.execute("DELETE FROM sources WHERE id = ?", (source,))
+            writer.erase()
+        return len(ids)
+
+    def known(self, source: int) -> KnownDocuments:
+        """Return the fingerprints of a source's documents, which its scan asks for."""
+        return KnownDocuments(self._database, source)
+
+    def skipped(self, source: int) -> list[SkipEntry]:
+        """Return the log of a source, newest first: what the last scan did not read, and why."""
+        rows = self._database.rows(
+            "SELECT key, at, code, sentence FROM skipped WHERE source = ? ORDER BY at DESC, key, code", source
+        )
+        return [SkipEntry(*row) for row in rows]
+
+    # writing
+
+    @contextmanager
+    def _writing(self) -> Iterator[IndexWriter]:
+        """Hold the folder's lock and a connection of the writer's own; an index of other words is built again first."""
+        with self.home.writing():
+            database = PrivateDatabase(self.path, INDEX)
+            try:
+                for pragma in _WRITER:
+                    database.rows(f"PRAGMA {pragma}")
+                writer = IndexWriter(database, self.tokeniser, self._hash)
+                writer.bring_up_to_date()
+                yield writer
+            finally:
+                database.close()
+
+    def rebuild(self) -> None:
+        """Build words, vocabulary and postings again from the stored texts, in one transaction."""
+        with self._writing() as writer:
+            with writer.database.transaction():
+                writer.build_again()
+            writer.erase()
+
+    def update(
+        self,
+        source: int,
+        scan: Scan,
+        *,
+        progress: Callable[[UpdateReport], object] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> UpdateReport:
+        """Bring the documents of a source to what a scan of it yields.
+
+        `progress` is called after each batch with the numbers so far. When `stop` says so, or the scan raises, what was
+        read until then is kept and nothing is removed.
+        """
+        with self._writing() as writer:
+            _require_source(writer, source)
+            return SourceUpdate(writer, source).run(scan, progress, stop)
+
+    def forget(self, ids: Sequence[int], *, for_good: bool = True) -> int:
+        """Erase documents: of their text no byte stays in any file of the folder. Returns how many there were.
+
+        `for_good`: scans pass them over from now on, known by a keyed digest of their source and key alone.
+        """
+        with self._writing() as writer:
+            keys = {}
+            for id_ in dict.fromkeys(ids):
+                for source, key in writer.database.rows("SELECT source, key FROM documents WHERE id = ?", id_):
+                    keys[id_] = (source, key)
+            with writer.database.transaction():
+                execute = writer.database.database.execute
+                for source, key in keys.values():
+                    if for_good:
+                        execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (writer.digest_of(source, key),))
+                    execute("DELETE FROM skipped WHERE source = ? AND key = ?", (source, key))
+            writer.remove([*keys])
+            writer.erase()
+        return len(keys)
+
+    def admit_forgotten(self) -> int:
+        """Let documents that were forgotten for good come back with the next scan; return how many there were."""
+        with self._writing() as writer, writer.database.transaction():
+            return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
+
+    def faults(self) -> list[str]:
+        """Check the whole index; return what is wrong with it, nothing where it is sound."""
+        with self._writing() as writer:
+            return writer.faults()
+
+
+def require_full_text_search() -> None:
+    """Refuse an SQLite without FTS5."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        found = connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone()
+    finally:
+        connection.close()
+    sentence = "this Python's SQLite lacks FTS5, which the search needs; install a Python whose SQLite has it"
+    require(found, "sqlite.no-fts5", sentence)
+
+
+def _require_source(writer: IndexWriter, source: int) -> None:
+    found = writer.database.rows("SELECT 1 FROM sources WHERE id = ?", source)
+    require(found, "source.missing", f"there is no source {source} in the index")

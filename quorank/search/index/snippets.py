@@ -1,0 +1,104 @@
+"""Snippet of a document: the part of its text with most of a query's terms, and which words of it were searched for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quorank.search.index.query import SearchQuery
+from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
+
+MOST_CHARACTERS = 200_000
+"""Of a text that are looked at for a snippet."""
+WORDS = 32
+"""Of a snippet."""
+_BEFORE = 6  # words of a snippet before the first match
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class SnippetPiece:
+    """Piece of a snippet; `marked` where it is a word that was searched for."""
+
+    text: str
+    marked: bool = False
+
+
+def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int = WORDS) -> tuple[SnippetPiece, ...]:
+    """Cut the part with most different terms of the query out of a text; its beginning where there is none."""
+    text = text[:MOST_CHARACTERS]
+    wanted = _Wanted(query, tokeniser)
+    places: list[tuple[int, int]] = []
+    matches: list[tuple[int, str]] = []
+    for word in _WORD.finditer(text):
+        term = wanted.matched(word[0])
+        if term is not None:
+            matches.append((len(places), term))
+        places.append(word.span())
+    if not places:
+        return ()
+    start = max(_best_window(matches, words) - _BEFORE, 0) if matches else 0
+    end = min(start + words, len(places))
+    marked = {place for place, _ in matches}
+    return tuple(_pieces(text, places, start, end, marked))
+
+
+def _best_window(matches: list[tuple[int, str]], words: int) -> int:
+    """Return the place of the match from which on most different terms stand within a snippet; the earliest of equals."""
+    best, chosen, last = 0, matches[0][0], 0
+    counts: dict[str, int] = {}
+    for first, (place, term) in enumerate(matches):
+        last = max(last, first)
+        while last < len(matches) and matches[last][0] < place + words - _BEFORE:
+            counts[matches[last][1]] = counts.get(matches[last][1], 0) + 1
+            last += 1
+        different = sum(count > 0 for count in counts.values())
+        if different > best:
+            best, chosen = different, place
+        counts[term] -= 1
+    return chosen
+
+
+def _pieces(text: str, places: list[tuple[int, int]], start: int, end: int, marked: set[int]) -> Iterator[SnippetPiece]:
+    at = 0 if start == 0 else places[start][0]
+    yield from [SnippetPiece("… ")] if start else []
+    for place in range(start, end):
+        if place in marked:
+            first, behind = places[place]
+            yield from [SnippetPiece(text[at:first])] if first > at else []
+            yield SnippetPiece(text[first:behind], marked=True)
+            at = behind
+    final = len(text) if end == len(places) else places[end - 1][1]
+    yield from [SnippetPiece(text[at:final])] if final > at else []
+    yield from [SnippetPiece(" …")] if end < len(places) else []
+
+
+class _Wanted:
+    """Terms and beginnings of words that a query asks for."""
+
+    def __init__(self, query: SearchQuery, tokeniser: Tokeniser) -> None:
+        self._tokeniser = tokeniser
+        clauses = [clause for clause in query.clauses if clause.field != "name"]
+        whole = [word for clause in clauses if clause.kind != "prefix" for word in clause.words]
+        self._terms = {term for term in tokeniser.terms(whole) if term} or {*whole}
+        self._beginnings = tuple(clause.words[-1] for clause in clauses if clause.kind in ("typed", "prefix"))
+        self._known: dict[str, str | None] = {}
+
+    def matched(self, word: str) -> str | None:
+        """Return the term that a word of a text stands for, None where it was not asked for."""
+        if word not in self._known:
+            self._known[word] = self._look_up(word)
+        return self._known[word]
+
+    def _look_up(self, word: str) -> str | None:
+        for part in normalised_words(word).decode().split():
+            if len(part) > LONGEST:
+                continue
+            term = self._tokeniser.terms([part])[0]
+            if (term or part) in self._terms:
+                return term or part
+            for beginning in self._beginnings:
+                if part.startswith(beginning):
+                    return beginning
+        return None

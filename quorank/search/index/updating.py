@@ -1,0 +1,153 @@
+"""Update of a source's documents from a scan: batches, the log, and what is gone at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from quorank.search.index.writing import IndexWriter, writable
+from quorank.search.sources.source import FoundDocument, SkippedDocument, UnchangedDocument
+
+BATCH_DOCUMENTS, BATCH_CHARACTERS, BATCH_SECONDS = 2000, 1 << 22, 2.0
+"""A batch is written when it has as many documents or characters, or when its first document waited as long."""
+MOST_SKIPPED = 10_000
+"""Lines of the log of a source; the oldest go first."""
+
+Scan = Iterable[FoundDocument | SkippedDocument | UnchangedDocument]
+
+
+@dataclass
+class UpdateReport:
+    """Numbers of documents of one update; `finished` unless it was asked to stop."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    skipped: int = 0
+    unchanged: int = 0
+    seconds: float = 0.0
+    finished: bool = True
+
+
+class SourceUpdate:
+    """One update of a source."""
+
+    def __init__(self, writer: IndexWriter, source: int) -> None:
+        self.writer, self.database, self.source = writer, writer.database, source
+        self.report = UpdateReport()
+        self.batch: dict[str, tuple[int, FoundDocument]] = {}
+        self.skips: list[SkippedDocument] = []
+        self.characters = 0
+        self.began, self.waiting = time.monotonic(), 0.0
+        self.wall = time.time()
+        self.seen = _Bits()
+        self.forgotten = {digest for (digest,) in self.database.rows("SELECT digest FROM forgotten")}
+
+    def run(
+        self, scan: Scan, progress: Callable[[UpdateReport], object] | None, stop: Callable[[], bool] | None
+    ) -> UpdateReport:
+        try:
+            for item in scan:
+                self._take(item)
+                if self._full():
+                    self._write()
+                    if progress is not None:
+                        progress(self._numbers())
+                if stop is not None and stop():
+                    self.report.finished = False
+                    break
+        finally:
+            self._write()
+        if self.report.finished:
+            self._finish()
+        if progress is not None:
+            progress(self._numbers())
+        return self._numbers()
+
+    def _numbers(self) -> UpdateReport:
+        self.report.seconds = time.monotonic() - self.began
+        return self.report
+
+    def _take(self, item: FoundDocument | SkippedDocument | UnchangedDocument) -> None:
+        key = writable(item.key)
+        if key != item.key and not isinstance(item, SkippedDocument):
+            sentence = "its key holds what cannot be written as UTF-8; its source must write it otherwise"
+            item = SkippedDocument(key, "document.unwritable-key", sentence)
+        if isinstance(item, SkippedDocument):
+            self.skips.append(item)
+            self.report.skipped += 1
+            return
+        if item.key in self.batch:  # twice in one scan: the later one counts
+            self._write()
+        stored = self.database.rows(
+            "SELECT id, fingerprint FROM documents WHERE source = ? AND key = ?", self.source, item.key
+        )
+        id_, fingerprint = stored[0] if stored else (0, None)
+        if id_:
+            self.seen.add(id_)
+        if isinstance(item, UnchangedDocument) or fingerprint == item.fingerprint:
+            self.report.unchanged += 1
+        elif not self.forgotten or self.writer.digest_of(self.source, item.key) not in self.forgotten:
+            self.waiting = self.waiting or time.monotonic()
+            self.batch[item.key] = (id_, item)
+            self.characters += len(item.body) + len(item.title)
+            if id_:
+                self.report.changed += 1
+            else:
+                self.report.added += 1
+
+    def _full(self) -> bool:
+        waited = bool(self.waiting) and time.monotonic() - self.waiting > BATCH_SECONDS
+        return waited or len(self.batch) + len(self.skips) >= BATCH_DOCUMENTS or self.characters >= BATCH_CHARACTERS
+
+    def _write(self) -> None:
+        batch, self.batch, skips, self.skips = self.batch, {}, self.skips, []
+        self.characters, self.waiting = 0, 0.0
+        if not batch and not skips:
+            return
+        with self.database.transaction():
+            written = self.writer.write_batch(self.source, [*batch.values()])
+            self.database.database.executemany(
+                "INSERT OR REPLACE INTO skipped (source, key, code, at, sentence) VALUES (?, ?, ?, ?, ?)",
+                ((self.source, *map(writable, (s.key, s.code)), time.time(), writable(s.sentence)) for s in skips),
+            )
+        for id_ in written:
+            self.seen.add(id_)
+        with self.database.transaction():
+            self.writer.merge()
+
+    def _finish(self) -> None:
+        """Remove what the scan did not yield, and lines of the log that it did not write again."""
+        stored = self.database.rows("SELECT id FROM documents WHERE source = ?", self.source)
+        gone = [id_ for (id_,) in stored if id_ not in self.seen]
+        self.writer.remove(gone)
+        self.report.removed = len(gone)
+        with self.database.transaction():
+            execute = self.database.database.execute
+            execute("DELETE FROM skipped WHERE source = ? AND at < ?", (self.source, self.wall))
+            execute(
+                "DELETE FROM skipped WHERE source = ? AND at < (SELECT min(at) FROM (SELECT at FROM skipped"
+                " WHERE source = ? ORDER BY at DESC LIMIT ?))",
+                (self.source, self.source, MOST_SKIPPED),
+            )
+            execute("UPDATE sources SET updated = ? WHERE id = ?", (time.time(), self.source))
+        with self.database.transaction():
+            self.writer.merge()
+
+
+class _Bits:
+    """Set of ids, a bit each."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def add(self, number: int) -> None:
+        byte = number >> 3
+        if byte >= len(self._bits):
+            self._bits.extend(bytes(max(byte + 1 - len(self._bits), len(self._bits), 1024)))
+        self._bits[byte] |= 1 << (number & 7)
+
+    def __contains__(self, number: int) -> bool:
+        byte = number >> 3
+        return byte < len(self._bits) and bool(self._bits[byte] >> (number & 7) & 1)

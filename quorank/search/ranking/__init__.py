@@ -1,0 +1,1 @@
+"""Order of what a search found: features, bands, the shipped ranker, and what a person's choices change."""

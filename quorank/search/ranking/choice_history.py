@@ -1,0 +1,234 @@
+"""SQLite store of a person's choices: query, document, and the list that it was chosen from; nothing of it ever leaves.
+
+Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker is
+fitted, and the parameters of the ranker of all. What is forgotten is erased: rows are overwritten, and the log of the
+database is cut to nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import require
+from quorank.private_file import FileKind, PrivateDatabase
+from quorank.search.ranking.personal_part import ChosenList, RankerTrial
+from quorank.search.ranking.search_features import WINDOW, Document, PastChoices
+from quorank.text.tokens import normalised_words
+
+FILE = "choices.sqlite"
+MOST_CHOICES = 5000
+"""Older ones are forgotten."""
+MOST_TRIALS = 200
+_SCHEMA = """
+CREATE TABLE choices (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, query TEXT NOT NULL, source INTEGER NOT NULL, key TEXT NOT NULL,
+    rank INTEGER NOT NULL, chosen INTEGER NOT NULL, documents INTEGER NOT NULL, features BLOB NOT NULL, token TEXT NOT NULL
+);
+CREATE TABLE trials (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    lists INTEGER NOT NULL, difference REAL NOT NULL, error REAL NOT NULL, taken INTEGER NOT NULL
+);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+"""
+CHOICES = FileKind(
+    0x51524348,
+    1,
+    _SCHEMA,
+    "this is not a file of choices; choose another folder",
+    "the file of choices is damaged; restore it from a copy, or delete it to begin anew",
+)
+
+
+class StoredChoice(NamedTuple):
+    """One line of what was chosen."""
+
+    at: float  # Unix seconds
+    query: str
+    document: Document
+    rank: int
+
+
+class StoredTrial(NamedTuple):
+    """One line of the rankers that came, and whether they were taken."""
+
+    at: float
+    run: str
+    round: int
+    trial: RankerTrial
+
+
+def query_key(text: str) -> str:
+    """Return the words of a query as choices are kept under: normalised, with one space between them."""
+    return " ".join(normalised_words(text).decode().split())
+
+
+class ChoiceHistory:
+    """Choices of one person. All of them are in memory too; `add` and `forget` change both."""
+
+    def __init__(self, folder: Path, n_features: int) -> None:
+        self.n_features = n_features
+        self._database = PrivateDatabase(folder / FILE, CHOICES)
+        self._version = -1
+        self._choices: list[tuple[StoredChoice, str]] = []
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    # what was chosen
+
+    def add(self, at: float, query: str, document: Document, one: ChosenList) -> str:
+        """Keep a choice; returns a random name for it, under which a device keeps the same list."""
+        token = secrets.token_hex(16)
+        features = np.ascontiguousarray(one.features, dtype="<f4")
+        with self._database.transaction():
+            execute = self._database.database.execute
+            execute(
+                "INSERT INTO choices (at, query, source, key, rank, chosen, documents, features, token)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (at, query_key(query), *document, one.rank, one.chosen, len(features), features.tobytes(), token),
+            )
+            execute(
+                "DELETE FROM choices WHERE id NOT IN (SELECT id FROM choices ORDER BY id DESC LIMIT ?)", (MOST_CHOICES,)
+            )
+            self._changed()
+        return token
+
+    def _changed(self) -> None:
+        """Inside a transaction: tell every process that has the choices in memory."""
+        now = self._number("version") + 1
+        self._set("version", now.to_bytes(8, "little"))
+
+    def _number(self, name: str) -> int:
+        return int.from_bytes(self._fact(name) or b"", "little")
+
+    def _fact(self, name: str) -> bytes | None:
+        found = self._database.rows("SELECT value FROM facts WHERE name = ?", name)
+        return bytes(found[0][0]) if found else None
+
+    def _set(self, name: str, value: bytes) -> None:
+        self._database.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    @property
+    def version(self) -> int:
+        """A number that changes with every choice, and with every one that is forgotten."""
+        return self._number("version")
+
+    def choices(self) -> list[StoredChoice]:
+        """Return all choices, the oldest first."""
+        self._load()
+        return [choice for choice, _ in self._choices]
+
+    def _load(self) -> None:
+        version = self.version
+        if version != self._version:
+            rows = self._database.rows("SELECT at, query, source, key, rank, token FROM choices ORDER BY id")
+            self._choices = [
+                (StoredChoice(at, q, (source, key), rank), token) for at, q, source, key, rank, token in rows
+            ]
+            self._version = version
+
+    def past(self, query: str) -> PastChoices:
+        """Return what earlier choices say for a query."""
+        self._load()
+        key, here, longer = query_key(query), list[Document](), list[Document]()
+        opened: dict[Document, list[float]] = {}
+        for choice, _ in self._choices:
+            opened.setdefault(choice.document, []).append(choice.at)
+            if choice.query == key:
+                here.append(choice.document)
+            elif key and choice.query.startswith(key):
+                longer.append(choice.document)
+        here, longer = here[-WINDOW:], longer[-WINDOW:]
+        times = {document: tuple(at) for document, at in opened.items()}
+        return PastChoices(_counted(here), len(here), _counted(longer), len(longer), times)
+
+    def lists(self, newest: int) -> list[ChosenList]:
+        """Return the newest choices with their lists, the oldest of them first."""
+        rows = self._database.rows(
+            "SELECT features, documents, chosen, rank FROM choices ORDER BY id DESC LIMIT ?", newest
+        )
+        found = []
+        for raw, documents, chosen, rank in reversed(rows):
+            sound = len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents
+            require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+            features = np.frombuffer(raw, dtype="<f4").astype(np.float32).reshape(documents, self.n_features)
+            found.append(ChosenList(features, chosen, rank))
+        return found
+
+    # forgetting
+
+    def forget(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
+        """Erase the choices of a document, or for a query, or all; returns their names."""
+        self._load()
+        key = None if query is None else query_key(query)
+        doomed = [
+            token for choice, token in self._choices if all_ or choice.document == document or choice.query == key
+        ]
+        with self._database.transaction():
+            self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(token,) for token in doomed])
+            if all_:
+                self._database.database.execute("DELETE FROM trials")
+                self._database.database.execute("DELETE FROM facts WHERE name = 'shared'")
+            self._changed()
+        self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return doomed
+
+    # the ranker of all
+
+    @property
+    def shared(self) -> Doubles | None:
+        """Parameters of the ranker of all that was taken last."""
+        raw = self._fact("shared")
+        require(
+            raw is None or len(raw) == 8 * self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}"
+        )
+        return None if raw is None else np.frombuffer(raw, dtype="<f8").astype(np.float64)
+
+    def last_tried(self, run: str) -> int:
+        """Return the round of the ranker of a run that was tried last; −1 where none was."""
+        found = self._database.rows("SELECT round FROM trials WHERE run = ? ORDER BY id DESC LIMIT 1", run)
+        return int(found[0][0]) if found else -1
+
+    def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles) -> None:
+        """Keep what came of a trial, and the ranker where it was taken."""
+        with self._database.transaction():
+            self._database.database.execute(
+                "INSERT INTO trials (at, run, round, lists, difference, error, taken) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (at, run, round_, trial.lists, trial.difference, trial.error, int(trial.taken)),
+            )
+            self._database.database.execute(
+                "DELETE FROM trials WHERE id NOT IN (SELECT id FROM trials ORDER BY id DESC LIMIT ?)", (MOST_TRIALS,)
+            )
+            if trial.taken:
+                self._set("shared", theta.astype("<f8").tobytes())
+            self._changed()
+
+    def trials(self) -> list[StoredTrial]:
+        """Return the rankers that were tried, the newest first."""
+        rows: list[tuple[Any, ...]] = self._database.rows(
+            "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
+        )
+        return [
+            StoredTrial(at, run, round_, RankerTrial(lists, difference, error, bool(taken)))
+            for at, run, round_, lists, difference, error, taken in rows
+        ]
+
+    def drop_shared(self) -> None:
+        """Go back to the shipped ranker."""
+        with self._database.transaction():
+            self._database.database.execute("DELETE FROM facts WHERE name = 'shared'")
+            self._changed()
+
+
+def _counted(documents: Sequence[Document]) -> dict[Document, int]:
+    counts: dict[Document, int] = {}
+    for document in documents:
+        counts[document] = counts.get(document, 0) + 1
+    return counts

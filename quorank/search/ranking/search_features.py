@@ -1,0 +1,100 @@
+"""Features of what a search found: sixteen of the text, eleven of the document and of what its person did with it.
+
+Those of the text are brought to [0, 1] within the candidates of a search, as everywhere. The others have fixed scales
+from 0 to 1, so that one choice counts the same in every list:
+
+- recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and openings;
+- chosen for this query, n/(N + 3): n of the last N ≤ 10 choices for the query; chosen for a longer query, the same over
+  queries that begin with this one;
+- file, mail, page: the kind of its source; depth of path, a tenth for each folder, at most 1; title is the query;
+- early match, 1/(1 + words before it/20); close match, terms of the query over the words that they span.
+
+Ages count from the beginning of the day, so that a list does not change from one moment to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.search.index import SearchCandidates
+from quorank.text.features import FEATURE_NAMES
+
+PERSONAL_FEATURES = (
+    "recency", "frecency", "chosen for this query", "chosen for a longer query", "file", "mail", "page", "depth of path",
+    "title is the query", "early match", "close match",
+)  # fmt: skip
+SEARCH_FEATURES = FEATURE_NAMES + PERSONAL_FEATURES
+"""Names of a search's features, in the order of the ranker's parameters."""
+DAY = 86400.0
+HALF_LIFE = 30 * DAY
+FAMILIAR = 2.0
+"""Openings of today that make a frecency of one half."""
+WINDOW = 10
+"""Last choices for a query that count."""
+DOUBT = 3.0
+"""Choices that are missing for a share to be believed."""
+FOLDERS = 10.0
+EARLY = 20.0
+_KINDS = {"file": ("folder",), "mail": ("mbox", "maildir", "mail"), "page": ("firefox", "chromium")}
+
+Document = tuple[int, str]
+"""Source and key of a document: what stays the same when it is indexed again."""
+
+
+class PastChoices(NamedTuple):
+    """What a person chose before, as far as one search needs it."""
+
+    here: Mapping[Document, int]  # of the last choices for this query
+    total: int  # choices for it, WINDOW at most
+    longer: Mapping[Document, int]  # of the last choices for queries that begin with it
+    longer_total: int
+    opened: Mapping[Document, tuple[float, ...]]  # times of openings
+
+
+def share(chosen: int, total: int) -> float:
+    """n/(N + 3): one choice of one is a quarter, eight of ten are more than a half."""
+    return chosen / (total + DOUBT)
+
+
+def decayed(times: tuple[float, ...], now: float) -> float:
+    """Σ 2^(−age/30 days); a time to come counts as now."""
+    return float(sum(2.0 ** (-max(now - at, 0.0) / HALF_LIFE) for at in times))
+
+
+def search_features(found: SearchCandidates, past: PastChoices, terms: int, now: float) -> Doubles:
+    """Compute (documents, 27) features of the candidates of a query of so many terms."""
+    today = now // DAY * DAY
+    out = np.zeros((len(found), len(SEARCH_FEATURES)))
+    out[:, : len(FEATURE_NAMES)] = within_list(found.features)
+    own = out[:, len(FEATURE_NAMES) :]
+    own[:, 0] = 2.0 ** (-np.maximum(today - found.modified, 0.0) / HALF_LIFE)
+    for row, document in enumerate(documents_of(found)):
+        uses = decayed((*found.visits[row], *past.opened.get(document, ())), today)
+        own[row, 1] = uses / (uses + FAMILIAR)
+        own[row, 2] = share(past.here.get(document, 0), past.total)
+        own[row, 3] = share(past.longer.get(document, 0), past.longer_total)
+    for at, kinds in enumerate(_KINDS.values()):
+        own[:, 4 + at] = [kind in kinds for kind in found.kinds]
+    own[:, 7] = np.minimum(found.depths / FOLDERS, 1.0)
+    own[:, 8] = found.title_is_query
+    own[:, 9] = np.where(found.first_match >= 0, 1.0 / (1.0 + np.maximum(found.first_match, 0) / EARLY), 0.0)
+    own[:, 10] = np.where(found.match_span > 0, np.minimum(terms / np.maximum(found.match_span, 1), 1.0), 0.0)
+    return out
+
+
+def documents_of(found: SearchCandidates) -> list[Document]:
+    """Return source and key of each candidate."""
+    return list(zip(found.sources.tolist(), found.keys, strict=True))
+
+
+def within_list(values: Doubles) -> Doubles:
+    """Bring each column (documents, features) to [0, 1]; one that is the same for all documents becomes 0."""
+    if not len(values):
+        return values
+    low, high = values.min(axis=0), values.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    return np.asarray((values - low) / spread)

@@ -1,0 +1,68 @@
+"""File names of every encoding as text that can be stored and shown.
+
+A name on a Unix disk is bytes. Python gives bytes that are no UTF-8 as lone surrogates, which neither a database nor a
+page takes. `stored_path` writes such a byte as one character of the private range U+F780 to U+F7FF, and a character of
+that range in a name as the characters of its three bytes, so that every path has one text and `opened_path` gives the path
+back. `shown_name` is for people: it is read as Windows-1252 where it is no UTF-8, and holds nothing that a terminal or
+a page would obey.
+
+>>> stored_path("caf\\udce9.txt") == "caf\\uf7e9.txt"
+True
+>>> opened_path(stored_path("caf\\udce9 \\uf7e9")) == "caf\\udce9 \\uf7e9"
+True
+>>> shown_name("caf\\udce9\\n.txt")
+'café?.txt'
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from quorank.errors import require
+from quorank.foreign import home_expanded, printable
+from quorank.text.readers.decoding import decode
+
+_FIRST = 0xF780
+_ESCAPED = re.compile("[\udc80-\udcff\uf780-\uf7ff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_STORED = re.compile("[\uf780-\uf7ff]+")
+
+
+def stored_path(path: str) -> str:
+    """Return the text that stands for a path of the system."""
+    return path if path.isascii() or not _ESCAPED.search(path) else _ESCAPED.sub(_escaped, path)
+
+
+def opened_path(text: str) -> str:
+    """Return the path of the system that a text of `stored_path` stands for."""
+    return text if text.isascii() else _STORED.sub(_unescaped, text)
+
+
+def shown_name(name: str) -> str:
+    """Return a file name for people."""
+    if name.isprintable():
+        return name
+    return printable(decode(os.fsencode(name.replace("\r", "?"))))
+
+
+def absolute_path(text: str) -> Path:
+    """Return the absolute path of a text of `stored_path`; links in it are kept, and ~ is the person's folder."""
+    return Path(os.path.abspath(home_expanded(opened_path(text))))  # noqa: PTH100, which keeps links
+
+
+def keep_path(part: object, field: str) -> None:
+    """Check the path in a field of a new part; one as the system gives it becomes the text that is stored."""
+    path = getattr(part, field)
+    require(path and "\0" not in path, "path.missing", "expected the path of a file or a folder", field)
+    if _SURROGATE.search(path):
+        object.__setattr__(part, field, stored_path(path))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(chr(_FIRST - 0x80 + byte) for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return bytes(ord(letter) - _FIRST + 0x80 for letter in found[0]).decode("utf-8", "surrogateescape")

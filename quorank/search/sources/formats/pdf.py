@@ -1,0 +1,115 @@
+"""PDF, read in a process of its own that is used for many files and started anew when it dies.
+
+A hostile PDF can make a reader loop for ever or fill the memory. The process has limits (`pdf_process.py`), and is killed
+when a file takes too long; the pages that it had read until then are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import quorank
+from quorank.errors import BadInput
+from quorank.frames import receive, send
+from quorank.search.sources.formats.extracted import ExtractedText
+
+SECONDS = 20.0
+"""Time that one file may take."""
+FILES = 500
+"""Files after which the process is started anew, so that what leaks does not add up."""
+_PROGRAM = "quorank.search.sources.formats.pdf_process"
+_START = 30.0  # seconds that the process may take to begin, on a busy machine
+
+
+class PdfProcess:
+    """Reader of PDF files: a process that begins with the first file and ends with the block."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds, self._files = seconds, 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+
+    def __enter__(self) -> PdfProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def read(self, path: str, most_characters: int) -> ExtractedText:
+        """Return the title and text of a file; what cannot be read is the problem of what is returned."""
+        started = self._connection is None
+        connection = self._start()
+        title, pages = "", list[str]()
+        end = time.monotonic() + self._seconds + (_START if started else 0.0)
+        try:
+            send(connection, [os.fsencode(path), b"%d" % most_characters])
+            while True:
+                connection.settimeout(max(0.001, end - time.monotonic()))
+                word, *texts = receive(connection)
+                content = [text.decode(errors="replace") for text in texts]
+                if word == b"end":
+                    code, sentence = content
+                    return ExtractedText(title, "\n".join(pages), (code, sentence) if code else None)
+                if word == b"title":
+                    (title,) = content
+                    if started:
+                        end = min(end, time.monotonic() + self._seconds)
+                else:
+                    pages += content
+        except TimeoutError:
+            return self._failed(title, pages, "pdf.too-slow", f"takes longer than {self._seconds:g} s to read")
+        except (OSError, EOFError, BadInput, ValueError):
+            return self._failed(title, pages, "pdf.crashed", "ends the process that reads it")
+        finally:
+            self._files += 1
+            if self._files >= FILES:
+                self.close()
+
+    @property
+    def process(self) -> int | None:
+        """The number of the process; None where there is none now."""
+        return self._process.pid if self._process is not None else None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.kill()
+            self._process.wait()
+        self._process = self._connection = None
+        self._files = 0
+
+    def _failed(self, title: str, pages: list[str], code: str, sentence: str) -> ExtractedText:
+        self.close()
+        rest = f"only its first {len(pages)} pages are searched" if pages else "only its name is searched"
+        return ExtractedText(title, "\n".join(pages), (code, f"{sentence}; {rest}"))
+
+    def _start(self) -> socket.socket:
+        if self._connection is not None:
+            return self._connection
+        ours, theirs = socket.socketpair()
+        with theirs:
+            package = str(Path(quorank.__file__).parent.parent)
+            paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+            # -P: nothing is imported from the folder that the person happens to stand in
+            words = [sys.executable, "-P", "-m", _PROGRAM, str(theirs.fileno()), str(int(self._seconds) or 1)]
+            nothing = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                words,
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": paths},
+            )
+        self._connection = ours
+        return ours

@@ -1,0 +1,330 @@
+"""Ignore rules in the language of `.gitignore`: nested files, negation, anchors, `**`; held against git by a test.
+
+The last rule that matches decides, and a file in a nearer folder goes before one further up. What lies in an ignored
+folder is ignored with it. Rules come from foreign files: a pattern is translated so that matching takes time
+quadratic in a name's length at most, whatever it says, and one that git would call malformed matches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+IGNORE_FILES = (".gitignore", ".ignore", ".quorankignore")
+"""Files of rules, each for the folder that it lies in; the later ones go before the earlier ones."""
+MOST_RULES_BYTES = 1 << 20
+"""Bytes of such a file."""
+MOST_RULES = 2000
+"""Rules of such a file."""
+LONGEST_RULE = 4096
+DEFAULT_RULES = b"""\
+.*
+node_modules/
+bower_components/
+__pycache__/
+*.py[co]
+*.class
+*.o
+*.so
+*.egg-info/
+site-packages/
+venv/
+target/debug/
+target/release/
+*~
+~$*
+*.swp
+*.part
+*.crdownload
+*.tmp
+[Cc]ache/
+[Cc]aches/
+Thumbs.db
+desktop.ini
+$RECYCLE.BIN/
+System[ ]Volume[ ]Information/
+lost+found/
+"""
+"""Rules that hold before any others: hidden things, caches, and what programs make from other files."""
+
+_CLASSES: dict[bytes, Callable[[bytes], bool]] = {
+    b"alnum": bytes.isalnum,
+    b"alpha": bytes.isalpha,
+    b"blank": lambda c: c in b" \t",
+    b"cntrl": lambda c: c < b" " or c == b"\x7f",
+    b"digit": bytes.isdigit,
+    b"graph": lambda c: b"!" <= c <= b"~",
+    b"lower": bytes.islower,
+    b"print": lambda c: b" " <= c <= b"~",
+    b"punct": lambda c: b"!" <= c <= b"~" and not c.isalnum(),
+    b"space": lambda c: c in b" \t\n\v\f\r",
+    b"upper": bytes.isupper,
+    b"xdigit": lambda c: c in b"0123456789abcdefABCDEF",
+}
+_SPECIAL = re.compile(rb"[*?\[\\]")
+_STAR, _STARS, _SLASH = b"*", b"**", b"/"
+_END = rb"(?=/|\Z)"
+
+
+class _Malformed(Exception):
+    """A pattern that matches nothing."""
+
+
+class _Rule(NamedTuple):
+    matches: re.Pattern[bytes]
+    negated: bool
+    folders_only: bool
+
+
+@dataclass(frozen=True)
+class _Half:
+    """The rules that look at names, or those that look at paths; `any_of` tells quickly that none matches."""
+
+    rules: tuple[tuple[int, _Rule], ...]  # from the last to the first
+    any_of: re.Pattern[bytes] | None
+
+    def last(self, text: bytes, folder: bool) -> tuple[int, bool]:
+        """Return the place of the last rule that matches and whether it ignores; −1 where none does."""
+        if self.any_of is not None and self.any_of.match(text):
+            for place, rule in self.rules:
+                if (folder or not rule.folders_only) and rule.matches.match(text):
+                    return place, not rule.negated
+        return -1, False
+
+
+class IgnoreRules:
+    """Rules of one file, for the folder that it lies in."""
+
+    def __init__(self, content: bytes) -> None:
+        names: list[tuple[int, bytes, bool, bool]] = []
+        paths: list[tuple[int, bytes, bool, bool]] = []
+        for place, line in enumerate(_lines(content)):
+            negated = line.startswith(b"!")
+            line = line[1:] if negated else line
+            folders_only = line.endswith(b"/")
+            line = line[:-1] if folders_only else line
+            whole = b"/" in line
+            try:
+                pattern = _path_pattern(line) if whole else _name_pattern(line)
+            except _Malformed:
+                continue
+            (paths if whole else names).append((place, pattern, negated, folders_only))
+        self._names, self._paths = _half(names), _half(paths)
+
+    def __bool__(self) -> bool:
+        return bool(self._names.rules or self._paths.rules)
+
+    def verdict(self, path: bytes, name: bytes, folder: bool) -> bool | None:
+        """Return whether a path below the folder is ignored (True) or taken back in (False); None where no rule matches."""
+        by_name, name_ignored = self._names.last(name, folder)
+        by_path, path_ignored = self._paths.last(path, folder)
+        if by_name < 0 and by_path < 0:
+            return None
+        return name_ignored if by_name > by_path else path_ignored
+
+
+class RuleStack(NamedTuple):
+    """Rules that hold in a folder: those of its own files, those of the folders above, and the source's."""
+
+    levels: tuple[
+        tuple[int, IgnoreRules], ...
+    ]  # (bytes of the path down to the folder of the rules, the rules), nearest first
+
+    @classmethod
+    def start(cls, own: Iterable[str] = (), defaults: bytes = DEFAULT_RULES) -> RuleStack:
+        """Return the rules of a whole source: its `own` go before all files, the defaults behind them."""
+        text = "\n".join(own).encode("utf-8", "surrogateescape")
+        return cls(tuple((0, rules) for rules in (_parsed(text), _parsed(defaults))))
+
+    def below(self, folder: bytes, contents: Iterable[bytes]) -> RuleStack:
+        """Return the rules in a folder (its path ends with a slash, or is empty) that has these files of rules."""
+        found = [(len(folder), rules) for content in contents if (rules := _parsed(content))]
+        first, *others = self.levels
+        return RuleStack((first, *reversed(found), *others)) if found else self
+
+    def ignores(self, path: bytes, name: bytes, folder: bool) -> bool:
+        """Return whether a path below the source is ignored; `name` is its last part."""
+        for cut, rules in self.levels:
+            verdict = rules.verdict(path[cut:] if cut else path, name, folder)
+            if verdict is not None:
+                return verdict
+        return False
+
+
+@lru_cache(maxsize=512)
+def _parsed(content: bytes) -> IgnoreRules:
+    return IgnoreRules(content)
+
+
+def _half(found: list[tuple[int, bytes, bool, bool]]) -> _Half:
+    rules = tuple(
+        (place, _Rule(re.compile(p, re.DOTALL), negated, only)) for place, p, negated, only in reversed(found)
+    )
+    any_of = b"|".join(pattern for _, pattern, _, _ in found)
+    return _Half(rules, re.compile(any_of, re.DOTALL) if found else None)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Return the rules of a file: no comments, no empty lines, no blanks at their ends unless a backslash keeps them."""
+    found = []
+    for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        line = line.removesuffix(b"\r").partition(b"\0")[0]
+        if line.startswith(b"#") or len(line) > LONGEST_RULE:
+            continue
+        kept = line.rstrip(b" ")
+        backslashes = len(kept) - len(kept.rstrip(b"\\"))
+        if backslashes % 2 and len(kept) < len(line):
+            kept += b" "
+        if kept:
+            found.append(kept)
+    return found[:MOST_RULES]
+
+
+def _name_pattern(glob: bytes) -> bytes:
+    return _component(_tokens(glob)) + rb"\Z"
+
+
+def _path_pattern(glob: bytes) -> bytes:
+    """Return the expression for a pattern with a slash, over the path below the folder of its file.
+
+    What stands before the first special character is compared first, and the rest is a pattern of its own: so git reads
+    `**` behind a literal as if a slash stood before it.
+    """
+    glob = glob.removeprefix(b"/")
+    special = _SPECIAL.search(glob)
+    literal = glob[: special.start()] if special else glob
+    groups, ends_open = _groups(_tokens(glob[len(literal) :]))
+    written = re.escape(literal)
+    for place, group in enumerate(groups):
+        inner = rb"/".join(map(_component, group))
+        last = place == len(groups) - 1 and not ends_open
+        if place == 0:
+            written += inner if last or not group else inner + b"/"
+        elif last:
+            written += rb"(?:.*/)?" + inner
+        else:  # the leftmost place is as good as any other
+            written += rb"(?>(?:[^/]*/)*?" + inner + b"/)"
+    return written + (rb".*\Z" if ends_open else rb"\Z")
+
+
+def _groups(tokens: list[bytes]) -> tuple[list[list[list[bytes]]], bool]:
+    """Return the names of a path pattern between its `**`, and whether it ends with one."""
+    names: list[list[bytes]] = [[]]
+    for token in tokens:
+        if token == _SLASH:
+            names.append([])
+        else:
+            names[-1].append(token)
+    groups: list[list[list[bytes]]] = [[]]
+    for place, name in enumerate(names):
+        if name != [_STARS]:
+            groups[-1].append([_STAR if token == _STARS else token for token in name])
+        elif place == len(names) - 1:
+            if len(groups) > 1 and not groups[-1]:
+                groups.pop()  # `**/**`
+            return groups, True
+        elif len(groups) == 1 or groups[-1]:
+            groups.append([])
+    return groups, False
+
+
+def _component(tokens: list[bytes]) -> bytes:
+    """Return the expression for one name: each star but the last takes as little as it can, once and for all."""
+    pieces: list[list[bytes]] = [[]]
+    for token in tokens:
+        if token in (_STAR, _STARS):
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    first, *others = [b"".join(piece) for piece in pieces]
+    if not others:
+        return first
+    middle = b"".join(rb"(?>[^/]*?" + piece + b")" for piece in others[:-1] if piece)
+    return b"(?>" + first + middle + b"[^/]*" + others[-1] + _END + b")"
+
+
+def _tokens(glob: bytes) -> list[bytes]:
+    """Return a pattern as stars, slashes, and expressions for one byte each."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(glob):
+        letter = glob[at : at + 1]
+        if letter == b"*":
+            end = at
+            while glob[end : end + 1] == b"*":
+                end += 1
+            found.append(_STARS if end - at > 1 else _STAR)
+            at = end
+            continue
+        if letter == b"?":
+            found.append(b"[^/]")
+        elif letter == b"[":
+            members, at = _bracket(glob, at + 1)
+            found.append(_class_of(members))
+        elif letter == b"/":
+            found.append(_SLASH)
+        else:
+            if letter == b"\\":
+                at += 1
+                letter = glob[at : at + 1]
+                if not letter:
+                    raise _Malformed
+            found.append(_SLASH if letter == b"/" else re.escape(letter))
+        at += 1
+    return found
+
+
+def _bracket(glob: bytes, at: int) -> tuple[set[int], int]:
+    """Return the bytes that a bracket expression behind `[` matches, and where its `]` stands."""
+    negated = glob[at : at + 1] in (b"!", b"^")
+    at += negated
+    members: set[int] = set()
+    before, first = 0, True
+    while first or glob[at : at + 1] != b"]":
+        first = False
+        letter = _byte(glob, at)
+        if letter == ord("\\"):
+            at += 1
+            letter = _byte(glob, at)
+            members.add(letter)
+        elif letter == ord("-") and before and glob[at + 1 : at + 2] not in (b"", b"]"):
+            at += 1
+            letter = _byte(glob, at)
+            if letter == ord("\\"):
+                at += 1
+                letter = _byte(glob, at)
+            members.update(range(before, letter + 1))
+            letter = 0
+        elif letter == ord("[") and glob[at + 1 : at + 2] == b":":
+            end = glob.find(b"]", at + 2)
+            if end < 0:
+                raise _Malformed
+            if end - at - 3 >= 0 and glob[end - 1 : end] == b":":
+                belongs = _CLASSES.get(glob[at + 2 : end - 1])
+                if belongs is None:
+                    raise _Malformed
+                members.update(c for c in range(128) if belongs(bytes([c])))
+                at, letter = end, 0
+            else:
+                members.add(letter)
+        else:
+            members.add(letter)
+        before = letter
+        at += 1
+    everything = set(range(256))
+    return (everything - members if negated else members) - {ord("/")}, at
+
+
+def _byte(glob: bytes, at: int) -> int:
+    if at >= len(glob):
+        raise _Malformed
+    return glob[at]
+
+
+def _class_of(members: set[int]) -> bytes:
+    if not members:
+        raise _Malformed
+    return b"[" + b"".join(rb"\x%02x" % member for member in sorted(members)) + b"]"

@@ -1,0 +1,162 @@
+"""Part of a search in a federation: the device that learns with others, and trials of the rankers that come.
+
+What is chosen is recorded with the fleet's `Client`, which sends releases and nothing else. A ranker that comes is held
+against the person's own past choices first, and orders lists only if it is not worse.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorank.errors import BadInput, require
+from quorank.search.ranking.choice_history import ChoiceHistory
+from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
+from quorank.search.ranking.search_features import SEARCH_FEATURES
+from quorank.search.ranking.shipped_ranker import shipped_parameters
+
+if TYPE_CHECKING:
+    from quorank.device import Client
+    from quorank.device.membership import SyncReport
+
+FOLDER = "device"
+
+
+class TakingPart:
+    """A person's device, where they have joined a federation."""
+
+    def __init__(
+        self, folder: Path, history: ChoiceHistory, fit: PersonalFit, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder, self._history, self._fit, self._clock = folder / FOLDER, history, fit, clock
+        self._client: Client | None = None
+        self._mutex = RLock()
+
+    @property
+    def joined(self) -> bool:
+        """Whether there is a device."""
+        from quorank.private_file import FILE
+
+        return (self.folder / FILE).is_file()
+
+    @property
+    def client(self) -> Client:
+        """The device; it is opened when it is first asked for."""
+        with self._mutex:
+            if self._client is None or self._client.closed:
+                from quorank.device import Client
+
+                require(
+                    self.joined, "device.missing", "this search has not joined a federation; join with an invitation"
+                )
+                self._client = Client.open(self.folder, start=shipped_parameters())
+            return self._client
+
+    def join(self, invitation: Path | str) -> dict[str, Any]:
+        """Accept an invitation; nothing is sent before consent is given. Returns what is agreed to."""
+        from quorank.device import Client
+        from quorank.federation.members.invitation import Invitation
+        from quorank.federation.members.terms import Terms
+
+        with self._mutex:
+            given = Invitation.read(Path(invitation).expanduser())
+            require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{invitation}")
+            check_terms(Terms.read(given.terms), f"{invitation}")
+            self.close()
+            self._client = Client.open(self.folder, invitation, start=shipped_parameters())
+            return self.status() or {}
+
+    def consent(self, given: bool) -> None:
+        """Agree to take part, or pause: from then on nothing leaves."""
+        with self._mutex:
+            self.client.consent(given)
+
+    def record(self, one: ChosenList, name: str) -> None:
+        """Give a choice to the device, under a name by which it can be forgotten; without one nothing happens."""
+        with self._mutex:
+            if not self.joined or len(one.features) < 2:
+                return
+            clicks = np.zeros(len(one.features), dtype=np.bool_)
+            clicks[one.chosen] = True
+            shown = self.client.present(one.features)
+            self.client.record(shown, clicks[: len(shown.order)], name)
+
+    def sync(self, *, force: bool = False) -> SyncReport:
+        """Talk to the service once, and try the ranker that came."""
+        with self._mutex:
+            report = self.client.sync(force=force)
+            if report.outcome != "left":
+                self.try_newest()
+            else:
+                self._client = None
+            return report
+
+    def try_newest(self) -> None:
+        """Hold the newest ranker against the person's past choices, once, and take it if it is not worse."""
+        with self._mutex:
+            found = self.client.store.ranker
+            if found is None or found.round <= self._history.last_tried(found.run):
+                return
+            present = self._history.shared
+            lists = self._history.lists(self._fit.newest)
+            trial = try_ranker(shipped_parameters() if present is None else present, found.theta, lists, self._fit)
+            self._history.note_trial(self._clock(), found.run, found.round, trial, found.theta)
+
+    def leave(self) -> SyncReport:
+        """Withdraw: ask the service to forget this device, and erase it; lists are ordered by the shipped ranker again."""
+        with self._mutex:
+            report = self.client.leave()
+            if report.outcome == "left":
+                self._client = None
+                self._history.drop_shared()
+            return report
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Erase choices from the device."""
+        with self._mutex:
+            if names and self.joined:
+                self.client.forget(names)
+
+    def erase(self) -> None:
+        """Overwrite and delete the device, whether or not the service was told."""
+        with self._mutex:
+            if self.joined:
+                self.client.store.erase()
+                self._client = None
+
+    def status(self) -> dict[str, Any] | None:
+        """How the device stands; None where there is none."""
+        with self._mutex:
+            return self.client.status() if self.joined else None
+
+    def log(self) -> dict[str, Any]:
+        """All that ever left this machine, and when consent was given or withdrawn."""
+        with self._mutex:
+            return self.client.log() if self.joined else {"releases": [], "consent": []}
+
+    def close(self) -> None:
+        """Close the device's file."""
+        with self._mutex:
+            if self._client is not None and not self._client.closed:
+                self._client.close()
+            self._client = None
+
+
+def check_terms(terms: Any, where: str) -> None:
+    """Refuse a federation that is not of searches like this one."""
+    n = len(SEARCH_FEATURES)
+    sentence = (
+        f"this federation ranks by {terms.n_features} features, and a search has {n}; its operator starts it with "
+        f"--experiment search --features {n}"
+    )
+    require(terms.n_features == n, "search.other-features", sentence, where)
+    if not terms.learner.takes_any_list:
+        sentence = (
+            f"this federation learns by {terms.learner.kind}, which shuffles lists; a search takes counterfactual alone"
+        )
+        raise BadInput("search.other-learner", sentence, where)

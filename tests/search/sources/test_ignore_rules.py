@@ -1,0 +1,154 @@
+"""Ignore rules against git itself on generated trees, and patterns that mean harm."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from quorank.search.sources.ignore_rules import DEFAULT_RULES, IgnoreRules, RuleStack
+
+NAMES = [
+    "a",
+    "b",
+    "ab",
+    "abc",
+    "foo",
+    "foobar",
+    "a.txt",
+    "b.md",
+    "x[1]",
+    "a b",
+    "a ",
+    "!c",
+    "#d",
+    "a-b",
+    "A",
+    "z\\y",
+    "é",
+    "]",
+]
+ATOMS = [
+    "a", "b", "*", "**", "?", "[ab]", "[!a]", "[^b]", "[a-c]", "[[:alpha:]]", "[[:digit:]x]", "\\*", "\\a", "foo", "bar",
+    ".txt", ".md", " ", "\\ ", "!", "#", "-", "[]a]", "[a", "[", "]", "\\", "***", "[[:foo:]]", "[\\]]", "[a-]", "[--z]",
+    "[!]]", "[[:a]", "[a/b]", "[[a]",
+]  # fmt: skip
+
+
+def pattern(draw: random.Random) -> str:
+    names = ["".join(draw.choices(ATOMS, k=draw.randrange(1, 4))) for _ in range(draw.randrange(1, 4))]
+    names = [draw.choice(["**", "*", "a", "b"]) if draw.random() < 0.2 else name for name in names]
+    found = "/".join(names) if draw.random() < 0.6 else names[0]
+    before, behind = draw.choice(["", "", "", "/", "!"]), draw.choice(["", "", "", "/", " ", "\r"])
+    return before + found + behind
+
+
+def make_tree(root: Path, draw: random.Random) -> None:
+    folders = [root]
+    for _ in range(6):
+        path = draw.choice(folders) / draw.choice(NAMES)
+        if not path.exists():
+            path.mkdir()
+            folders.append(path)
+    for _ in range(25):
+        path = draw.choice(folders) / draw.choice(NAMES)
+        if not path.exists():
+            path.touch()
+    for folder in folders:
+        if folder == root or draw.random() < 0.4:
+            rules = "\n".join(pattern(draw) for _ in range(draw.randrange(1, 5)))
+            (folder / ".gitignore").write_bytes(rules.encode() + draw.choice([b"", b"\n"]))
+
+
+def judge(root: Path) -> dict[bytes, bool]:
+    """Each path of a tree, and whether the rules ignore it."""
+    found: dict[bytes, bool] = {}
+
+    def walk(folder: Path, below: bytes, rules: RuleStack, ignored: bool) -> None:
+        own = folder / ".gitignore"
+        if own.exists() and not ignored:
+            rules = rules.below(below, [own.read_bytes()])
+        for entry in os.scandir(folder):
+            if entry.name != ".git":
+                name = os.fsencode(entry.name)
+                found[below + name] = ignored or rules.ignores(below + name, name, entry.is_dir())
+                if entry.is_dir():
+                    walk(Path(entry.path), below + name + b"/", rules, found[below + name])
+
+    walk(root, b"", RuleStack.start((), b""), False)
+    return found
+
+
+@pytest.mark.slow
+def test_git_says_the_same(tmp_path: Path) -> None:
+    draw, ignored = random.Random(5), 0
+    for number in range(150):
+        root = tmp_path / str(number)
+        (root / ".git" / "objects").mkdir(parents=True)  # what `git init` makes, as far as it is asked for here
+        (root / ".git" / "refs").mkdir()
+        (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        make_tree(root, draw)
+        mine = judge(root)
+        words = ["git", "-C", str(root), "check-ignore", "--no-index", "--stdin", "-z"]
+        asked = b"".join(path + b"\0" for path in mine)
+        done = subprocess.run(words, input=asked, capture_output=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        theirs = set(filter(None, done.stdout.split(b"\0")))
+        rules = {path: (root / os.fsdecode(path)).read_bytes() for path in mine if path.endswith(b".gitignore")}
+        assert {path for path, found in mine.items() if found} == theirs, rules
+        ignored += len(theirs)
+    assert ignored > 500  # of some four thousand paths
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        b"*a" * 60 + b"b",
+        b"**/a/" * 60 + b"b",
+        b"a*" * 60 + b"/c",
+        b"[a-z]*" * 40 + b"!",
+        b"*?" * 60 + b"!",
+        b"**/*a*a/" * 30,
+    ],
+)
+def test_no_rule_takes_long(rule: bytes) -> None:
+    rules = IgnoreRules(rule)
+    begin = time.process_time()
+    for path in (b"a" * 250, b"a/" * 2000 + b"a", b"/".join([b"a" * 200] * 20)):
+        rules.verdict(path, path.rpartition(b"/")[2], False)
+    assert time.process_time() - begin < 2
+
+
+def test_the_usual_rules_leave_out_what_nobody_searches() -> None:
+    rules = RuleStack.start()
+    for path in (
+        b".git/",
+        b".cache/",
+        b"node_modules/",
+        b"__pycache__/",
+        b".bashrc",
+        b"a.pyc",
+        b"letter.txt~",
+        b"Cache/",
+    ):
+        name = path.rstrip(b"/")
+        assert rules.ignores(b"deep/down/" + name, name, path.endswith(b"/")), path
+    for path in (b"letter.txt", b"cache.md", b"node_modules", b"main.py", b"photos/"):
+        name = path.rstrip(b"/")
+        assert not rules.ignores(b"deep/" + name, name, path.endswith(b"/")), path
+
+
+def test_a_person_s_rules_go_before_files_and_files_before_the_usual_ones() -> None:
+    rules = RuleStack.start(["!kept.log", "secret*"]).below(b"", [b"*.log\n!.notes\n!secret.txt\n"])
+    assert not rules.ignores(b"a/kept.log", b"kept.log", False)
+    assert rules.ignores(b"a/other.log", b"other.log", False)
+    assert rules.ignores(b"secret.txt", b"secret.txt", False)
+    assert not rules.ignores(b".notes", b".notes", True)
+    assert rules.ignores(b".other", b".other", True)
+    nearer = rules.below(b"a/", [b"!other.log\n"])
+    assert not nearer.ignores(b"a/other.log", b"other.log", False)
+    assert IgnoreRules(DEFAULT_RULES) and not IgnoreRules(b"# nothing\n\n")

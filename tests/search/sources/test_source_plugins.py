@@ -1,0 +1,64 @@
+"""Sources of other packages: `examples/plugin` has one, which is used like our own."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from refusals import refused
+
+from quorank.parts import Family
+from quorank.search.sources import SOURCES, FoundDocument, SkippedDocument, Source, UnchangedDocument
+from quorank.search.sources.source import GROUP
+
+PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"
+ENTRIES = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+
+
+def family(monkeypatch: pytest.MonkeyPatch, entries: dict[str, str]) -> Family[Source]:
+    """The family of sources, with these entry points installed."""
+    found = {GROUP: [EntryPoint(name, value, GROUP) for name, value in entries.items()]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
+    monkeypatch.syspath_prepend(PLUGIN)
+    return Family("source", *SOURCES.members.values(), base=Source, group=SOURCES.group)
+
+
+def test_a_source_of_another_package_is_stored_and_scanned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sources = family(monkeypatch, ENTRIES)
+    assert sources.kinds == ["folder", "mail", "firefox", "chromium", "todo"]
+    path = tmp_path / "todo.txt"
+    path.write_text("call Ann\nx buy milk\nwrite +paper\ncall Ann\n")
+    source = sources.read({"kind": "todo", "path": str(path)}, "source")
+    assert sources.read(source.table(), "source") == source and sources.parse(str(source)) == source
+    first = list(source.scan({}))
+    titles = [item.title for item in first if isinstance(item, FoundDocument)]
+    assert titles == ["call Ann", "write +paper", "call Ann"] and source.watch_paths() == (path,)
+    known = {item.key: item.fingerprint for item in first if isinstance(item, FoundDocument)}
+    assert len(known) == 3
+    path.write_text("write +paper\n")
+    assert list(source.scan(known)) == [UnchangedDocument("write +paper 1")]
+    path.unlink()
+    gone = list(source.scan(known))
+    assert isinstance(gone[0], SkippedDocument) and {item.key for item in gone[1:]} == set(known)
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("quorank_example.nowhere:Nothing", "plugin.not-importable"),
+        ("quorank_example.nesterov:Nesterov", "plugin.wrong-base"),
+        ("quorank.search.sources.source:Source", "plugin.incomplete"),
+        ("quorank.search.sources:FilesSource", "plugin.wrong-kind"),
+    ],
+)
+def test_what_is_no_source_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, code: str) -> None:
+    sources = family(monkeypatch, {"mine": value})
+    with refused(code, f"plug-in mine = {value}"):
+        sources.read("mine", "source")
+
+
+def test_our_own_kinds_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = family(monkeypatch, {"folder": "elsewhere:Mine"})
+    assert type(sources.read("folder", "source")).__module__ == "quorank.search.sources.folder"

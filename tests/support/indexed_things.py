@@ -1,0 +1,60 @@
+"""Documents for the search index, an index of them, and what it must find, worked out the slow way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from quorank.search.index import SearchIndex, UpdateReport
+from quorank.search.sources.source import FoundDocument
+from quorank.text import Document, IndexedDocuments, Tokeniser
+
+TOKENISER = Tokeniser.for_language("english")
+
+
+def thing(key: str, body: str = "", *, title: str = "", name: str = "", modified: float = 0.0, **more) -> FoundDocument:
+    """A document whose fingerprint is its content."""
+    fingerprint = f"{hash((body, title, name, modified))}"
+    return FoundDocument(key, fingerprint, f"/home/person/{key}", title, name or key, body, modified, **more)
+
+
+def made_up_things(count: int, words: int = 300, seed: int = 1) -> list[FoundDocument]:
+    """Documents of inflected words by Zipf's law; every fifth body begins with its title, some have no body."""
+    random = np.random.default_rng(seed)
+    endings = ("", "s", "ing", "ed")
+    share = 1.0 / np.arange(1, words + 1)
+    share /= share.sum()
+
+    def drawn(size: int) -> list[str]:
+        pairs = zip(random.choice(words, size=size, p=share), random.integers(4, size=size), strict=True)
+        return [f"w{chr(97 + word % 26)}{word}{chr(97 + word % 7)}{endings[ending]}" for word, ending in pairs]
+
+    things = []
+    for number in range(count):
+        text = drawn(int(random.integers(0, 60)))
+        title = " ".join(text[:3] if number % 5 == 0 else drawn(int(random.integers(0, 4))))
+        name = f"{'-'.join(drawn(2))}.{('txt', 'pdf', 'md')[number % 3]}"
+        body = f"The {' and '.join(text)}." if number % 5 else " ".join(text)
+        things.append(thing(f"{number}/{name}", body, title=title, name=name, modified=float(random.integers(0, 50))))
+    return things
+
+
+def fill(index: SearchIndex, things: Iterable[FoundDocument], source: int = 0) -> UpdateReport:
+    """Bring a source, by default the one of all tests, to these documents."""
+    return index.update(source or index.add_source({"kind": "folder", "path": "/home/person"}), things)
+
+
+@contextmanager
+def indexed(folder: Path, things: Iterable[FoundDocument]) -> Iterator[SearchIndex]:
+    """An index of these documents."""
+    with SearchIndex.open(folder) as index:
+        fill(index, things)
+        yield index
+
+
+def counted(things: Sequence[FoundDocument]) -> IndexedDocuments:
+    """The same documents in the index of quorank.text."""
+    return IndexedDocuments.build([Document(t.key, t.title, t.body) for t in things], TOKENISER, whole=True)
