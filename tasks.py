@@ -27,7 +27,7 @@ hardly = "tests pip setuptools mypy mypyc onnxruntime onnx huggingface_hub Crypt
 unused = re.compile(rf"site-packages[/\\](.*[/\\])?({hardly.replace(' ', '|')})[/\\]")
 compileall.compile_dir(sysconfig.get_path("purelib"), rx=unused, quiet=2, workers=0)
 """
-"""On all cores, where pip would compile what it has installed on one; without what is hardly imported here, or as C alone."""
+"""On all cores, where pip would compile what it has installed on one; without what is hardly imported, or as C alone."""
 FIRST = ["tests/learning", "tests/silos"]
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "tasks.py"]
 FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]
