@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -70,20 +69,25 @@ def assert_contract(federation, simulation) -> None:
     assert same(resumed[-1], states[-1])
 
 
-LEARNERS = [part for part in EXAMPLES["learners"] if not part.grows_trees]
-"""Those that a round of updates can play."""
+def parts_of(key: str) -> list[Any]:
+    """All parts of a family that a round of updates can play."""
+    return [part for part in EXAMPLES[key] if not getattr(part, "grows_trees", False)]
 
 
-def every_pair(few: list[Any], more: list[Any], most: list[Any]) -> Iterator[tuple[Any, ...]]:
+def family(name: str, key: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(name, parts_of(key), ids=str)
+
+
+def every_pair(few: list[Any], more: list[Any], most: list[Any]) -> list[tuple[Any, ...]]:
     """Combinations of three families in which every two parts of different families meet (a Latin rectangle)."""
     assert len(few) <= min(len(more), len(most)), "or not all of the first would meet all of the others"
-    for i, j in itertools.product(range(len(more)), range(len(most))):
-        yield few[(i + j) % len(few)], more[i], most[j]
+    places = itertools.product(range(len(more)), range(len(most)))
+    return [(few[(i + j) % len(few)], more[i], most[j]) for i, j in places]
 
 
 @pytest.mark.parametrize(
     ("participation", "server", "learner"),
-    every_pair(EXAMPLES["participations"], EXAMPLES["servers"], LEARNERS),
+    every_pair(parts_of("participations"), parts_of("servers"), parts_of("learners")),
     ids=str,
 )
 def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, server, participation) -> None:
@@ -95,7 +99,9 @@ def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, ser
 
 
 @pytest.mark.parametrize(
-    ("ranker", "privacy", "learner"), every_pair([Linear(), MLP(hidden=5)], EXAMPLES["privacies"], LEARNERS), ids=str
+    ("ranker", "privacy", "learner"),
+    every_pair([Linear(), MLP(hidden=5)], parts_of("privacies"), parts_of("learners")),
+    ids=str,
 )
 def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner, ranker) -> None:
     if isinstance(learner, PDGD) and learner.eta < 1e-9:
