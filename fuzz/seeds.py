@@ -126,15 +126,16 @@ def letor() -> Seeds:
     )
 
 
+def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content, kind)
+    return buffer.getvalue()
+
+
 def archives() -> Seeds:
     files = {f"c/{name}.txt": LETOR for name in ("train", "vali", "test")}
-
-    def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", kind) as archive:
-            for name, content in members.items():
-                archive.writestr(zipfile.ZipInfo(name), content, kind)
-        return buffer.getvalue()
 
     yield "import-zip", "valid", packed(files)
     yield "import-zip", "member-dot", packed(files | {".": b"x"})
@@ -939,6 +940,104 @@ def tunings(folder: Path) -> Seeds:
     yield "tuning-folder", "valid", json.dumps(plan.table()).encode()
 
 
+def persons() -> Seeds:
+    word = '<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>some words</w:t><w:tab/></w:r></w:p></w:body></w:document>'
+    members = {
+        "word/document.xml": word.encode(),
+        "docProps/core.xml": b'<c xmlns:dc="d"><dc:title>A title</dc:title></c>',
+    }
+    yield "person-docx", "valid", packed(members)
+    yield "person-docx", "valid-stored", packed(members, zipfile.ZIP_STORED)
+    yield "person-docx", "entities", packed({"word/document.xml": b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"})
+    yield "person-docx", "cut-off", packed(members)[:-20]
+    yield "person-docx", "old-format", b"\xd0\xcf\x11\xe0" + bytes(100)
+    yield (
+        "person-page",
+        "valid",
+        b"<html><meta charset=koi8-r><title>A &amp; B</title><p>\xc1<script>x</script> y < z<!-- c --></p>",
+    )
+    yield "person-page", "encoding-unknown", b"<meta charset=unicode_escape>\\ud800"
+    yield "person-text", "valid", b"---\ntitle: 'A plan'\n---\n# First\nwords\n"
+    yield "person-text", "valid-utf-16", "words\n# A".encode("utf-16")
+    yield "person-text", "null", b"a\0b"
+    objects = (
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length 31 >>\nstream\nBT /F1 12 Tf 9 9 Td (fox) Tj ET\nendstream",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    )
+    parts, places = b"%PDF-1.4\n", []
+    for number, content in enumerate(objects, 1):
+        places.append(len(parts))
+        parts += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % place for place in places)
+    pdf = parts + table + b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(parts)
+    yield "person-pdf", "valid", pdf
+    yield "person-pdf", "pages-in-themselves", pdf.replace(b"/Kids [3 0 R]", b"/Kids [2 0 R]")
+    yield "person-pdf", "cut-off", pdf[:200]
+    mail = b"From a\nSubject: x\nMessage-ID: <1@x>\nDate: Mon, 1 Jan 2024 10:00:00 +0000\n\nHello\n\n"
+    yield "person-mailbox", "valid", mail + mail + b"From b\nSubject: no id\nX-Mozilla-Status: 0001\n\nHi\n"
+    yield "person-mailbox", "valid-nothing", b"no mailbox"
+    yield "person-mailbox", "deleted", b"From b\nX-Mozilla-Status: 0009\n\nHi\n"
+    yield "person-mailbox", "deleted-copy", b"From \nMessage-ID:a\nX-Mozilla-Status:0008\nFrom \nMessage-ID:a>"
+    yield "person-mailbox", "half-a-header", mail + b"From b\nMessage-I"
+    pages: list[tuple[object, ...]] = [(i, f"https://site{i}.example/", f"Site {i}", 0) for i in range(1, 5)]
+    places_of: dict[str, list[tuple[object, ...]]] = {
+        "INSERT INTO moz_places VALUES (?, ?, ?, ?)": pages,
+        "INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (?, ?, ?)": [
+            (1 + i % 4, 1_700_000_000_000_000 + i * 10**9, 1) for i in range(30)
+        ],
+        "INSERT INTO moz_bookmarks (type, fk) VALUES (?, ?)": [(1, 2), (2, None)],
+    }
+    yield "person-firefox", "valid", _history(PLACES, places_of)
+    yield "person-firefox", "no-table", _history("CREATE TABLE moz_places (id);", {})
+    yield (
+        "person-firefox",
+        "odd-rows",
+        _history(
+            PLACES,
+            places_of
+            | {
+                "INSERT INTO moz_places VALUES (?, ?, ?, ?)": [
+                    (1, "https://x\0y/", b"\xff", "x"),
+                    (2, "https://z/%ed%a0%80", 1.5, None),
+                ]
+            },
+        ),
+    )
+    urls_of: dict[str, list[tuple[object, ...]]] = {
+        "INSERT INTO urls VALUES (?, ?, ?, ?)": pages,
+        "INSERT INTO visits (url, visit_time, transition) VALUES (?, ?, ?)": [
+            (1 + i % 4, 13_344_473_600_000_000 + i * 10**9, 1) for i in range(12)
+        ],
+    }
+    yield "person-chromium", "valid", _history(URLS, urls_of)
+    yield (
+        "person-chromium",
+        "extremes",
+        _history(
+            URLS,
+            urls_of
+            | {
+                "INSERT INTO visits (url, visit_time, transition) VALUES (?, ?, ?)": [
+                    (1, 2**63 - 1, 1),
+                    (1, -(2**63), 1),
+                ]
+            },
+        ),
+    )
+    yield (
+        "person-folder",
+        "valid",
+        b"=== a.txt\nwords\n=== b/c.md\n# A\n=== .gitignore\n*.log\n=== d.log\nx\n=== e.html\n<p>x\n",
+    )
+    yield "person-folder", "no-docx", b"=== a.docx\nwords\n"
+    yield "ignore-rules", "valid", b"# comment\n*.log\n!keep.log\n/build/\ndoc/**/x\n[a-c]?\\*\n[[:alpha:]]\n"
+    yield "ignore-rules", "malformed", b"[\n[a\n\\\n[[:x:]]\n/\n//\n**\n!\n"
+    yield "file-name", "valid", b"/home/ann/caf\xe9 \xef\x9f\xa9.txt"
+
+
 def others() -> Seeds:
     yield (
         "intents",
@@ -989,6 +1088,7 @@ def all_seeds() -> Seeds:
         yield from silos(folder)
         yield from networks(folder)
         yield from tunings(folder)
+        yield from persons()
         yield from others()
 
 

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
@@ -88,7 +88,7 @@ class PrivateDatabase:
     def _open(self) -> sqlite3.Connection:
         if self.path is not None and not self.path.exists():
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with self._faults():
+        with self.faults():
             name = self.path or ":memory:"
             database = sqlite3.connect(name, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
             try:
@@ -128,7 +128,7 @@ class PrivateDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of what is done inside is on disk afterwards, or none of it where anything is raised."""
-        with self._mutex, self._faults():
+        with self._mutex, self.faults():
             self.database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -143,8 +143,37 @@ class PrivateDatabase:
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query finds."""
-        with self._mutex, self._faults():
+        with self._mutex, self.faults():
             return self.database.execute(query, values).fetchall()
+
+    def overwrite_deleted(self) -> None:
+        """Leave nothing of deleted rows in any file.
+
+        SQLite overwrites what it gives back (secure_delete), but not what it moved from page to page before; so all that is
+        left is copied to a fresh file beside the database, and from there over all of its pages. Then the write-ahead log
+        is brought into the database and cut to nothing.
+        """
+        assert self.path is not None
+        with self._mutex:
+            self.remove_copy()
+            fresh = self.path.with_suffix(".fresh")
+            try:
+                os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self.rows("VACUUM INTO ?", f"{fresh}")
+                with self.faults(), closing(sqlite3.connect(fresh)) as source:
+                    source.backup(self.database)
+            finally:
+                self.remove_copy()
+            busy = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
+        require(not busy, "file.busy", sentence, f"{self.path}")
+
+    def remove_copy(self) -> None:
+        """Remove the copy of an erasure, and the journal beside it, where a killed process left one."""
+        assert self.path is not None
+        fresh = self.path.with_suffix(".fresh")
+        for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
+            left.unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._mutex:
@@ -155,7 +184,7 @@ class PrivateDatabase:
         self._let_go()
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def faults(self) -> Iterator[None]:
         """SQLite's faults as sentences for the owner."""
         try:
             yield
@@ -197,7 +226,7 @@ class PrivateFile(PrivateDatabase):
     def overwrite(self) -> int:
         """Write zeros over all of the database, close it and delete it; returns the bytes that were overwritten."""
         with self._mutex:
-            with self._faults():
+            with self.faults():
                 self.database.execute("PRAGMA wal_checkpoint(FULL)")
             path, log, index = files_of(self.folder)
             total = _zeros(log)  # before closing, which deletes it; all of it is in the database by now

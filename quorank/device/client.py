@@ -92,7 +92,7 @@ class Client(Membership[Terms]):
         self._check_open()
         with self.store.transaction():
             self.store.forget_named(names)
-        self.store.erase_log()
+        self.store.overwrite_deleted()
         self._plan()
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:

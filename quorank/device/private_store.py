@@ -192,9 +192,9 @@ class PrivateStore:
         """Forget interactions that were kept with one of these texts as their query, used or not."""
         self.file.database.executemany("DELETE FROM interactions WHERE query = ?", [(query,) for query in queries])
 
-    def erase_log(self) -> None:
-        """Leave nothing of deleted rows in the write-ahead log."""
-        self.file.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    def overwrite_deleted(self) -> None:
+        """Leave nothing of deleted rows in any file of the folder."""
+        self.file.overwrite_deleted()
 
     def trim(self, most: int) -> None:
         """Forget the oldest interactions that were used, beyond so many."""

@@ -1,7 +1,8 @@
 """Part of a search in a federation: the device that learns with others, and trials of the rankers that come.
 
-What is chosen is recorded with the fleet's `Client`, which sends releases and nothing else. A ranker that comes is held
-against the person's own past choices first, and orders lists only if it is not worse.
+What is chosen is recorded with the fleet's `Client`, which sends releases and nothing else. Lists are ordered by the mean
+of the shipped ranker and of all rankers that came, which is steadier than the newest. With each that comes the mean is
+held against the person's own past choices first, and orders lists only if it is not worse.
 """
 
 from __future__ import annotations
@@ -97,15 +98,17 @@ class TakingPart:
             return report
 
     def try_newest(self) -> None:
-        """Hold the newest ranker against the person's past choices, once, and take it if it is not worse."""
+        """Add the newest ranker to the mean, and take that if the person's past choices do not speak against it."""
         with self._mutex:
             found = self.client.store.ranker
             if found is None or found.round <= self._history.last_tried(found.run):
                 return
+            mean, count = self._history.mean(found.run) or (shipped_parameters(), 1)
+            mean = mean + (found.theta - mean) / (count + 1)
             present = self._history.shared
             lists = self._history.lists(self._fit.newest)
-            trial = try_ranker(shipped_parameters() if present is None else present, found.theta, lists, self._fit)
-            self._history.note_trial(self._clock(), found.run, found.round, trial, found.theta)
+            trial = try_ranker(shipped_parameters() if present is None else present, mean, lists, self._fit)
+            self._history.note_trial(self._clock(), found.run, found.round, trial, mean, count + 1)
 
     def leave(self) -> SyncReport:
         """Withdraw: ask the service to forget this device, and erase it; lists are ordered by the shipped ranker again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -17,7 +18,7 @@ TOKENISER = Tokeniser.for_language("english")
 
 def thing(key: str, body: str = "", *, title: str = "", name: str = "", modified: float = 0.0, **more) -> FoundDocument:
     """A document whose fingerprint is its content."""
-    fingerprint = f"{hash((body, title, name, modified))}"
+    fingerprint = f"{crc32(repr((body, title, name, modified)).encode())}"
     return FoundDocument(key, fingerprint, f"/home/person/{key}", title, name or key, body, modified, **more)
 
 

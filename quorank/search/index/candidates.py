@@ -30,8 +30,9 @@ from quorank.text.tokens import Tokeniser
 EXACT, BEGINNING, ALL_WORDS, SOME_WORDS = range(4)
 NO_BAND = 4
 SHORTEST_PREFIX = 3
-"""Letters of a prefix that is looked for in bodies; a shorter one is looked for in titles and names alone."""
-COMPLETIONS = 32
+"""Letters of a prefix that is looked for in bodies; a shorter one is looked for in titles and names alone, and while it is
+typed at their beginning alone."""
+COMPLETIONS = 16
 """Words that a prefix may stand for in the features: the most frequent ones."""
 LITTLE = 3
 """Documents in the first three bands, and documents that hold a word, below which names with a typo are looked for."""
@@ -122,7 +123,7 @@ class CandidateFinder:
     def _bands_by_words(
         self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
     ) -> tuple[Integers, list[_Column], list[str]]:
-        """(rows,) bands by the words that documents hold, the columns of the features, and words that few documents hold."""
+        """(rows,) bands by words, the columns of the features, and the words that few documents hold."""
         rows = len(allowed)
         held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
         columns: list[_Column] = []
@@ -170,7 +171,8 @@ class CandidateFinder:
             for part in ("body", "name") if clause.field == "any" else (clause.field,):
                 if term:
                     matched[self._reader.postings(part, self._hash(term)).rows] = True
-        if clause.kind != "word" or not self._terms(clause)[0]:
+        begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
+        if not begun and (clause.kind != "word" or not self._terms(clause)[0]):
             matched |= self._holding(_expression(clause), rows)
         return matched
 

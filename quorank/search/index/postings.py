@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ ROW = np.dtype(
     ]
 )  # fmt: skip
 """Row of a document in a segment."""
-LARGEST_SEGMENT = 1 << 15
+LARGEST_SEGMENT = 1 << 14
 """Documents of a segment; a place in it has 16 bits."""
 CHUNK = 1 << 12
 """Postings of a blob."""
@@ -42,8 +42,6 @@ MERGED = 4
 """Segments of about the same size that are merged into one."""
 
 Uint16s = npt.NDArray[np.uint16]
-ReadParts = Callable[[int, int], list[bytes]]
-"""Blobs by the first and the last of their numbers."""
 
 
 class TermHash:
@@ -138,7 +136,8 @@ def _merged(parts: Sequence[FieldPostings], alive: Sequence[Booleans], places: S
     for part, keep, size, at, moved in zip(parts, kept, sizes, where, places, strict=True):
         here = size[size > 0]
         starts = np.cumsum(here) - here
-        targets = np.repeat(fill[at] - starts, here) + np.arange(int(here.sum()))
+        targets = np.repeat((fill[at] - starts).astype(np.int32), here)
+        targets += np.arange(len(targets), dtype=np.int32)
         fill[at] += here
         new_places[targets] = moved[part.places[keep]]
         counts[targets] = part.counts[keep]
@@ -148,17 +147,25 @@ def _merged(parts: Sequence[FieldPostings], alive: Sequence[Booleans], places: S
 
 def _sizes(offsets: Uint32s, keep: Booleans) -> Integers:
     """(terms,) postings of each term that are kept."""
-    before = np.concatenate(([0], np.cumsum(keep, dtype=np.int64)))
-    return np.asarray(np.diff(before[offsets.astype(np.int64)]))
+    if keep.all():
+        return np.asarray(np.diff(offsets.astype(np.int64)), dtype=np.int64)
+    before = np.zeros(len(keep) + 1, dtype=np.int32)
+    np.cumsum(keep, out=before[1:])
+    return np.asarray(np.diff(before[offsets]), dtype=np.int64)
 
 
 def to_merge(sizes: Sequence[int]) -> list[int]:
-    """Choose the segments to be merged next, by their numbers of documents: the first MERGED of about the same size."""
+    """Choose the segments to be merged next by their numbers of documents: MERGED of about the same size, or large ones.
+
+    So a document is written again a few times at most, and few small segments are left.
+    """
     classes: dict[int, list[int]] = {}
     for number, size in enumerate(sizes):
         members = classes.setdefault(max(size, 1).bit_length() // 2, [])
         members.append(number)
-        if len(members) == MERGED and sum(sizes[member] for member in members) <= LARGEST_SEGMENT:
+        together = sum(sizes[member] for member in members)
+        enough = len(members) == MERGED or (len(members) > 1 and 2 * together > LARGEST_SEGMENT)
+        if enough and together <= LARGEST_SEGMENT:
             return members
     return []
 
@@ -199,7 +206,7 @@ class BatchCounter:
 
     def finish(self, rows: npt.NDArray[Any]) -> tuple[Segment, list[CountedWord]]:
         """Return the segment of the counted documents, whose rows get their lengths, and their words; begin anew."""
-        hashes = np.frombuffer(self._numbers.hashes, dtype=np.uint64)
+        hashes = self._numbers.hashes()
         fields = []
         for part in FIELDS:
             words, ends = (np.frombuffer(column, dtype=column.typecode) for column in self._fields[part])
@@ -242,13 +249,17 @@ class _Numbers(dict[str, int]):
     def forget(self) -> None:
         self.clear()
         self.words: list[str] = []
-        self.hashes = array("Q")
+        self._hashes = array("Q")
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self.words)
         self.words.append(word)
-        self.hashes.append(self.term_hash(self.tokeniser.terms([word])[0]))
         return number
+
+    def hashes(self) -> Uint64s:
+        """(words,) hash of the term of each word, 0 for one that is left out."""
+        self._hashes.extend(map(self.term_hash, self.tokeniser.terms(self.words[len(self._hashes) :])))
+        return np.frombuffer(self._hashes, dtype=np.uint64).copy()  # an array that is looked at cannot grow
 
 
 def _document_of(ends: Integers, words: int) -> Integers:

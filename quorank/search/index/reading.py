@@ -17,6 +17,8 @@ import numpy.typing as npt
 from quorank.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
 from quorank.search.index.postings import CHUNK, FIELDS, ROW, read_chunks
 
+MOST_KEPT = 500_000
+"""Postings of terms that are kept from one query to the next, 24 bytes each."""
 Fetch = Callable[..., list[tuple[Any, ...]]]
 """Rows of a statement and its values."""
 
@@ -126,6 +128,8 @@ class SegmentReader:
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch
         self._seen: object = None
+        self._kept: dict[tuple[str, int], TermPostings] = {}
+        self._room = MOST_KEPT
         self.loaded = LoadedRows((), np.zeros(0, dtype=np.int64))
 
     def refresh(self) -> LoadedRows:
@@ -137,6 +141,7 @@ class SegmentReader:
             segments = tuple(known.get(number) or self._load(number) for number in numbers)
             self.loaded = LoadedRows(segments, self.numbers("version", "dead"))
             self._seen = seen
+            self._kept, self._room = {}, MOST_KEPT
         return self.loaded
 
     def numbers(self, column: str, of: str, *values: object) -> Integers:
@@ -157,7 +162,17 @@ class SegmentReader:
         return [content for (content,) in found]
 
     def postings(self, field: str, term: int) -> TermPostings:
-        """Return the postings of a term, by its hash, over all segments."""
+        """Return the postings of a term, by its hash, over all segments; those of the last queries are kept."""
+        kept = self._kept.get((field, term))
+        if kept is None:
+            kept = self._read(field, term)
+            self._room -= len(kept.rows)
+            if self._room < 0:
+                self._kept, self._room = {}, MOST_KEPT
+            self._kept[field, term] = kept
+        return kept
+
+    def _read(self, field: str, term: int) -> TermPostings:
         at = FIELDS.index(field)
         rows, counts, firsts = [], [], []
         wanted = np.uint64(term)

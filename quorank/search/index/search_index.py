@@ -245,6 +245,7 @@ class SearchIndex:
             try:
                 for pragma in _WRITER:
                     database.rows(f"PRAGMA {pragma}")
+                database.remove_copy()
                 writer = IndexWriter(database, self.tokeniser, self._hash)
                 writer.bring_up_to_date()
                 yield writer

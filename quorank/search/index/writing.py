@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Booleans
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.private_file import FileKind, PrivateDatabase
 from quorank.search.index.candidates import LONGEST_KEY
 from quorank.search.index.postings import (
@@ -62,6 +62,7 @@ CREATE INDEX documents_by_stem ON documents (stem_key);
 CREATE INDEX documents_by_title ON documents (title_key);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (name, title, body, content = '', columnsize = 0, tokenize = 'ascii');
+INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
 CREATE TABLE vocabulary (word TEXT PRIMARY KEY, documents INTEGER NOT NULL, names INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX vocabulary_of_names ON vocabulary (word) WHERE names > 0;
 CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, documents INTEGER NOT NULL, rows BLOB NOT NULL);
@@ -259,17 +260,14 @@ class IndexWriter:
         return self._hash(f"{source}:{key}") - (1 << 63)  # SQLite's whole numbers have a sign
 
     def erase(self) -> None:
-        """Leave nothing behind of what was deleted, in a transaction of its own.
+        """Leave nothing behind of what was deleted, in transactions of its own.
 
-        FTS5 keeps deleted words until its segments are merged; pages that were given back are overwritten with zeros
-        (secure_delete); the write-ahead log is brought into the database and cut to nothing.
+        FTS5 keeps deleted words until its segments are merged; the rest is `overwrite_deleted`.
         """
         with self.database.transaction():
             self.merge(all_dead=True)
             self.database.database.execute("INSERT INTO words (words) VALUES ('optimize')")
-        busy = self.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
-        sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
-        require(not busy, "file.busy", sentence, f"{self.database.path}")
+        self.database.overwrite_deleted()
 
     def merge(self, *, all_dead: bool = False) -> None:
         """Merge segments of about the same size; write those with many dead rows anew, or with `all_dead` any."""

@@ -1,8 +1,7 @@
 """SQLite store of a person's choices: query, document, and the list that it was chosen from; nothing of it ever leaves.
 
 Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker is
-fitted, and the parameters of the ranker of all. What is forgotten is erased: rows are overwritten, and the log of the
-database is cut to nothing.
+fitted, and the parameters of the ranker of all. What is forgotten is erased: no byte of it stays in the folder.
 """
 
 from __future__ import annotations
@@ -152,14 +151,14 @@ class ChoiceHistory:
     def lists(self, newest: int) -> list[ChosenList]:
         """Return the newest choices with their lists, the oldest of them first."""
         rows = self._database.rows(
-            "SELECT features, documents, chosen, rank FROM choices ORDER BY id DESC LIMIT ?", newest
+            "SELECT features, documents, chosen, rank, query FROM choices ORDER BY id DESC LIMIT ?", newest
         )
         found = []
-        for raw, documents, chosen, rank in reversed(rows):
+        for raw, documents, chosen, rank, query in reversed(rows):
             sound = len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents
             require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
             features = np.frombuffer(raw, dtype="<f4").astype(np.float32).reshape(documents, self.n_features)
-            found.append(ChosenList(features, chosen, rank))
+            found.append(ChosenList(features, chosen, rank, query))
         return found
 
     # forgetting
@@ -175,9 +174,9 @@ class ChoiceHistory:
             self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(token,) for token in doomed])
             if all_:
                 self._database.database.execute("DELETE FROM trials")
-                self._database.database.execute("DELETE FROM facts WHERE name = 'shared'")
+                self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
             self._changed()
-        self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._database.overwrite_deleted()
         return doomed
 
     # the ranker of all
@@ -196,8 +195,16 @@ class ChoiceHistory:
         found = self._database.rows("SELECT round FROM trials WHERE run = ? ORDER BY id DESC LIMIT 1", run)
         return int(found[0][0]) if found else -1
 
-    def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles) -> None:
-        """Keep what came of a trial, and the ranker where it was taken."""
+    def mean(self, run: str) -> tuple[Doubles, int] | None:
+        """Return the mean of the rankers of a run that came, and how many they are; None before the first."""
+        raw = self._fact(f"mean {run}")
+        if raw is None:
+            return None
+        require(len(raw) == 8 * (1 + self.n_features), "file.damaged", CHOICES.damaged, f"{self._database.path}")
+        return np.frombuffer(raw[8:], dtype="<f8").astype(np.float64), int.from_bytes(raw[:8], "little")
+
+    def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles, count: int) -> None:
+        """Keep what came of a trial of the mean of so many rankers, and the mean itself."""
         with self._database.transaction():
             self._database.database.execute(
                 "INSERT INTO trials (at, run, round, lists, difference, error, taken) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -206,6 +213,7 @@ class ChoiceHistory:
             self._database.database.execute(
                 "DELETE FROM trials WHERE id NOT IN (SELECT id FROM trials ORDER BY id DESC LIMIT ?)", (MOST_TRIALS,)
             )
+            self._set(f"mean {run}", count.to_bytes(8, "little") + theta.astype("<f8").tobytes())
             if trial.taken:
                 self._set("shared", theta.astype("<f8").tobytes())
             self._changed()
@@ -223,7 +231,7 @@ class ChoiceHistory:
     def drop_shared(self) -> None:
         """Go back to the shipped ranker."""
         with self._database.transaction():
-            self._database.database.execute("DELETE FROM facts WHERE name = 'shared'")
+            self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
             self._changed()
 
 

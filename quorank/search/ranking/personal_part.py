@@ -2,14 +2,16 @@
 
     minimise  Σ_choices w·(−log softmax(X·θ)_chosen)  +  λ/2·‖θ − θ_shared‖²
 
-over the newest choices, X being the features of the documents that were shown in the same band. A choice at rank r weighs
-w = 1/max(p_r, clip), p_r = (1/r)^power: a document that few people look at and that was chosen all the same says more
-(Joachims et al. 2017, "Unbiased learning-to-rank with biased feedback"). No list is shuffled for it. The minimum is found
-by Newton's method from the choices themselves, so a choice that is forgotten leaves no trace in it.
+over the newest choices, those for the same query counting as one, X being the features of the documents that were shown
+in the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a document that few people look at and
+that was chosen all the same says more (Joachims et al. 2017, "Unbiased learning-to-rank with biased feedback"). No list is
+shuffled for it. The minimum is found by Newton's method from the choices themselves, so a choice that is forgotten leaves
+no trace in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,13 +31,14 @@ class ChosenList:
     features: Floats  # (documents, features)
     chosen: int  # row
     rank: int  # of the chosen document on the page, from 1
+    query: str = ""  # choices for the same one count together as one
 
 
 @dataclass(frozen=True)
 class PersonalFit:
     """How far a person's choices move the ranker."""
 
-    penalty: float = 10.0  # λ
+    penalty: float = 40.0  # λ
     power: float = 0.5  # of p_r
     clip: float = 0.1  # a propensity below this counts as this much
     newest: int = 300  # choices that count
@@ -50,6 +53,11 @@ class PersonalFit:
         """1/max(p_r, clip)."""
         return 1.0 / max(float((1.0 / rank) ** self.power), self.clip)
 
+    def _weights(self, lists: list[ChosenList]) -> Doubles:
+        """(lists,) the weight of each choice over the number of choices for its query."""
+        repeats = Counter(one.query for one in lists)
+        return np.array([self.weight(one.rank) / repeats[one.query] for one in lists])
+
     def fitted(self, shared: Doubles, lists: list[ChosenList]) -> Doubles:
         """Return θ for the choices, the newest last."""
         kept = [one for one in lists[-self.newest :] if len(one.features) > 1] if self.newest else []
@@ -61,7 +69,7 @@ class PersonalFit:
         for row, one in enumerate(kept):
             x[row, : len(one.features)], there[row, : len(one.features)] = one.features, True
         chosen = x[np.arange(len(kept)), [one.chosen for one in kept]]
-        weights = np.array([self.weight(one.rank) for one in kept])
+        weights = self._weights(kept)
         value = self._value(theta, shared, x, there, chosen, weights)
         for _ in range(STEPS):
             p = _softmax(x @ theta, there)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 IGNORE_FILES = (".gitignore", ".ignore", ".quorankignore")
 """Files of rules, each for the folder that it lies in; the later ones go before the earlier ones."""
-MOST_RULES_BYTES = 1 << 20
+MOST_RULES_BYTES = 1 << 16
 """Bytes of such a file."""
 MOST_RULES = 2000
 """Rules of such a file."""
-LONGEST_RULE = 4096
+LONGEST_RULE = 1024
 DEFAULT_RULES = b"""\
 .*
 node_modules/
@@ -74,9 +74,12 @@ class _Malformed(Exception):
 
 
 class _Rule(NamedTuple):
-    matches: re.Pattern[bytes]
+    pattern: bytes
     negated: bool
     folders_only: bool
+
+    def matches(self, text: bytes) -> bool:
+        return _compiled(self.pattern).match(text) is not None
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class _Half:
         """Return the place of the last rule that matches and whether it ignores; −1 where none does."""
         if self.any_of is not None and self.any_of.match(text):
             for place, rule in self.rules:
-                if (folder or not rule.folders_only) and rule.matches.match(text):
+                if (folder or not rule.folders_only) and rule.matches(text):
                     return place, not rule.negated
         return -1, False
 
@@ -154,15 +157,19 @@ class RuleStack(NamedTuple):
         return False
 
 
+@lru_cache(maxsize=4096)
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Compile a rule when it may match: most never do, and compiling is what takes the time."""
+    return re.compile(pattern, re.DOTALL)
+
+
 @lru_cache(maxsize=512)
 def _parsed(content: bytes) -> IgnoreRules:
     return IgnoreRules(content)
 
 
 def _half(found: list[tuple[int, bytes, bool, bool]]) -> _Half:
-    rules = tuple(
-        (place, _Rule(re.compile(p, re.DOTALL), negated, only)) for place, p, negated, only in reversed(found)
-    )
+    rules = tuple((place, _Rule(pattern, negated, only)) for place, pattern, negated, only in reversed(found))
     any_of = b"|".join(pattern for _, pattern, _, _ in found)
     return _Half(rules, re.compile(any_of, re.DOTALL) if found else None)
 
@@ -327,4 +334,7 @@ def _byte(glob: bytes, at: int) -> int:
 def _class_of(members: set[int]) -> bytes:
     if not members:
         raise _Malformed
-    return b"[" + b"".join(rb"\x%02x" % member for member in sorted(members)) + b"]"
+    first = sorted(member for member in members if member - 1 not in members)
+    last = sorted(member for member in members if member + 1 not in members)
+    runs = (rb"\x%02x-\x%02x" % ends for ends in zip(first, last, strict=True))
+    return b"[" + b"".join(runs) + b"]"

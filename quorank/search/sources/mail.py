@@ -232,7 +232,8 @@ class _MailboxReader:
         self.source, self.key, self.known, self.changed = source, key, known, changed
         self.path = stored_path(str(path))
         self.copies: dict[str, int] = {}  # how often a Message-ID was met
-        self.last = self.resumed = ""  # keys of the last message, now and when the mailbox was read before
+        self.last = ""  # key of the last message
+        self.resumed: str | None = None  # the same when the mailbox was read before, where it is read from there on
 
     def older(self, last: str) -> Iterator[Scanned]:
         """Yield all known messages but the last one, which is read again."""
@@ -244,9 +245,12 @@ class _MailboxReader:
     def message(self, raw: RawMessage) -> Iterator[Scanned]:
         """Yield one message; none where the mail program marked it as deleted."""
         head = _head_of(raw)
+        if _is_deleted(head):
+            self.last = ""
+            return
         id_ = _id_of(head)
         copy = self.copies.get(id_, 0) + 1
-        if self.resumed and id_ not in self.copies:
+        if self.resumed is not None and id_ not in self.copies:
             while (key := self._numbered(id_, copy)) in self.known and key != self.resumed:
                 copy += 1
         self.copies[id_] = copy
@@ -255,7 +259,7 @@ class _MailboxReader:
         fingerprint = f"{size}-{raw.digest}"
         if self.known.get(key) == fingerprint:
             yield UnchangedDocument(key)
-        elif not _is_deleted(head):
+        else:
             yield from self.source.document(key, fingerprint, self.path, raw.content, size, self.changed)
 
     def _numbered(self, id_: str, copy: int) -> str:

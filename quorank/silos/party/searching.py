@@ -29,7 +29,7 @@ from quorank.silos.protocol.messages import Kind, Refuse
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.search.asker import AskedQuery, SearchAsker, rank_found
-from quorank.silos.search.in_process import SearchResult, search_hashing
+from quorank.silos.search.in_process import GroupSearchResult, search_hashing
 from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.messages import question_digest
 from quorank.silos.search.owner import SearchOwner, seeded_owner_secret
@@ -195,7 +195,7 @@ class PartySearches:
                 return
         raise BadInput("silo-answer.unexpected", f"{owner} refuses a search that nobody is waiting for")
 
-    def results(self, now: float) -> list[tuple[str, SearchResult]]:
+    def results(self, now: float) -> list[tuple[str, GroupSearchResult]]:
         """Return the searches that all others have answered or refused, or whose time is over."""
         return [
             (name, self._result(search))
@@ -209,7 +209,7 @@ class PartySearches:
         waiting.pop(name, None)
         self.store.set_note("searches", waiting)
 
-    def _result(self, search: dict[str, Any]) -> SearchResult:
+    def _result(self, search: dict[str, Any]) -> GroupSearchResult:
         asked = self._asked(search["query"])
         found = self.asker.own(asked.terms)
         parties = {}
@@ -224,7 +224,7 @@ class PartySearches:
         }
         ranked = tuple(rank_found(found, search["top"]))
         epsilon = self.terms.protocol.statistics_epsilon
-        return SearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, parties, epsilon)
+        return GroupSearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, parties, epsilon)
 
 
 class _KeptDecoys(MutableMapping[tuple[str, ...], tuple[tuple[str, ...], ...]]):

@@ -32,7 +32,7 @@ PUBLISHED_WARNING = (
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class GroupSearchResult:
     """Result of one search: the ranked documents, who refused, and what it has cost."""
 
     asker: str
@@ -110,7 +110,7 @@ class SearchSession:
                 if other != name:
                     asker.receive_catalogue(name, catalogue)
 
-    def search(self, asker: str, words: Sequence[str], top: int = 10) -> SearchResult:
+    def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
         """Let one party ask all others, and rank what they name together with its own documents."""
         one = self.askers[known_party(asker, tuple(self.askers))]
         asked = one.question(words)
@@ -127,7 +127,7 @@ class SearchSession:
                 refused[name] = str(error)
             parties[name] = told | owner.spent(asker).to_table() | {"privacy": owner.statement()}
         epsilon = getattr(self.statistics, "epsilon", None)
-        return SearchResult(asker, asked.terms, tuple(rank_found(found, top)), refused, parties, epsilon)
+        return GroupSearchResult(asker, asked.terms, tuple(rank_found(found, top)), refused, parties, epsilon)
 
     def close(self) -> None:
         """Close the ledgers."""
@@ -156,7 +156,7 @@ class PublishedSearch:
         asked = [tuple(dict.fromkeys(t for q in queries.get(h.name, ()) for t in q)) for h in holdings]
         self.exchanged: ExchangedAnswers = exchange_answers(holdings, asked, self.protocol, seed)
 
-    def search(self, asker: str, words: Sequence[str], top: int = 10) -> SearchResult:
+    def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
         """Rank the documents that were named for any term together with the asker's own."""
         names = [each.name for each in self.holdings]
         number = names.index(known_party(asker, tuple(names)))
@@ -172,7 +172,7 @@ class PublishedSearch:
             if owner != number:
                 found += self._read(number, owner, name, terms, weights, mean)
         parties = {name: {"privacy": self.protocol.noise().statement(1)} for name in names if name != asker}
-        result = SearchResult(asker, terms, tuple(rank_found(found, top)), {}, parties, None, PUBLISHED_WARNING)
+        result = GroupSearchResult(asker, terms, tuple(rank_found(found, top)), {}, parties, None, PUBLISHED_WARNING)
         return replace(result, parties={name: told | self._cost() for name, told in parties.items()})
 
     def _read(
@@ -204,7 +204,7 @@ def search_in_process(
     seed: int = 1,
     top: int = 10,
     ledgers: Path | None = None,
-) -> SearchResult:
+) -> GroupSearchResult:
     """Search the documents of all holdings for a party's query, by the form that the terms name."""
     chosen = terms or SearchTerms()
     words = query_terms(holdings, query)

@@ -15,10 +15,11 @@ def without_tags(page: str) -> str:
     """Return the text of a page without tags, comments, scripts and styles, in one pass."""
     pieces, at = [], 0
     while at < len(page):
-        begin = page.find("<", at)
-        if begin < 0:
+        tag = _TAG.search(page, at)  # a bracket as in "a < b" is text
+        if tag is None:
             pieces.append(page[at:])
             break
+        begin = tag.start()
         pieces.append(page[at:begin])
         if page.startswith("<!--", begin):
             end = page.find("-->", begin)
@@ -28,10 +29,6 @@ def without_tags(page: str) -> str:
         if opening:
             closing = _CLOSING[opening[1].lower()].search(page, opening.end())
             begin = closing.start() if closing else len(page)
-        elif not _TAG.match(page, begin):
-            pieces.append("<")  # as in "a < b"
-            at = begin + 1
-            continue
         end = page.find(">", begin)
         at = end + 1 if end >= 0 else len(page)
     return one_line(unescaped(" ".join(pieces)))

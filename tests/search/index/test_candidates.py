@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +87,24 @@ def test_statistics_stay_right_after_changes_removals_and_merges(
             fill(index, things.values())
             for query in QUERIES:
                 assert_as_counted([*things.values()], index, query)
+            assert vocabulary(tmp_path) == counted_words([*things.values()])
         assert index.faults() == []
         before = [index.find(parse_query(query)) for query in QUERIES]
         index.rebuild()
         assert index.faults() == []
         assert all(same(a, index.find(parse_query(query))) for a, query in zip(before, QUERIES, strict=True))
+
+
+def vocabulary(folder: Path) -> dict[str, tuple[int, int]]:
+    with closing(sqlite3.connect(folder / "index.sqlite")) as database:
+        return {word: (documents, names) for word, documents, names in database.execute("SELECT * FROM vocabulary")}
+
+
+def counted_words(things: list[FoundDocument]) -> dict[str, tuple[int, int]]:
+    """Word → documents that hold it, and documents that have it in their name."""
+    documents = Counter(word for t in things for word in {*words_of(t.name), *words_of(t.title), *words_of(t.body)})
+    names = Counter(word for t in things for word in {*words_of(t.name)})
+    return {word: (documents[word], names[word]) for word in documents}
 
 
 def same(one: SearchCandidates, other: SearchCandidates) -> bool:
@@ -195,6 +211,13 @@ def test_a_word_that_is_being_typed_stands_for_its_completions(
     found = letters.find(parse_query(query, typing=True))
     assert {*found.keys} == keys
     assert (found.bands < 3).all()
+
+
+def test_a_prefix_of_one_word_has_the_features_of_that_word(letters: SearchIndex) -> None:
+    for prefix, word in (("heathe*", "heathens"), ("departm*", "department")):
+        one, other = letters.find(parse_query(prefix)), letters.find(parse_query(word))
+        assert len(one) == 1
+        np.testing.assert_array_equal(one.features, other.features)
 
 
 def test_places_of_matches(letters: SearchIndex) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quorank.search.sources.ignore_rules import DEFAULT_RULES, IgnoreRules, RuleStack
+from quorank.search.sources.ignore_rules import DEFAULT_RULES, MOST_RULES_BYTES, IgnoreRules, RuleStack
 
 NAMES = [
     "a",
@@ -121,6 +121,16 @@ def test_no_rule_takes_long(rule: bytes) -> None:
     for path in (b"a" * 250, b"a/" * 2000 + b"a", b"/".join([b"a" * 200] * 20)):
         rules.verdict(path, path.rpartition(b"/")[2], False)
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize("rule", [b"[!a]" * 200, b"*[a-z]" * 150, b"**/" * 300, b"a/*b" * 200, b"[[:alpha:]]" * 90])
+def test_no_file_of_rules_takes_long_to_read(rule: bytes) -> None:
+    content = b"\n".join(b"%d" % number + rule for number in range(MOST_RULES_BYTES // len(rule)))
+    begin = time.process_time()
+    rules = IgnoreRules(content[:MOST_RULES_BYTES])
+    for number in range(100):
+        rules.verdict(b"some/path/%d" % number, b"%d" % number, False)
+    assert time.process_time() - begin < 5
 
 
 def test_the_usual_rules_leave_out_what_nobody_searches() -> None:

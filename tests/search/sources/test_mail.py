@@ -126,6 +126,16 @@ def test_messages_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     assert set(found(again)) == {"archive", "archive#same@x 4"} and len(after(again, known)) == 5
 
 
+def test_a_deleted_message_takes_no_number_and_may_be_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    gone = message(1, id_="same@x", X_Mozilla_Status="0009")
+    for before in ([gone, message(2, id_="same@x")], [message(2, id_="same@x"), gone], [gone]):
+        path.write_bytes(mailbox_of(before))
+        known = after(scan(path))
+        path.write_bytes(mailbox_of([*before, message(3, id_="same@x")]))
+        assert set(after(scan(path, known), known)) == set(after(scan(path)))
+
+
 def test_a_mail_of_a_hundred_megabytes(tmp_path: Path) -> None:
     """Of the text the beginning is found; the attachment goes by as a stream."""
     path = tmp_path / "archive"
@@ -174,6 +184,16 @@ def test_a_maildir_whose_messages_are_read_and_moved(tmp_path: Path) -> None:
     (read,) = [path for path in (folder / "cur").iterdir() if "M0P" in path.name]
     read.rename(read.with_name(f"{read.name}T"))
     assert unchanged(scan(tmp_path / "Mail", known)) == sorted(known)
+
+
+def test_a_message_that_moves_during_the_scan_is_met(tmp_path: Path) -> None:
+    folder = make_maildir(tmp_path / "inbox", [message(number) for number in range(6)])
+    known = after(scan(folder))
+    going = MailSource(str(folder)).scan(known)
+    scanned = [next(going)]
+    for path in (folder / "new").iterdir():
+        path.rename(folder / "cur" / f"{path.name}:2,S")
+    assert unchanged([*scanned, *going]) == sorted(known)
 
 
 def test_a_folder_of_mailboxes(tmp_path: Path) -> None:

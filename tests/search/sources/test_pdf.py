@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from persons_files import encrypted_pdf, pdf_bomb, pdf_of, pdf_pages, slow_pdf
 from quorank.search.sources import FilesSource, FoundDocument, SkippedDocument
 from quorank.search.sources.formats import pdf
 from quorank.search.sources.formats.pdf import PdfProcess
+from quorank.search.sources.formats.pdf_process import MEGABYTES
 
 pytestmark = pytest.mark.slow
 GOOD = pdf_pages(["the quick fox", "jumps over the dog"], "A fable")
@@ -63,6 +65,17 @@ def test_what_takes_too_long_is_ended_and_its_first_pages_kept(tmp_path: Path) -
         assert time.monotonic() - begin < 10
         assert slow.problem is not None and slow.problem[0] == "pdf.too-slow" and slow.text == "begun"
         assert reader.read(str(tmp_path / "good.pdf"), 1000).title == "A fable"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say what a process is limited to")
+def test_the_process_has_little_memory_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "good.pdf").write_bytes(GOOD)
+    with PdfProcess() as reader:
+        reader.read(str(tmp_path / "good.pdf"), 1000)
+        lines = Path(f"/proc/{reader.process}/limits").read_text().splitlines()
+    limits = {line[:26].strip(): line[26:].split()[0] for line in lines}
+    assert limits["Max address space"] == str(MEGABYTES << 20) and limits["Max file size"] == "0"
+    assert int(limits["Max cpu time"]) < 60
 
 
 def test_a_process_that_dies_is_started_anew(tmp_path: Path) -> None:
