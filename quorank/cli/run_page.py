@@ -6,10 +6,7 @@ of the run and takes none of its draws, so the bits stay as they are; it ends wi
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,16 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from granian.constants import Interfaces
-from granian.server.embed import Server
 from starlette.applications import Starlette
-from starlette.routing import Route
 
 from quorank import __version__
-from quorank.errors import BadInput, require
 from quorank.experiments.runner import Runner
 from quorank.experiments.trees.runner import TreeRunner
 from quorank.reports.live.live_page import page_routes
+from quorank.reports.live.loopback import loopback_socket, served
 from quorank.reports.live.status import (
     MemberCounts,
     Quality,
@@ -43,7 +37,6 @@ SAMPLE_SECONDS = 0.5
 COUNTING_SHARE = 0.02
 """Share of the time that may go into counting ε; where that takes long, the number is a few rounds old."""
 CURVE_POINTS = 200
-_GOODBYE_SECONDS = 2.0
 
 
 class RunWatch:
@@ -156,7 +149,7 @@ def watched_run(name: str, port: int = 0, *, stay: bool = False) -> Iterator[tup
     token = secrets.token_urlsafe(24)
     routes = page_routes(watch.status, token, over.is_set)
     sampler = threading.Thread(target=_sample, args=(watch, over), daemon=True)
-    with served(routes, port) as number:
+    with served(Starlette(routes=routes), loopback_socket(port)) as number:
         sampler.start()
         try:
             yield watch, f"http://127.0.0.1:{number}/?token={token}"
@@ -176,51 +169,3 @@ def watched_run(name: str, port: int = 0, *, stay: bool = False) -> Iterator[tup
 def _sample(watch: RunWatch, over: threading.Event) -> None:
     while not over.wait(SAMPLE_SECONDS):
         watch.sample()
-
-
-@contextmanager
-def served(routes: list[Route], port: int) -> Iterator[int]:
-    """Granian in a thread of its own, on the loopback interface."""
-    number = _free_port(port)
-    logging.getLogger("_granian").setLevel(logging.ERROR)
-    ready, servers, loops = threading.Event(), list[Any](), list[asyncio.AbstractEventLoop]()
-
-    async def serve() -> None:
-        server = Server(Starlette(routes=routes), "127.0.0.1", number, interface=Interfaces.ASGINL, log_enabled=False)
-        servers.append(server)
-        loops.append(asyncio.get_running_loop())
-        ready.set()
-        await server.serve()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    require(
-        ready.wait(10.0) and _answers(number), "port.unusable", "the page cannot be served here", f"--port {number}"
-    )
-    try:
-        yield number
-    finally:
-        loops[0].call_soon_threadsafe(servers[0].stop)
-        thread.join(_GOODBYE_SECONDS)
-
-
-def _free_port(port: int) -> int:
-    """This port of the loopback interface, or any that is free for 0."""
-    with socket.socket() as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            found.bind(("127.0.0.1", port))
-        except OSError as error:
-            sentence = f"cannot be used ({error.strerror}); choose another"
-            raise BadInput("port.unusable", sentence, f"--port {port}") from None
-        return int(found.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    """Whether something listens there, waited for a while."""
-    end = time.monotonic() + 10.0
-    while time.monotonic() < end:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return True
-        time.sleep(0.02)
-    return False

@@ -110,6 +110,7 @@ class ResultPage:
     found: int  # documents in any band
     near: tuple[str, ...]  # words of names that were taken for a mistyped one
     seconds: float
+    reasons: tuple[Reason, ...] = ()  # of the results, where they were asked for
 
     def table(self) -> dict[str, Any]:
         """For JSON."""
@@ -205,25 +206,40 @@ class PersonalSearch:
             self._fitted = version, self.fit.fitted(self.shared, self.history.lists(self.fit.newest))
         return self._fitted[1]
 
-    def _ranked(self, text: str, typing: bool) -> tuple[SearchQuery, SearchCandidates, Doubles, Integers, Doubles]:
-        query = parse_query(text, typing=typing, now=self.clock())
+    def _ranked(
+        self, text: str, typing: bool, within: str = ""
+    ) -> tuple[SearchQuery, SearchCandidates, Doubles, Integers, Doubles]:
+        query = parse_query(f"{within} {text}" if within else text, typing=typing, now=self.clock())
         found = self.index.find(query, CANDIDATES)
         features = search_features(found, self.history.past(text), len(query.clauses), self.clock())
         order, scores = ranked(found, features, self.parameters)
         return query, found, features, order, scores
 
     def find(
-        self, text: str, *, limit: int = PAGE, typing: bool = False, order: Order = "relevance", first: int = 0
+        self,
+        text: str,
+        *,
+        limit: int = PAGE,
+        typing: bool = False,
+        order: Order = "relevance",
+        first: int = 0,
+        within: str = "",
+        reasons: bool = False,
     ) -> ResultPage:
-        """Search; with `typing` the last word may go on. `first` results are passed over, for a later page."""
+        """Search; with `typing` the last word may go on. `first` results are passed over, for a later page.
+
+        `within` are operators that restrict the list (`source:mail since:7d`) and are no part of what is learned.
+        With `reasons` the page says what put each result where it is.
+        """
         began = time.perf_counter()
         with self._mutex:
-            query, found, features, by_score, scores = self._ranked(text, typing)
+            query, found, features, by_score, scores = self._ranked(text, typing, within)
             rows = by_score if order == "relevance" else np.lexsort((found.ids, -found.modified))
             rows = rows[first : first + limit]
             results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
             token = self._remember(text, found, features, rows, order == "relevance" and first == 0)
-        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began)
+            told = self._reasons(text, found, features, rows, results) if reasons else ()
+        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began, told)
 
     def _result(self, query: SearchQuery, found: SearchCandidates, scores: Doubles, row: int) -> SearchResult:
         return SearchResult(
@@ -276,18 +292,24 @@ class PersonalSearch:
         """Say for each result of a search what put it where it is."""
         with self._mutex:
             query, found, features, order, scores = self._ranked(text, False)
-            theta, past = self.parameters, self.history.past(text)
-            usual, reasons = habits(features), []
-            for row in order[:limit].tolist():
-                shares = (
-                    FeatureShare(name, float(features[row, i]), float(theta[i]))
-                    for i, name in enumerate(SEARCH_FEATURES)
-                )
-                told = sorted((one for one in shares if one.share != 0.0), key=lambda one: -abs(one.share))
-                number = past.here.get(documents_of(found)[row], 0)
-                habit = f"chosen {number} of the last {past.total} times for this query" if usual[row] else ""
-                reasons.append(Reason(self._result(query, found, scores, row), habit, tuple(told)))
-        return reasons
+            rows = order[:limit]
+            results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
+            return list(self._reasons(text, found, features, rows, results))
+
+    def _reasons(
+        self, text: str, found: SearchCandidates, features: Doubles, rows: Integers, results: Sequence[SearchResult]
+    ) -> tuple[Reason, ...]:
+        theta, past = self.parameters, self.history.past(text)
+        usual, documents, reasons = habits(features), documents_of(found), []
+        for row, result in zip(rows.tolist(), results, strict=True):
+            shares = (
+                FeatureShare(name, float(features[row, i]), float(theta[i])) for i, name in enumerate(SEARCH_FEATURES)
+            )
+            told = sorted((one for one in shares if one.share != 0.0), key=lambda one: -abs(one.share))
+            number = past.here.get(documents[row], 0)
+            habit = f"chosen {number} of the last {past.total} times for this query" if usual[row] else ""
+            reasons.append(Reason(result, habit, tuple(told)))
+        return tuple(reasons)
 
     # ------------------------------------------------------------ forgetting
 

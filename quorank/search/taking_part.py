@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.errors import BadInput, require
+from quorank.foreign import home_expanded
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -65,12 +66,23 @@ class TakingPart:
         from quorank.federation.members.terms import Terms
 
         with self._mutex:
-            given = Invitation.read(Path(invitation).expanduser())
-            require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{invitation}")
-            check_terms(Terms.read(given.terms), f"{invitation}")
+            path = home_expanded(invitation).absolute()
+            given = Invitation.read(path)
+            require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{path}")
+            check_terms(Terms.read(given.terms), f"{path}")
             self.close()
-            self._client = Client.open(self.folder, invitation, start=shipped_parameters())
+            self._put_note_aside()
+            self._client = Client.open(self.folder, path, start=shipped_parameters())
             return self.status() or {}
+
+    def _put_note_aside(self) -> None:
+        """Let a person who withdrew join again, as a new device: the note of the old one stays under another name."""
+        from quorank.device import leaving
+
+        note = leaving.left(self.folder)
+        if note is not None and note.get("erased") is not None:
+            count = len([*self.folder.glob("left-*.json")])
+            (self.folder / leaving.LEFT).rename(self.folder / f"left-{count + 1}.json")
 
     def consent(self, given: bool) -> None:
         """Agree to take part, or pause: from then on nothing leaves."""
@@ -88,14 +100,20 @@ class TakingPart:
             self.client.record(shown, clicks[: len(shown.order)], name)
 
     def sync(self, *, force: bool = False) -> SyncReport:
-        """Talk to the service once, and try the ranker that came."""
+        """Talk to the service once, and try the ranker that came.
+
+        Others go on meanwhile: the device has a lock of its own, and a slow network delays no search.
+        """
+        return self._settled(self.client.sync(force=force))
+
+    def _settled(self, report: SyncReport) -> SyncReport:
         with self._mutex:
-            report = self.client.sync(force=force)
-            if report.outcome != "left":
-                self.try_newest()
-            else:
+            if report.outcome == "left":
                 self._client = None
-            return report
+                self._history.drop_shared()
+            elif self.joined:
+                self.try_newest()
+        return report
 
     def try_newest(self) -> None:
         """Add the newest ranker to the mean, and take that if the person's past choices do not speak against it."""
@@ -112,12 +130,7 @@ class TakingPart:
 
     def leave(self) -> SyncReport:
         """Withdraw: ask the service to forget this device, and erase it; lists are ordered by the shipped ranker again."""
-        with self._mutex:
-            report = self.client.leave()
-            if report.outcome == "left":
-                self._client = None
-                self._history.drop_shared()
-            return report
+        return self._settled(self.client.leave())
 
     def forget(self, names: Sequence[str]) -> None:
         """Erase choices from the device."""

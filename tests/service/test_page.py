@@ -18,7 +18,8 @@ from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
 from quorank.reports.live import live_page as page
-from quorank.reports.live.live_page import SECTIONS, draw_page, draw_sections, duration, page_routes
+from quorank.reports.live.live_page import SECTIONS, draw_page, draw_sections, page_routes
+from quorank.reports.live.spoken_figures import duration
 from quorank.reports.live.status import (
     Event,
     MemberCounts,

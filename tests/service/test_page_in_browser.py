@@ -19,10 +19,11 @@ from browser import BROWSER, Chromium
 from PIL import Image
 from played_federations import played_devices, played_session, played_tuning
 from real_services import real_service
+from starlette.applications import Starlette
 
-from quorank.cli.run_page import served
 from quorank.reports.live import live_page as page
 from quorank.reports.live.live_page import page_routes
+from quorank.reports.live.loopback import loopback_socket, served
 from quorank.reports.live.status import Quality, Status, Versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
@@ -45,7 +46,10 @@ class Shown:
 @pytest.fixture(scope="module")
 def shown() -> Iterator[Shown]:
     found = Shown()
-    with pytest.MonkeyPatch.context() as patch, served(page_routes(lambda: found.status, TOKEN), 0) as port:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        served(Starlette(routes=page_routes(lambda: found.status, TOKEN)), loopback_socket(0)) as port,
+    ):
         patch.setattr(page, "LIVE_SECONDS", 0.2)
         found.address = f"http://127.0.0.1:{port}/?token={TOKEN}"
         yield found

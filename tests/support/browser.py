@@ -16,6 +16,9 @@ from typing import Any, Self
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9}
+"""Codes of keys that have no letter."""
+
 
 class Chromium:
     """One browser with one page."""
@@ -27,7 +30,8 @@ class Chromium:
         options = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-            "--disable-extensions", "--mute-audio", f"--user-data-dir={folder}", "--remote-debugging-pipe", "about:blank",
+            "--disable-extensions", "--disable-quic",
+            "--mute-audio", f"--user-data-dir={folder}", "--remote-debugging-pipe", "about:blank",
         ]  # fmt: skip
 
         def place() -> None:  # Chromium reads from 3 and writes to 4
@@ -111,12 +115,22 @@ class Chromium:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.events.clear()
-        self.call("Page.navigate", url=address)
+        loader = self.call("Page.navigate", url=address).get("loaderId")
         end = time.monotonic() + 30.0
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        while not self._loaded(loader):
             found = self._next(end)
             assert found is not None, "the page was not loaded"
             self.events.append(found)
+
+    def _loaded(self, loader: str | None) -> bool:
+        """Whether this navigation, and not one before it, has loaded its page."""
+        begun = False
+        for event in self.events:
+            method, told = event.get("method"), event.get("params", {})
+            begun = begun or (method == "Page.frameNavigated" and told["frame"]["loaderId"] == loader)
+            if begun and method == "Page.loadEventFired":
+                return True
+        return False
 
     def value(self, expression: str) -> Any:
         """What a line of script says."""
@@ -130,6 +144,33 @@ class Chromium:
         while not self.value(expression):
             assert time.monotonic() < end, f"never true: {expression}"
             time.sleep(0.05)
+
+    def write(self, text: str) -> None:
+        """Type a text, letter by letter, into what has the focus."""
+        for letter in text:
+            self.call("Input.dispatchKeyEvent", type="keyDown", text=letter, key=letter)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=letter)
+
+    def press(self, key: str) -> None:
+        """Press a key by its name: Enter, Escape, ArrowDown, Tab, /."""
+        code = KEYS.get(key, ord(key[0]))
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        more = {"text": text} if text else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **more)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def click(self, selector: str, number: int = 0) -> None:
+        """Click with the mouse in the middle of an element, which must be seen there."""
+        found = f"document.querySelectorAll({json.dumps(selector)})[{number}]"
+        self.wait_for(f"!!{found}")
+        place = self.value(
+            f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'center'}}); const r = e.getClientRects()[0];"
+            " return [r.x + r.width / 2, r.y + r.height / 2, e.contains(document.elementFromPoint("
+            "r.x + r.width / 2, r.y + r.height / 2))]; })()"
+        )
+        assert place[2], f"{selector} is covered"
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
     def picture(self, whole: bool = True, height: int | None = None) -> bytes:
         """A PNG of the page."""

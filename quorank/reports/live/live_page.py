@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -28,6 +27,8 @@ from starlette.routing import Route
 from quorank.errors import BadInput
 from quorank.reports.curve_svg import panel_svg
 from quorank.reports.live.metrics import CONTENT_TYPE, exposition
+from quorank.reports.live.page_access import PageToken, private_headers
+from quorank.reports.live.spoken_figures import ago, byte_count, count, duration, small
 from quorank.reports.live.status import Event, Quality, RoundFigures, Status
 from quorank.reports.page import STYLE
 from quorank.reports.panels import Curve, Panel
@@ -94,29 +95,8 @@ def _sentence(error: BadInput | OSError) -> str:
 # ---------------------------------------------------------------- who may see it
 
 
-class OperatorToken:
-    """The operator's token, compared in constant time.
-
-    The cookie holds a digest of it, and its name another one: services on several ports of one host share a browser's
-    cookies.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-        self.cookie = f"quorank-{self._digest('cookie name')[:12]}"
-        self._value = self._digest("cookie value")
-
-    def _digest(self, purpose: str) -> str:
-        return hmac.new(self._token, f"quorank page 1 {purpose}".encode(), hashlib.sha256).hexdigest()
-
-    def knows(self, request: Request) -> bool:
-        """Whether the request brings the token, or the cookie that stands for it."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        bearer = scheme.lower() == "bearer" and self._is_token(given.strip())
-        return bearer or hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._value.encode())
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token)
+class OperatorToken(PageToken):
+    """The operator's token."""
 
     def refuse(self, request: Request) -> Response | None:
         """The answer to who has no token; None for who has."""
@@ -127,18 +107,10 @@ class OperatorToken:
 
     def admit(self, request: Request) -> Response:
         """Set the cookie for who brings the token in the address, and take it out of the address bar."""
-        if not self._is_token(request.query_params["token"]):
+        if not self.is_token(request.query_params["token"]):
             return _refusal(request, 401, "operator.token", "this is not the operator's token")
-        loopback = request.url.hostname in ("127.0.0.1", "localhost", "::1")
         answer = RedirectResponse("./", status_code=303, headers=page_headers())
-        answer.set_cookie(
-            self.cookie,
-            self._value,
-            path="/",
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https" or not loopback,
-        )
+        self.set_cookie(request, answer)
         return answer
 
 
@@ -164,14 +136,7 @@ def page_headers() -> dict[str, str]:
         f"default-src 'none'; style-src {_allowed(style())}; script-src {_allowed(script())}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Cache-Control": "no-store",
-    }
+    return private_headers(policy)
 
 
 @cache
@@ -416,57 +381,6 @@ def _epsilon_note(status: Status) -> str:
 
 
 # ---------------------------------------------------------------- words
-
-
-def duration(seconds: float | None) -> str:
-    """A time in one or two units: 8 s, 4 min, 1 h 12 min, 2 d 3 h.
-
-    >>> duration(4325.0), duration(0.25), duration(90.0)
-    ('1 h 12 min', '0.25 s', '1 min 30 s')
-    """
-    if seconds is None:
-        return "unknown"
-    if seconds < 60.0:
-        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    rest, parts = round(seconds), list[tuple[int, str]]()
-    for name, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if (rest >= size or parts) and len(parts) < 2:
-            parts.append((rest // size, name))
-            rest %= size
-    if parts[0][1] == "min" and parts[0][0] >= 10:
-        parts = parts[:1]
-    return " ".join(f"{number} {name}" for number, name in parts if number)
-
-
-def ago(seconds: float | None) -> str:
-    """How long ago something was."""
-    if seconds is None:
-        return "never"
-    return "just now" if seconds < 5.0 else f"{' '.join(duration(seconds).split()[:2])} ago"
-
-
-def small(number: float) -> str:
-    """A small number: 1e-5, not 1e-05."""
-    return f"{number:g}".replace("e-0", "e-")
-
-
-def count(number: float | None) -> str:
-    """A number with its thousands apart, in few characters from 100,000 on; a dash for none."""
-    if number is None:
-        return "–"
-    if number >= 1e6:
-        return f"{number / 1e6:.3g}M"
-    if number >= 1e5:
-        return f"{number / 1e3:.3g}k"
-    return f"{number:,.0f}"
-
-
-def byte_count(number: float) -> str:
-    """Bytes in a unit that needs few characters."""
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.0f} B"
 
 
 _EVENT_WORDS: Mapping[str, str] = {

@@ -172,6 +172,14 @@ class SearchIndex:
         """Return the documents of a source with these keys, as far as they are indexed, in the order of the keys."""
         return [found for key in keys for found in self._documents("source = ? AND key = ?", source, writable(key))]
 
+    def label(self, source: int, key: str) -> tuple[int, str, str] | None:
+        """Return id, title (else name) and path of a document, without its text; None where it is not indexed."""
+        found = self._database.rows(
+            "SELECT id, coalesce(nullif(title, ''), name), path FROM documents WHERE source = ? AND key = ?",
+            source, writable(key),
+        )  # fmt: skip
+        return found[0] if found else None
+
     def at_path(self, path: str) -> list[int]:
         """Return the documents that are opened by a path or address; of a mailbox all its messages."""
         return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
@@ -184,6 +192,11 @@ class SearchIndex:
         )
         columns = ((*row[:-2], tuple(np.frombuffer(row[-2], "<f8").tolist()), row[-1]) for row in found)
         return [StoredDocument(*column) for column in columns]
+
+    @property
+    def version(self) -> int:
+        """A number that changes when anything was written since this index was opened."""
+        return int(self._database.rows("PRAGMA data_version")[0][0])
 
     def count(self) -> int:
         """Return the number of documents."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from quorank.search.index.query import SearchQuery
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
@@ -74,6 +75,13 @@ def _pieces(text: str, places: list[tuple[int, int]], start: int, end: int, mark
     yield from [SnippetPiece(" …")] if end < len(places) else []
 
 
+@lru_cache(maxsize=1 << 15)
+def _parts_of(tokeniser: Tokeniser, word: str) -> tuple[tuple[str, str], ...]:
+    """(part, its term, or itself where it has none) of what stands between two spaces; few words make most of all texts."""
+    parts = [part for part in normalised_words(word).decode().split() if len(part) <= LONGEST]
+    return tuple((part, tokeniser.terms([part])[0] or part) for part in parts)
+
+
 class _Wanted:
     """Terms and beginnings of words that a query asks for."""
 
@@ -92,12 +100,9 @@ class _Wanted:
         return self._known[word]
 
     def _look_up(self, word: str) -> str | None:
-        for part in normalised_words(word).decode().split():
-            if len(part) > LONGEST:
-                continue
-            term = self._tokeniser.terms([part])[0]
-            if (term or part) in self._terms:
-                return term or part
+        for part, term in _parts_of(self._tokeniser, word):
+            if term in self._terms:
+                return term
             for beginning in self._beginnings:
                 if part.startswith(beginning):
                     return beginning

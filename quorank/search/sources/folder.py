@@ -87,6 +87,10 @@ class FilesSource(Source):
         """Return the folder."""
         return (absolute_path(self.path),)
 
+    def holds(self, path: Path) -> bool:
+        """Return whether a file lies in the folder; where links are followed, also behind one."""
+        return path.is_relative_to(self.root) if self.follow_links else super().holds(path)
+
     def concerns(self, path: Path) -> bool:
         """Return whether the source's own rules and the usual ones let a changed path through."""
         below = Path(os.path.relpath(path, self.root)).parts

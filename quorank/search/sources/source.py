@@ -90,6 +90,11 @@ class Source(ABC):
         """Return whether a change of this path, which lies in one of `watch_paths()`, asks for another scan."""
         return True
 
+    def holds(self, path: Path) -> bool:
+        """Return whether a file may be opened as one of this source: links followed, it lies where the source looks."""
+        places = self.watch_paths()
+        return not places or any(path.resolve().is_relative_to(place.resolve()) for place in places)
+
     def table(self) -> dict[str, Any]:
         """Return the table that is stored for this source; `SOURCES.read(table, where)` gives it back."""
         return to_table(self)

@@ -1,0 +1,90 @@
+"""Pages on this machine only: Granian in a thread, on a socket of the loopback interface that is bound beforehand.
+
+The socket is open before an address is told to anybody, so that no other process can take the port in between and be sent
+the token that the address holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from granian import _granian
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+
+from quorank.errors import BadInput, require
+
+LoopbackHost = Literal["127.0.0.1", "::1"]
+
+BACKLOG = 128
+HEADER_BYTES = 16_384
+HEADER_MILLISECONDS = 10_000
+_GOODBYE_SECONDS = 2.0
+
+
+class LoopbackServer(Server):
+    """Granian in this process, on a socket that is open already."""
+
+    def __init__(self, app: Any, descriptor: int) -> None:
+        super().__init__(
+            app,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            websockets=False,
+            http1_settings=HTTP1Settings(
+                header_read_timeout=HEADER_MILLISECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
+            ),
+            log_enabled=False,
+        )
+        self._descriptor = descriptor
+
+    def _init_shared_socket(self) -> None:
+        holder: Any = _granian.SocketHolder
+        self._ssp, self._shd = None, holder(self._descriptor, False, BACKLOG)
+
+
+def loopback_socket(port: int, host: LoopbackHost = "127.0.0.1") -> socket.socket:
+    """Bind this port of the loopback interface, or any that is free for 0."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        sentence = f"cannot be used ({error.strerror}); choose another"
+        raise BadInput("port.unusable", sentence, f"--port {port}") from None
+    return found
+
+
+@contextmanager
+def served(app: Any, bound: socket.socket) -> Iterator[int]:
+    """Serve an ASGI application on a bound socket while the context lasts; yields the port. The socket is closed then."""
+    number = int(bound.getsockname()[1])
+    logging.getLogger("_granian").setLevel(logging.ERROR)
+    ready, servers, loops = threading.Event(), list[LoopbackServer](), list[asyncio.AbstractEventLoop]()
+
+    async def serve() -> None:
+        server = LoopbackServer(app, bound.detach())  # closed with it
+        servers.append(server)
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+        await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True, name="loopback pages")
+    thread.start()
+    try:
+        require(ready.wait(10.0), "port.unusable", "the page cannot be served here", f"--port {number}")
+        yield number
+    finally:
+        if loops and not loops[0].is_closed():
+            loops[0].call_soon_threadsafe(servers[0].stop)
+        thread.join(_GOODBYE_SECONDS)
+        bound.close()

@@ -1,0 +1,63 @@
+"""Who may see a page: a token, once in the address or in a header, then a cookie that does not hold it; private headers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class PageToken:
+    """Token of a page, compared in constant time.
+
+    The cookie holds a digest of it, and its name another one: services on several ports of one host share a browser's
+    cookies.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self.cookie = f"quorank-{self._digest('cookie name')[:12]}"
+        self._value = self._digest("cookie value")
+
+    def _digest(self, purpose: str) -> str:
+        return hmac.new(self._token, f"quorank page 1 {purpose}".encode(), hashlib.sha256).hexdigest()
+
+    def has_bearer(self, request: Request) -> bool:
+        """Whether the request brings the token in a header, as programs do."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self.is_token(given.strip())
+
+    def has_cookie(self, request: Request) -> bool:
+        """Whether the request brings the cookie that stands for the token."""
+        return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._value.encode())
+
+    def knows(self, request: Request) -> bool:
+        """Whether the request brings the token, or the cookie that stands for it."""
+        return self.has_bearer(request) or self.has_cookie(request)
+
+    def is_token(self, given: str) -> bool:
+        """Whether a text is the token."""
+        return hmac.compare_digest(given.encode(), self._token)
+
+    def set_cookie(self, request: Request, answer: Response) -> None:
+        """Let the browser of a request keep the cookie, for this page alone and out of the reach of scripts."""
+        secure = request.url.scheme == "https" or request.url.hostname not in LOOPBACK
+        answer.set_cookie(self.cookie, self._value, path="/", httponly=True, samesite="strict", secure=secure)
+
+
+def private_headers(policy: str) -> dict[str, str]:
+    """Headers of every answer of a private page: nothing of it is framed, kept or told to others."""
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }

@@ -1,0 +1,111 @@
+"""Server of a person's pages: on the loopback interface, with a token of its own that is kept in the folder."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+from quorank.errors import BadInput
+from quorank.files import read_whole, write_whole
+from quorank.reports.live.loopback import LoopbackHost, loopback_socket, served
+from quorank.search.home import SearchHome
+from quorank.search.pages.app import search_app
+from quorank.search.pages.upkeep import Upkeep
+from quorank.search.personal_search import PersonalSearch
+
+TOKEN = "page.token"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
+
+
+class SearchServer:
+    """Pages of an open search, in threads of their own, from `start` to `close`; the search stays open."""
+
+    def __init__(
+        self,
+        search: PersonalSearch,
+        port: int = 0,
+        open_files: bool = True,
+        *,
+        host: LoopbackHost = "127.0.0.1",
+        watch: bool = True,
+        say: Callable[[str], object] = lambda sentence: None,
+    ) -> None:
+        """`open_files`: a click opens a file with the system's program. `watch`: sources are read when they change."""
+        self._search, self._port, self._open_files, self._host = search, port, open_files, host
+        self.upkeep = Upkeep(search, watch=watch, say=say)
+        self._stack = ExitStack()
+        self.token, self.port = page_token(search.home), 0
+
+    def start(self) -> Self:
+        """Begin to answer, to read sources and to take part."""
+        with ExitStack() as stack:
+            bound = stack.enter_context(loopback_socket(self._port, self._host))
+            self.port = int(bound.getsockname()[1])
+            app = search_app(self._search, self.upkeep, self.token, self.port, open_files=self._open_files)
+            stack.callback(self.upkeep.close)
+            stack.enter_context(served(app, bound))
+            self.upkeep.start()
+            self._stack = stack.pop_all()
+        return self
+
+    @property
+    def address(self) -> str:
+        """The address without the token."""
+        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
+
+    @property
+    def url(self) -> str:
+        """The address that opens the page in a browser."""
+        return f"{self.address}?token={self.token}"
+
+    def close(self) -> None:
+        """Stop all of it."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def page_token(home: SearchHome) -> str:
+    """Return the token of a search's pages; it is made once and kept in a private file."""
+    path = home.folder / TOKEN
+    with suppress(BadInput, UnicodeDecodeError):
+        found = read_whole(path, 200).decode("ascii").strip()
+        if _TOKEN.fullmatch(found):
+            return found
+    made = secrets.token_urlsafe(32)
+    write_whole(path, made, private=True)
+    return made
+
+
+def serve_forever(
+    folder: Path | str | None,
+    port: int = 0,
+    *,
+    browser: bool = True,
+    host: LoopbackHost = "127.0.0.1",
+    say: Callable[[str], object] = lambda sentence: None,
+) -> None:
+    """Serve the pages of a folder until the process is interrupted or told to end."""
+    over = threading.Event()
+    with PersonalSearch.open(folder) as search, SearchServer(search, port, host=host, say=say) as server:
+        before = signal.signal(signal.SIGTERM, lambda *_: over.set())
+        say(f"your search: {server.url}")
+        say("this address is yours alone; press Ctrl-C to stop")
+        if browser:
+            webbrowser.open(server.url)
+        try:
+            with suppress(KeyboardInterrupt):
+                over.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)

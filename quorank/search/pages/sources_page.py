@@ -1,0 +1,118 @@
+"""Page of the sources: what is indexed, how far a reading is, what was passed over and why; adding and removing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from quorank.errors import BadInput, require
+from quorank.foreign import reason
+from quorank.search.index import SkipEntry
+from quorank.search.pages.bodies import whole_number
+from quorank.search.pages.drawing import draw
+from quorank.search.pages.upkeep import Upkeep
+from quorank.search.personal_search import PersonalSearch
+from quorank.search.sources import Source, source_at
+from quorank.search.sources.chromium import chromium_profiles
+from quorank.search.sources.firefox import firefox_profiles
+
+SHOWN_LINES = 100
+"""Lines of the log of a source that the page shows."""
+NOTICES = {
+    "added": "Added: it is being read now, and what is read can be searched at once.",
+    "removed": "Removed, and its documents are erased from the index. Your own files are as they were.",
+    "reading": "It is read again.",
+}
+
+
+@dataclass(frozen=True)
+class SourcesPage:
+    """Answers for the page at `/sources`."""
+
+    search: PersonalSearch
+    upkeep: Upkeep
+
+    def page(self, request: Request) -> Response:
+        """Draw the whole page."""
+        return self.draw(notice=NOTICES.get(request.query_params.get("done", ""), ""))
+
+    def draw(self, *, notice: str = "", problem: BadInput | None = None, status: int = 200, path: str = "") -> Response:
+        """Draw the page, with what was wrong about a path that was to be added."""
+        values = self._values() | {"notice": notice, "problem": problem, "path": path}
+        return draw("sources.html.jinja", status, here="sources", suggestions=self._suggestions(), **values)
+
+    def fragment(self, request: Request) -> Response:
+        """Draw the list of sources alone, while they are read."""
+        return draw("source_list.html.jinja", **self._values())
+
+    def _values(self) -> dict[str, Any]:
+        progress, waiting = self.upkeep.progress, self.upkeep.waiting
+        rows = [self._row(stored, progress, waiting) for stored in self.search.index.sources()]
+        return {"rows": rows, "reading": progress is not None or bool(waiting)}
+
+    def _row(self, stored: Any, progress: Any, waiting: Sequence[int]) -> dict[str, Any]:
+        log = self.search.index.skipped(stored.id)
+        return {
+            "source": stored,
+            "progress": progress if progress is not None and progress.source == stored.id else None,
+            "waits": stored.id in waiting,
+            "problem": self.upkeep.problems.get(stored.id, ""),
+            "skipped": len(log),
+            "groups": grouped(log),
+            "log": log[:SHOWN_LINES],
+        }
+
+    def _suggestions(self) -> list[dict[str, str]]:
+        """Profiles of browsers on this machine that are not sources yet."""
+        known = {str(stored.table.get("path")) for stored in self.search.index.sources()}
+        found = [("Firefox", path) for path in firefox_profiles()] + [
+            ("Chromium", path) for path in chromium_profiles()
+        ]
+        return [{"name": name, "path": str(path)} for name, path in found if str(path) not in known]
+
+    # what a click asks for
+
+    def add(self, fields: dict[str, str]) -> Response:
+        """Add the source of a path; its kind is told by what is there."""
+        path = fields.get("path", "").strip()
+        try:
+            require(path, "path.missing", "write the path of a folder, a mailbox or a browser's profile")
+            require("\0" not in path, "path.malformed", "this is no path")
+            self.add_source(source_at(path))
+        except (BadInput, OSError) as error:
+            problem = error if isinstance(error, BadInput) else BadInput("path.unreadable", reason(error), path)
+            return self.draw(problem=problem, status=400, path=path)
+        return RedirectResponse("/sources?done=added", status_code=303)
+
+    def add_source(self, source: Source) -> int:
+        """Add a source, have it read, and watch it."""
+        with self.upkeep.writing():
+            number = self.search.add(source)
+        self.upkeep.read_soon(number)
+        self.upkeep.watch_again()
+        return number
+
+    def remove(self, fields: dict[str, str]) -> Response:
+        """Remove a source and erase its documents."""
+        number = whole_number(fields.get("source", ""), "source")
+        with self.upkeep.writing():
+            self.search.remove(number)
+        self.upkeep.watch_again()
+        return RedirectResponse("/sources?done=removed", status_code=303)
+
+    def read_again(self, fields: dict[str, str]) -> Response:
+        """Have a source read again."""
+        number = whole_number(fields.get("source", ""), "source")
+        self.search.source(number)
+        self.upkeep.read_soon(number)
+        return RedirectResponse("/sources?done=reading", status_code=303)
+
+
+def grouped(log: Sequence[SkipEntry]) -> list[tuple[str, int]]:
+    """Return the codes of a log and how often each occurs, the most frequent first."""
+    return Counter(entry.code for entry in log).most_common()

@@ -1,0 +1,126 @@
+"""A made-up person's search with its pages, in this process or served, and how their browser and programs ask."""
+
+from __future__ import annotations
+
+import html.parser
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from quorank.search.pages.app import search_app
+from quorank.search.pages.server import SearchServer
+from quorank.search.pages.upkeep import Upkeep
+from quorank.search.personal_search import PersonalSearch
+from quorank.search.sources import FilesSource
+from quorank.search.sources.source import FoundDocument
+
+TOKEN, PORT = "token-of-a-person-0123456789abcdef", 8765
+ADDRESS = f"http://127.0.0.1:{PORT}"
+SCRIPT = "<script>window.broken = 1</script>"
+NOTES = {
+    "garden/roses.md": f"# Roses {SCRIPT}\n\nPlant roses in spring, <img src=x onerror=window.broken=1> and water them.",
+    "garden/tulips.txt": "Tulips and roses like the sun.",
+    "money/budget.txt": "The budget for the garden: roses 20, tulips 10.",
+    "money/old budget.txt": "An older budget, without roses.",
+    "travel.html": "<title>Travel to Lisbon</title><p>Tickets, hotel, and a garden with roses.</p>",
+}
+
+
+def write_notes(folder: Path) -> Path:
+    """The files of the person."""
+    for name, text in NOTES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def browsed(address: str, title: str) -> FoundDocument:
+    """A page of a browser's history, whatever its address is."""
+    return FoundDocument(address, "1", address, title, "", f"roses at {address}", 1.7e9)
+
+
+class OwnSearch:
+    """A search over the person's notes, its application, and a browser that has the cookie."""
+
+    def __init__(self, folder: Path, opened: PersonalSearch) -> None:
+        self.notes, self.search = folder / "notes", opened
+        self.upkeep = Upkeep(opened, watch=False)
+        app = search_app(opened, self.upkeep, TOKEN, PORT, open_files=False)
+        self.app = app
+        self.browser = self.client(accept="text/html")
+        self.browser.get(f"/?token={TOKEN}")
+        self.program = self.client(authorization=f"Bearer {TOKEN}")
+
+    def client(self, **headers: str) -> TestClient:
+        return TestClient(self.app, base_url=ADDRESS, follow_redirects=False, headers=headers)
+
+    def add(self, things: list[FoundDocument] | None = None) -> int:
+        """The notes as a source, or things as a history of Firefox."""
+        if things is None:
+            number = self.search.add(FilesSource(str(write_notes(self.notes))))
+            self.search.update(number)
+            return number
+        number = self.search.index.add_source({"kind": "firefox", "path": "/nowhere"}, "Firefox")
+        self.search.index.update(number, things)
+        return number
+
+    def submit(self, target: str, /, **fields: Any) -> Any:
+        """A form of one of the pages."""
+        return self.browser.post(target, data=fields, headers={"origin": ADDRESS})
+
+    def document(self, name: str) -> int:
+        """The id of a note."""
+        label = self.search.index.label(1, name)
+        assert label is not None, name
+        return label[0]
+
+
+@contextmanager
+def own_search(folder: Path) -> Iterator[OwnSearch]:
+    """A search in a folder of its own."""
+    with PersonalSearch.open(folder / "home") as opened:
+        yield OwnSearch(folder, opened)
+
+
+@contextmanager
+def served_search(folder: Path, **options: Any) -> Iterator[tuple[PersonalSearch, SearchServer]]:
+    """The same on a real port, with what is done in the background."""
+    notes = write_notes(folder / "notes")
+    with PersonalSearch.open(folder / "home") as opened:
+        opened.add(FilesSource(str(notes)))
+        with SearchServer(opened, **options) as server:
+            until(lambda: opened.index.count() == len(NOTES) and not server.upkeep.waiting)
+            yield opened, server
+
+
+def until(ready: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait for something to be true."""
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+class Seen(html.parser.HTMLParser):
+    """What a browser would make of a page: its elements with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        """The elements of a tag that have these attributes (class_ for class)."""
+        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+        return [found for name, found in self.elements if name == tag and wanted.items() <= found.items()]
