@@ -23,10 +23,11 @@ HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 COMPILE = r"""
 import compileall, re, sysconfig
-unused = re.compile(r"site-packages[/\\](.*[/\\])?(tests|pip|setuptools|mypy|mypyc)[/\\]")
+hardly = "tests pip setuptools mypy mypyc onnxruntime onnx huggingface_hub Crypto wcwidth mpmath prompt_toolkit lexers dask"
+unused = re.compile(rf"site-packages[/\\](.*[/\\])?({hardly.replace(' ', '|')})[/\\]")
 compileall.compile_dir(sysconfig.get_path("purelib"), rx=unused, quiet=2, workers=0)
 """
-"""On all cores, where pip would compile what it has installed on one; without what nothing here imports, or as C alone."""
+"""On all cores, where pip would compile what it has installed on one; without what is hardly imported, or as C alone."""
 FIRST = ["tests/learning", "tests/silos"]
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "tasks.py"]
 FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]

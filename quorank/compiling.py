@@ -8,10 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numba import config, njit
+from numba import config, njit, types
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 
@@ -49,6 +50,7 @@ def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], P
     Kernels copy arrays in loops: for the message of an error that `a[:] = b` might raise, Numba compiles 1.5 s longer.
     """
     compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
+    compiled.get_call_template = partial(_template_without_literals, compiled.get_call_template)
     before = config.CACHE_DIR
     folder = folder_of(before)
     if folder is not None:
@@ -60,6 +62,15 @@ def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], P
         finally:
             config.CACHE_DIR = before
     return compiled
+
+
+def _template_without_literals(template_of: Callable[..., Any], arguments: Any, keywords: Any) -> Any:
+    """Return what a kernel takes when another calls it: Numba would compile it again for every constant among arguments.
+
+    Kernels are merged into their callers, where constants are folded all the same.
+    """
+    plain = [types.unliteral(argument) for argument in arguments]
+    return template_of(plain, {name: types.unliteral(argument) for name, argument in keywords.items()})
 
 
 def type_of(function: Any) -> Any:

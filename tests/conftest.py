@@ -27,8 +27,8 @@ SLOW = (
 """Folders and files whose tests are slow; elsewhere single ones are marked so."""
 
 WAITING = (
-    "test_joining.py", "test_flower_run.py", "test_coordinator_command.py",
-    "test_resume_command.py", "test_cluster.py",
+    "test_joining.py", "test_flower_run.py", "test_https_engine.py", "test_sockets.py",
+    "test_nothing_private_is_kept.py", "test_coordinator_command.py", "test_resume_command.py", "test_cluster.py",
 )  # fmt: skip
 """Files whose tests mostly wait, for engines and processes; the longest first."""
 

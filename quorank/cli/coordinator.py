@@ -105,6 +105,7 @@ def start(
     stderr.
     """
     from quorank.service.home import SETTINGS, Home
+    from quorank.service.starting import SUPERVISOR, start_service
 
     check_installed()
     given = {
@@ -134,13 +135,13 @@ def start(
     if not json:
         say(f"the operator's page: {page_address(home)}")
     if detach:
-        coordinators.detach(home, *more)
+        start_service(home, *more)
         _show(home, json)
     elif json:
         start_here(home, more)
         _show(home, json)
     else:
-        replace_by([sys.executable, "-m", coordinators.SUPERVISOR, str(home.path), *more])
+        replace_by([sys.executable, "-m", SUPERVISOR, str(home.path), *more])
 
 
 def check_installed() -> None:

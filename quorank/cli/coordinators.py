@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quorank.documents import read_json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.service.home import Home
 
-SUPERVISOR = "quorank.service.supervisor"
-"""The module of the process that watches over a service."""
-START_SECONDS = STOP_SECONDS = 60.0
+STOP_SECONDS = 60.0
 
 
 def with_address(chosen: dict[str, Any], whom: str) -> dict[str, Any]:
@@ -44,50 +39,6 @@ def change(home: Home, chosen: dict[str, Any], once: Mapping[str, object], whom:
     if ("host" in chosen or "port" in chosen) and settings.address == f"{settings.host}:{settings.port}":
         chosen = with_address({"host": settings.host, "port": settings.port, **chosen}, whom)
     home.change(replace(settings, **chosen))
-
-
-def detach(home: Home, *more: str) -> None:
-    """Start a service in the background and wait until its processes are up; what it prints goes into its log."""
-    from quorank.service.home import LOG
-
-    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    begun = os.fstat(descriptor).st_size
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-m", SUPERVISOR, str(home.path), *more],
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-            start_new_session=True,
-        )
-    finally:
-        os.close(descriptor)
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        if _is_up(home, child.pid):
-            return
-        if child.poll() is not None:
-            with (home.path / LOG).open("rb") as log:
-                log.seek(begun)
-                lines = log.read().decode(errors="replace").splitlines()
-            said = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
-            if said:
-                raise BadInput("coordinator.not-started", said[-1])
-            sentence = f"the service did not start; see {home.path / LOG}"
-            raise BadInput("coordinator.not-started", sentence, f"{home.path}")
-        time.sleep(0.1)
-    sentence = f"the service is not up after {START_SECONDS:g} s; see {home.path / LOG}"
-    raise BadInput("coordinator.not-started", sentence, f"{home.path}")
-
-
-def _is_up(home: Home, process: int) -> bool:
-    from quorank.service.supervisor import STATE
-
-    try:
-        told = read_json(home.path / STATE)
-    except BadInput:
-        return False
-    return bool(told.get("process") == process and told.get("state") == "running")
 
 
 def stop(home: Home, folder: Path) -> None:

@@ -334,3 +334,96 @@ def serve(
     from quorank.search.pages.server import serve_forever
 
     serve_forever(context.obj, port=port, browser=browser, say=say)
+
+
+@app.command()
+def demo(
+    collection: Annotated[
+        Path | None, Option(help="A text collection with judged queries.", show_default="generated documents")
+    ] = None,
+    persons: Annotated[int, Option(help="Persons, 2 to 6.")] = 3,
+    documents: Annotated[int, Option(help="Documents of each.")] = 400,
+    queries: Annotated[int, Option(help="Queries that each searches every day; as many are held out.")] = 20,
+    days_alone: Annotated[int, Option(help="Days before they join.")] = 2,
+    days: Annotated[int, Option(help="Days after they have joined.")] = 6,
+    seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
+    out: Annotated[
+        Path | None, Option(help="Folder for everything; it stays.", show_default="a temporary one, removed at the end")
+    ] = None,
+    once: Annotated[bool, Option("--once", help="End when it is played; pages do not stay open.")] = False,
+    json: Json = False,
+) -> None:
+    """Watch made-up persons search their own things, alone and in a federation; it needs nobody's data.
+
+    Each has notes, mail and a browser's history, searches through a real
+    page, and joins a real service on this machine. In the end it is printed
+    how their lists got better, and all pages stay open until Ctrl-C.
+    """
+    import tempfile
+    import time
+    from contextlib import ExitStack
+
+    from quorank.cli.coordinator import check_installed
+    from quorank.cli.display import compiling, progress_lines
+    from quorank.files import make_private_folder
+    from quorank.process import interruptible
+
+    check_installed()
+    from quorank.search.demo.demonstration import DemoPlan, played
+
+    told = compiling()
+    plan = DemoPlan(persons, documents, queries, days_alone, days, seed, "" if collection is None else str(collection))
+    with ExitStack() as stack:
+        if out is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorank-search-")))
+        else:
+            folder = out.absolute()
+            empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+            require(empty, "folder.not-empty", "is not empty; choose another one", f"--out {out}")
+            make_private_folder(folder)
+        asked, progress = stack.enter_context(interruptible()), progress_lines("percent played:")
+
+        def tell(done: int, total: int) -> None:
+            if asked():
+                raise KeyboardInterrupt
+            progress(100 * done // total, 100)
+
+        told()
+        shown = stack.enter_context(played(plan, folder, say=say, tell=tell))
+        print_figures(shown.table(), json, _show_demo)
+        if not once:
+            say(f"everything is in {folder}; press Ctrl-C to end" + ("" if out else ", which removes it"))
+            sys.stdout.flush()
+            while not asked():
+                time.sleep(0.2)
+
+
+def _show_demo(figures: dict[str, Any]) -> None:
+    columns = {"first": "first day", "before": "before joining", "alone": "last day, alone", "together": "together"}
+    rows = []
+    for person in [*figures["persons"], {"name": "all", **figures["all"]}]:
+        for name, measured in (("shown", "lists shown"), ("held_out", "held-out queries")):
+            cells = [f"{person[name][moment]:.3f}" for moment in columns]
+            rows.append([person["name"] if name == "shown" else "", measured, *cells])
+    print_text(table_of(("", "nDCG@10", *columns.values()), rows, "right", padding=(0, 2, 0, 0)))
+    for name, measured in (("shown", "lists shown"), ("held_out", "held-out queries")):
+        learned, joining = figures["all"][name]["learned"], figures["all"][name]["joining"]
+        print(f"{measured}: {_change(learned)} from the first day to the last; {_change(joining)} by joining")
+    service, persons = figures["service"], figures["persons"]
+    sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
+    print(f"{service['rounds']} rounds; releases that left: {sent}; no noise, a few persons cannot hide in it")
+    rankers = ", ".join(f"{one['name']} {one['rankers']['taken']} of {one['rankers']['tried']}" for one in persons)
+    print(f"rankers that came and were taken: {rankers}")
+    quick = figures["milliseconds"]
+    print(
+        f"a search takes {quick['median']:.0f} ms, at most {quick['p95']:.0f} in 95 % ({figures['seconds']:.0f} s in all)"
+    )
+    for one in persons:
+        print(f"{one['name']}: {one['page']}  try: {one['try']}")
+    print(f"operator: {service['page']}  (its certificate is its own: the browser asks)")
+
+
+def _change(difference: dict[str, float]) -> str:
+    mean, error = difference["mean"], difference["error"]
+    word = "better" if mean > 2 * error else "worse" if mean < -2 * error else "no clear difference"
+    return f"{mean:+.3f} ± {error:.3f} ({word})"

@@ -62,6 +62,7 @@ def start(
     """
     from quorank.service.holders.group_home import SiloHome
     from quorank.service.home import SETTINGS
+    from quorank.service.starting import start_service
 
     check_installed()
     given = {
@@ -80,7 +81,7 @@ def start(
     if not json:
         say(f"the operator's page: {page_address(home)}")
     if detach:
-        coordinators.detach(home, "--exit-when-done")
+        start_service(home, "--exit-when-done")
     else:
         start_here(home, ["--exit-when-done"])
     if detach or json:

@@ -188,9 +188,10 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
 
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "") -> None:
     for key, value in table.items():
-        what = "section" if isinstance(value, Mapping) and not above else "key"
-        sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
-        require(key in known, "experiment.unknown-key", sentence, f"{above}{key[:100]}")
+        if key not in known:  # a suggestion takes as long as all the rest of a file
+            what = "section" if isinstance(value, Mapping) and not above else "key"
+            sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
+            raise BadInput("experiment.unknown-key", sentence, f"{above}{key[:100]}")
 
 
 def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
@@ -243,8 +244,8 @@ class _Counts:
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section: Mapping[str, Any] = tables.get(name, {})
-    is_section = isinstance(section, Mapping)
-    require(is_section, "experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
+    if not isinstance(section, Mapping):
+        raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
     return section
 
 

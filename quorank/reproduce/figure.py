@@ -340,8 +340,9 @@ def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[N
         settings = {k: v for k, v in table.items() if k not in (*own, "quick")}
         shorter = table.get("quick", {})
         for section in (*settings, *shorter):
-            hint = suggest(section, SECTIONS)
-            require(section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", f"{key} {named.label!r}")
+            if section not in SECTIONS:
+                sentence = f"unknown key {section!r}{suggest(section, SECTIONS)}"
+                raise BadInput("key.unknown", sentence, f"{key} {named.label!r}")
         found.append(replace(named, settings=overlaid(settings, shorter if quick else {})))
     require(found, "value.missing", f"expected at least one [[{key}]]")
     repeated = len({c.label for c in found}) < len(found)

@@ -317,8 +317,8 @@ class PersonalSearch:
         """Erase a document from the index, for good, and every choice of it."""
         with self._mutex:
             stored = self.index.document(document)
-            self.index.forget([document])
             self._forget(document=(stored.source, stored.key))
+            self.index.forget([document])
             self._shown.clear()
 
     def forget_query(self, text: str) -> int:
@@ -341,8 +341,9 @@ class PersonalSearch:
             self.membership.erase()
 
     def _forget(self, **which: Any) -> int:
-        names = self.history.forget(**which)
-        self.membership.forget(names)
+        names = self.history.names(**which)
+        self.membership.forget(names)  # first: where another process plays the device, nothing is half forgotten
+        self.history.forget(names, all_="all_" in which)
         self._shown.clear()
         return len(names)
 

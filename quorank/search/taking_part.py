@@ -146,25 +146,26 @@ class TakingPart:
                 self._client = None
 
     def status(self) -> dict[str, Any] | None:
-        """How the device stands, also while another process plays it; None where there is none."""
-        with self._mutex:
-            if not self.joined:
-                return None
-            try:
-                return self.client.status()
-            except BadInput as error:
-                if error.code != "folder.busy":
-                    raise
+        """How the device stands; None where there is none."""
         from quorank.device.private_store import PrivateStore
         from quorank.device.status import status_of
 
-        with PrivateStore(self.folder, owner=False) as store:
-            return status_of(store)
+        with self._mutex:
+            if self._client is not None or not self.joined:
+                return self.client.status() if self.joined else None
+            with PrivateStore(self.folder, owner=False) as store:  # also while another process plays the device
+                return status_of(store)
 
     def log(self) -> dict[str, Any]:
         """All that ever left this machine, and when consent was given or withdrawn."""
+        from quorank.device.private_store import PrivateStore
+        from quorank.device.status import log_of
+
         with self._mutex:
-            return self.client.log() if self.joined else {"releases": [], "consent": []}
+            if self._client is not None or not self.joined:
+                return self.client.log() if self.joined else {"releases": [], "consent": []}
+            with PrivateStore(self.folder, owner=False) as store:
+                return log_of(store)
 
     def close(self) -> None:
         """Close the device's file."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,15 +69,27 @@ def assert_contract(federation, simulation) -> None:
     assert same(resumed[-1], states[-1])
 
 
-def family(name, key) -> pytest.MarkDecorator:
-    """Over all parts that a round of updates can play."""
-    parts = [part for part in EXAMPLES[key] if not getattr(part, "grows_trees", False)]
-    return pytest.mark.parametrize(name, parts, ids=str)
+def parts_of(key: str) -> list[Any]:
+    """All parts of a family that a round of updates can play."""
+    return [part for part in EXAMPLES[key] if not getattr(part, "grows_trees", False)]
 
 
-@family("learner", "learners")
-@family("server", "servers")
-@family("participation", "participations")
+def family(name: str, key: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(name, parts_of(key), ids=str)
+
+
+def every_pair(few: list[Any], more: list[Any], most: list[Any]) -> list[tuple[Any, ...]]:
+    """Combinations of three families in which every two parts of different families meet (a Latin rectangle)."""
+    assert len(few) <= min(len(more), len(most)), "or not all of the first would meet all of the others"
+    places = itertools.product(range(len(more)), range(len(most)))
+    return [(few[(i + j) % len(few)], more[i], most[j]) for i, j in places]
+
+
+@pytest.mark.parametrize(
+    ("participation", "server", "learner"),
+    every_pair(parts_of("participations"), parts_of("servers"), parts_of("learners")),
+    ids=str,
+)
 def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, server, participation) -> None:
     if isinstance(learner, PDGD) and learner.eta < 1e-9:
         learner = PDGD(step=learner.step)  # an update below 2^-53 is lost in the sum, and nothing would move
@@ -84,9 +98,11 @@ def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, ser
     assert_contract(federation, simulation_of(tiny_collection))
 
 
-@family("privacy", "privacies")
-@family("learner", "learners")
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+@pytest.mark.parametrize(
+    ("ranker", "privacy", "learner"),
+    every_pair([Linear(), MLP(hidden=5)], parts_of("privacies"), parts_of("learners")),
+    ids=str,
+)
 def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner, ranker) -> None:
     if isinstance(learner, PDGD) and learner.eta < 1e-9:
         learner = PDGD(step=learner.step)

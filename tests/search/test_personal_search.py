@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from quorank.errors import BadInput
 from quorank.federation.members.invitation import Invitation
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.online import OnlineRanker
@@ -213,6 +214,11 @@ def test_a_choice_is_given_to_the_device_and_forgotten_with_it(search: PersonalS
     assert row in bytes_of(search.home.folder)
     assert search.forget_query("timber") == 1 and store.waiting() == 2
     assert row not in bytes_of(search.home.folder), "no trace of the list in the device's file either"
+    with PersonalSearch.open(search.home.folder) as other:
+        assert (other.status()["federation"] or {})["waiting"] == 2, "also while this process plays the device"
+        with pytest.raises(BadInput, match="another process plays this device"):
+            other.forget_query("meadow")
+        assert len(other.history.choices()) == 2, "nothing is half forgotten"
     search.forget_all()
     assert not search.membership.joined
 

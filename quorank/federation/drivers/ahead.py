@@ -22,8 +22,6 @@ from quorank.learning.simulation import STATISTICS, SimulationArrays
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
 """So many are played in one call, and so much is kept of them: milliseconds, and what fits the cache."""
 
-NO_OFFSETS = np.zeros((0, 0))
-
 
 def can_play_ahead(federation: Federation) -> bool:
     """Whether only a mean and a step lie between its rounds, and they are so small that several go into a call."""
@@ -65,11 +63,12 @@ def _play_ahead(
     weight = weights.sum()
     coarse = np.empty(width, dtype=np.int64)
     fine = np.empty(width, dtype=np.int64)
+    no_offsets = np.empty((0, 0))  # a global array would be read-only, for which `simulate_clients` is compiled again
     for t in range(len(sums)):
         for j in range(size):
             thetas[t, j] = theta[j]
         simulate_clients(
-            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, NO_OFFSETS, rows[t]
+            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, no_offsets, rows[t]
         )
         for j in range(width):
             coarse[j] = 0

@@ -163,21 +163,21 @@ class ChoiceHistory:
 
     # forgetting
 
-    def forget(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
-        """Erase the choices of a document, or for a query, or all; returns their names."""
+    def names(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
+        """Return the names of the choices of a document, or for a query, or of all."""
         self._load()
         key = None if query is None else query_key(query)
-        doomed = [
-            token for choice, token in self._choices if all_ or choice.document == document or choice.query == key
-        ]
+        return [token for choice, token in self._choices if all_ or choice.document == document or choice.query == key]
+
+    def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
+        """Erase choices by their names; with `all_` also the ranker of all, and what is known of those that came."""
         with self._database.transaction():
-            self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(token,) for token in doomed])
+            self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(name,) for name in names])
             if all_:
                 self._database.database.execute("DELETE FROM trials")
                 self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
             self._changed()
         self._database.overwrite_deleted()
-        return doomed
 
     # the ranker of all
 

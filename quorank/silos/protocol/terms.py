@@ -140,8 +140,9 @@ class SiloTerms:
         require(table.get("version") == VERSION, "terms.version", sentence, "terms")
         known = ("version", "run", "parties", "seed", "protocol", "setting", "search")
         for key in table:
-            sentence = f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}"
-            require(key in known, "key.unknown", sentence, f"terms.{key}")
+            if key not in known:
+                sentence = f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}"
+                raise BadInput("key.unknown", sentence, f"terms.{key}")
         parties, seed = table.get("parties"), table.get("seed")
         sound = isinstance(table.get("run"), str) and (seed is None or type(seed) is int)
         if not sound or not isinstance(parties, list | tuple) or not all(isinstance(p, str) for p in parties):
@@ -184,11 +185,11 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
             place = f"{where}.{name}"
             values[name] = read_fields(part, _fields(fields.pop(name), place, part.kind), place)
     for name in fields:
-        sentence = (
-            f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
-            f"training, {', '.join(PARTS)}"
-        )
-        require(name in _NUMBERS, "key.unknown", sentence, f"{where}.{name}")
+        if name not in _NUMBERS:
+            known = ", ".join((*_NUMBERS, "labels", "training", *PARTS))
+            raise BadInput(
+                "key.unknown", f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {known}", f"{where}.{name}"
+            )
     return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
 
 

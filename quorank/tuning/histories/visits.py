@@ -110,8 +110,9 @@ def _lines(path: Path) -> Iterator[Row]:
             require(len(row) == len(header), "visits.wrong-columns", wrong, where)
             values = {name: row[place] for name, place in places.items()}
             kind = values.get("type") or "link"
-            unknown = f"unknown type of visit {excerpt(kind)}{suggest(kind, TYPES)}; known: {', '.join(TYPES)}"
-            require(kind in kinds, "visits.unknown-type", unknown, where)
+            if kind not in kinds:
+                unknown = f"unknown type of visit {excerpt(kind)}{suggest(kind, TYPES)}; known: {', '.join(TYPES)}"
+                raise BadInput("visits.unknown-type", unknown, where)
             require(values["url"], "visits.no-page", "this visit is to no page: its url is empty", where)
             marked = values.get("bookmarked", "") or "0"
             wrong = f"bookmarked must be 1 or 0, got {excerpt(marked)}"
