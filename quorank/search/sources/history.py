@@ -34,6 +34,7 @@ LONGEST_ADDRESS = 8000
 MOST_TEXT = 10_000
 """Characters of a title, of a description and of a bookmark's name."""
 _PAGE = re.compile(r"https?://(?:[^/?#@]{0,1000}@)?(?:www\.)?([^/?#]{1,1000})([^?#]*)", re.IGNORECASE)
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]*)?", re.IGNORECASE)
 _MOST_SECONDS = 2.0**40
 
 
@@ -49,9 +50,12 @@ class BrowsedPage:
     added: float = 0.0  # when it was bookmarked; 0 where it was not
 
     def scanned(self, known: Mapping[str, str]) -> Scanned | None:
-        """Return what a scan says of the page; None where it is no page of the web."""
+        """Return what a scan says of the page; None where it is no page of the web, or one of this machine's own.
+
+        Pages of this machine are those of a search itself too, whose addresses may hold what was searched for.
+        """
         parts = _PAGE.match(self.address)
-        if parts is None:
+        if parts is None or _LOOPBACK.fullmatch(parts[1]):
             return None
         key = plain_text(self.address)
         if len(key) > LONGEST_ADDRESS:

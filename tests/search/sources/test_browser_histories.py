@@ -30,6 +30,12 @@ PAGES = [
     (2, "https://example.org/caf%C3%A9", None),
     (3, "about:config", "x"),
 ]
+OWN = [
+    (6, "http://127.0.0.1:8012/?q=my+secret", "Quorank"),
+    (7, "http://localhost/?q=my+secret", "Quorank"),
+    (8, "http://[::1]:8012/?q=my+secret", "Quorank"),
+]
+"""Pages of this machine, a search's own among them."""
 
 
 def found(scanned: list[Scanned]) -> dict[str, FoundDocument]:
@@ -44,8 +50,8 @@ def test_pages_of_firefox(tmp_path: Path) -> None:
     visits = [(1, START + day * DAY, 1) for day in range(12)] + [(2, START, 2), (3, START, 1), (9, START, 1)]
     database = make_places(
         tmp_path / "places.sqlite",
-        [*PAGES, (4, "https://kept.example/", "Kept"), (5, "https://never.example/", "")],
-        visits,
+        [*PAGES, (4, "https://kept.example/", "Kept"), (5, "https://never.example/", ""), *OWN],
+        [*visits, *((number, START, 1) for number, _, _ in OWN)],
         [4],
     )
     with closing(sqlite3.connect(database)) as connection:
