@@ -75,7 +75,7 @@ class MadeUp:
             words, name = self.text(number), self.name(number)
             title = " ".join(words[5:9])
             found = FoundDocument(
-                f"{number}", "1", f"/home/person/{number}/{name}", title, name, " ".join(words), 1e9 + number
+                f"{number}", "1", f"/people/person/{number}/{name}", title, name, " ".join(words), 1e9 + number
             )
             self.seconds += time.process_time() - began
             yield found
@@ -116,7 +116,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def index_phase(made: MadeUp, folder: Path, _: int) -> dict[str, Any]:
     with SearchIndex.open(folder / "home") as index:
-        source = index.add_source({"kind": "folder", "path": "/home/person"})
+        source = index.add_source({"kind": "folder", "path": "/people/person"})
         began, wall = time.process_time(), time.perf_counter()
         index.update(source, made.scan())
         used = time.process_time() - began - made.seconds
@@ -174,7 +174,7 @@ def find_phase(made: MadeUp, folder: Path, count: int) -> dict[str, Any]:
 
 def change_phase(made: MadeUp, folder: Path, _: int) -> dict[str, Any]:
     with SearchIndex.open(folder / "home") as index:
-        new = FoundDocument("new", "1", "/home/person/new", "new", "new.txt", " ".join(made.text(5)), 2e9)
+        new = FoundDocument("new", "1", "/people/person/new", "new", "new.txt", " ".join(made.text(5)), 2e9)
         source = index.sources()[0].id
         seconds = timed(lambda: index.update(source, [new], stop=lambda: True))
         document = index.documents(source, ["7"])[0]

@@ -1035,7 +1035,7 @@ def persons() -> Seeds:
     yield "person-folder", "no-docx", b"=== a.docx\nwords\n"
     yield "ignore-rules", "valid", b"# comment\n*.log\n!keep.log\n/build/\ndoc/**/x\n[a-c]?\\*\n[[:alpha:]]\n"
     yield "ignore-rules", "malformed", b"[\n[a\n\\\n[[:x:]]\n/\n//\n**\n!\n"
-    yield "file-name", "valid", b"/home/ann/caf\xe9 \xef\x9f\xa9.txt"
+    yield "file-name", "valid", b"/people/ann/caf\xe9 \xef\x9f\xa9.txt"
 
 
 def others() -> Seeds:

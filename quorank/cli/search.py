@@ -53,7 +53,7 @@ def add(
     context: Context,
     path: Annotated[
         list[Path] | None,
-        Argument(metavar="PATH…", help="Folders of documents; mailboxes and browser profiles are told apart."),
+        Argument(metavar="PATH", help="Folders of documents; mailboxes and browser profiles are told apart."),
     ] = None,
     mbox: Annotated[list[Path] | None, Option(help="A mailbox (mbox), a maildir, or a folder of such.")] = None,
     firefox: Annotated[bool, Option("--firefox", help="History and bookmarks of Firefox.")] = False,
@@ -214,9 +214,7 @@ def _show_reasons(reasons: Any) -> None:
 @app.command()
 def forget(
     context: Context,
-    path: Annotated[
-        list[str] | None, Argument(metavar="[PATH]…", help="Documents to forget, by path or address.")
-    ] = None,
+    path: Annotated[list[str] | None, Argument(metavar="PATH", help="Documents to forget, by path or address.")] = None,
     query: Annotated[list[str] | None, Option(help="Forget what was chosen for this query.")] = None,
     learned: Annotated[
         bool, Option("--learned", help="Forget all choices, and go back to the shipped ranker.")

@@ -332,7 +332,7 @@ class PersonalSearch:
             return self._forget(all_=True)
 
     def forget_all(self) -> None:
-        """Erase everything: documents, sources, choices, and what a device has kept; a service is told of a leaving by `leave`."""
+        """Erase everything: documents, sources, choices, and what a device has kept; `leave` tells a service before."""
         with self._mutex:
             self.reset()
             for stored in self.index.sources():

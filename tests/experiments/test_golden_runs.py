@@ -57,7 +57,7 @@ PLACES = {
 """Where a part of each family stands in an experiment file."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PLACES)
 def test_every_part_is_in_a_run(family: str) -> None:
     used = set()
     for name in RUNS:

@@ -19,7 +19,7 @@ TOKENISER = Tokeniser.for_language("english")
 def thing(key: str, body: str = "", *, title: str = "", name: str = "", modified: float = 0.0, **more) -> FoundDocument:
     """A document whose fingerprint is its content."""
     fingerprint = f"{crc32(repr((body, title, name, modified)).encode())}"
-    return FoundDocument(key, fingerprint, f"/home/person/{key}", title, name or key, body, modified, **more)
+    return FoundDocument(key, fingerprint, f"/people/person/{key}", title, name or key, body, modified, **more)
 
 
 def made_up_things(count: int, words: int = 300, seed: int = 1) -> list[FoundDocument]:
@@ -45,7 +45,7 @@ def made_up_things(count: int, words: int = 300, seed: int = 1) -> list[FoundDoc
 
 def fill(index: SearchIndex, things: Iterable[FoundDocument], source: int = 0) -> UpdateReport:
     """Bring a source, by default the one of all tests, to these documents."""
-    return index.update(source or index.add_source({"kind": "folder", "path": "/home/person"}), things)
+    return index.update(source or index.add_source({"kind": "folder", "path": "/people/person"}), things)
 
 
 @contextmanager

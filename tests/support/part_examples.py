@@ -174,11 +174,11 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "sources": [
         FilesSource(),
-        FilesSource("/home/ann/caf\uf7e9", ("*.log", "!kept.log"), 1000, 100, True),
+        FilesSource("/people/ann/caf\uf7e9", ("*.log", "!kept.log"), 1000, 100, True),
         MailSource(),
-        MailSource("/home/ann/Mail", 10),
+        MailSource("/people/ann/Mail", 10),
         FirefoxSource(),
-        FirefoxSource("/home/ann/places.sqlite"),
+        FirefoxSource("/people/ann/places.sqlite"),
         ChromiumSource(),
     ],
     "attacks": [

@@ -43,7 +43,7 @@ def test_a_second_scan_changes_what_changed(tmp_path: Path) -> None:
         assert numbers(fill(index, [ONE])) == (0, 0, 3, 0, 1)
         assert keys(index, "words") == {"1"}
         assert [found.body for found in index.documents(source, ["1", "2"])] == ["first words"]
-        assert index.document(ids["1"]).path == "/home/person/1"
+        assert index.document(ids["1"]).path == "/people/person/1"
         with refused("document.missing"):
             index.document(ids["2"])
         assert (index.sources()[0].documents, index.faults()) == (1, [])
@@ -170,8 +170,8 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("HOME", "/people/ada")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert default_folder() == Path("/home/ada/.local/share/quorank/search")
+    assert default_folder() == Path("/people/ada/.local/share/quorank/search")
     monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}")
     assert SearchHome.open().folder == tmp_path / "quorank" / "search"
