@@ -58,7 +58,7 @@ def add(
     mbox: Annotated[list[Path] | None, Option(help="A mailbox (mbox), a maildir, or a folder of such.")] = None,
     firefox: Annotated[bool, Option("--firefox", help="History and bookmarks of Firefox.")] = False,
     chromium: Annotated[
-        bool, Option("--chromium", help="History and bookmarks of Chromium, Chrome, Edge, Brave, …")
+        bool, Option("--chromium", help="History and bookmarks of Chromium, Chrome, Edge, Brave and others")
     ] = False,
     language: Annotated[
         str | None, Option(help="Of most documents: stems and stop words.", show_default="english")
