@@ -211,9 +211,10 @@ def show(results: dict[str, dict[str, dict[str, list[float]]]]) -> None:
 
 
 def cell(values: list[float], part: str) -> str:
-    """Return mean ± standard error."""
-    digits = 1 if part == "cost" else 3
-    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    """Return mean ± standard error; of one value the value alone."""
+    if len(values) < 2:
+        return f"{np.mean(values):.{digits}f}"
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
     return f"{np.mean(values):.{digits}f} ± {error:.{digits}f}"
 
 
