@@ -212,6 +212,7 @@ def show(results: dict[str, dict[str, dict[str, list[float]]]]) -> None:
 
 def cell(values: list[float], part: str) -> str:
     """Return mean ± standard error; of one value the value alone."""
+    digits = 1 if part == "cost" else 3
     if len(values) < 2:
         return f"{np.mean(values):.{digits}f}"
     error = np.std(values, ddof=1) / np.sqrt(len(values))
