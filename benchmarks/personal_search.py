@@ -162,7 +162,7 @@ def play(
     """(steps,) mean nDCG@10 of the lists that were shown, and of held-out queries in the end."""
     highest = max(int(query.labels.max()) for person in persons for query in person.queries)
     tables = Cascade(preset=preset).tables(2 if highest <= 1 else 3 if highest <= 2 else 5, PAGE)
-    learns, remembers = method not in ("BM25", "shipped"), method not in ("BM25", "shipped")
+    learns = method not in ("BM25", "shipped")
     personal, jointly = method in ("alone", "together + personal"), method.startswith(("together", "swaps"))
     shared = shipped_parameters()
     histories = (
@@ -181,7 +181,7 @@ def play(
 
     def order(person: int, query: PreparedQuery) -> tuple[Any, Any]:
         found = query.found
-        past = histories[person].past(query.text) if remembers else NOTHING
+        past = histories[person].past(query.text) if learns else NOTHING
         features = search_features(found, past, len(parse_query(query.text).clauses), NOW)
         if method == "BM25":
             return np.lexsort((found.ids, -found.scores, found.bands)), features

@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
@@ -22,7 +21,15 @@ import numpy as np
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.search.home import SearchHome
-from quorank.search.index import SearchCandidates, SearchIndex, SearchQuery, SnippetPiece, UpdateReport, parse_query
+from quorank.search.index import (
+    SearchCandidates,
+    SearchIndex,
+    SearchQuery,
+    SnippetPiece,
+    StoredSource,
+    UpdateReport,
+    parse_query,
+)
 from quorank.search.ranking.bands import BAND_NAMES, habits, ranked
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
@@ -361,18 +368,12 @@ class PersonalSearch:
             "federation": self.membership.status(),
         }
 
-    def _source_status(self, stored: Any) -> Mapping[str, Any]:
-        skipped: Sequence[Any] = self.index.skipped(stored.id)
+    def _source_status(self, stored: StoredSource) -> Mapping[str, Any]:
         return {
             "number": stored.id,
             "kind": stored.kind,
             "name": stored.name,
             "documents": stored.documents,
-            "skipped": len(skipped),
+            "skipped": len(self.index.skipped(stored.id)),
             "updated": stored.updated,
         }
-
-    @cached_property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of the parameters."""
-        return SEARCH_FEATURES

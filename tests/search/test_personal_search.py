@@ -15,7 +15,6 @@ from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.online import OnlineRanker
 from quorank.learning.pdgd import PDGD
 from quorank.rankers import Linear
-from quorank.search.index import parse_query
 from quorank.search.personal_search import PAGE, PersonalSearch
 from quorank.search.ranking.choice_history import ChoiceHistory, query_key
 from quorank.search.ranking.personal_part import ChosenList
@@ -244,4 +243,3 @@ def test_status_is_plain_json(search: PersonalSearch) -> None:
     status = json.loads(json.dumps(search.status()))
     assert status["documents"] == 41 and status["sources"][0]["documents"] == 41 and status["choices"] == 0
     assert len(search.find("harbour", limit=PAGE).table()["results"]) == PAGE
-    assert parse_query("harbour").text == "harbour"

@@ -22,6 +22,7 @@ from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.choice_history import StoredTrial
 from quorank.search.ranking.personal_part import LEAST
+from quorank.search.ranking.search_features import SEARCH_FEATURES
 
 SHOWN_CHOICES, SHOWN_TRIALS, SHOWN_RELEASES = 30, 20, 100
 PASTED = "pasted-invitation.json"
@@ -81,7 +82,7 @@ class LearnedPage:
     def _moved(self) -> ShareBars:
         """What this person's choices add to the weight of each feature in the ranker of all, the largest first."""
         shared = self.search.shared
-        rows = zip(self.search.features, (self.search.parameters - shared).tolist(), shared.tolist(), strict=True)
+        rows = zip(SEARCH_FEATURES, (self.search.parameters - shared).tolist(), shared.tolist(), strict=True)
         found = ((name, shift, (weight,)) for name, shift, weight in rows if shift != 0.0)
         return ShareBars(tuple(sorted(found, key=lambda row: -abs(row[1]))))
 

@@ -310,7 +310,7 @@ class TreeAnswers(SumAnswers):
         levels, open_nodes = self._checked(splits)
         asked = tuple(_whole(node, 1 << 31) for node in wanted)
         _agreed(len(set(asked)) == len(asked) and open_nodes.issuperset(asked))
-        rows = self._rows_at(tree, levels[:-1])
+        rows = self._rows_at(tree, level, levels[:-1])
         self._at = (tree, level)
         return rows.histograms(LevelTask(levels[-1] if levels else (), asked)).ravel()
 
@@ -330,17 +330,14 @@ class TreeAnswers(SumAnswers):
             levels.append(tuple(found))
         return levels, open_nodes
 
-    def _rows_at(self, tree: int, levels: list[tuple[NodeSplit, ...]]) -> ClientRows:
-        """The documents, divided by the splits of these levels of a tree; as they are where they were left there."""
-        if levels and self._at == (tree, len(levels)):
+    def _rows_at(self, tree: int, level: int, levels: list[tuple[NodeSplit, ...]]) -> ClientRows:
+        """The documents before a level of a tree, divided by the splits of the levels above; as they were left there."""
+        if level > 0 and self._at == (tree, level - 1):
             return self._rows
-        before, theta = self._at[0], self._trees
-        if before == tree - 1 and tree > 0:
-            newest = self._ranker.numbers * (tree - 1)
-            self._add(theta[newest:], self._rows.scores)
-        else:
-            self._rows.scores[:] = 0.0
-            self._add(theta[: tree * self._ranker.numbers], self._rows.scores)
+        scored, size = self._at[0], self._ranker.numbers  # documents have the scores of so many trees
+        if not 0 <= scored <= tree:
+            self._rows.scores[:], scored = 0.0, 0
+        self._add(self._trees[scored * size : tree * size], self._rows.scores)
         self._rows.begin()
         for splits in levels:
             self._rows.histograms(LevelTask(splits, ()))

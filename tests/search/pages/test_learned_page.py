@@ -14,6 +14,7 @@ from quorank.learning import Counterfactual
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.personal_part import RankerTrial
+from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 
 
@@ -55,9 +56,9 @@ def test_choices_and_what_they_moved_are_shown(own: OwnSearch) -> None:
     html = own.browser.get("/learned").text
     table = html.split('id="features"')[1].split("</table>")[0]
     shift = own.search.parameters - shipped_parameters()
-    shown = [name for name, by in zip(own.search.features, shift, strict=True) if abs(by) >= 0.005]
+    shown = [name for name, by in zip(SEARCH_FEATURES, shift, strict=True) if abs(by) >= 0.005]
     assert shown and table.count('<th scope="row">') == len(shown)
-    for name, by in zip(own.search.features, shift, strict=True):
+    for name, by in zip(SEARCH_FEATURES, shift, strict=True):
         if abs(by) >= 0.005:
             row = table.split(f'<th scope="row">{name}</th>')[1].split("</tr>")[0]
             assert f"{by:+.2f}".replace("-", "−") in row

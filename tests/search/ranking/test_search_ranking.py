@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -130,8 +129,7 @@ def test_ties_are_broken_by_age_then_id() -> None:
 def test_one_choice_moves_a_document_by_less_than_a_sixth_of_the_range_of_bm25() -> None:
     theta = dict(zip(SEARCH_FEATURES, shipped_parameters().tolist(), strict=True))
     moved = theta["chosen for this query"] * share(1, 1) + theta["frecency"] * 1 / 3
-    moved += theta["chosen for a longer query"] * share(1, 1)
-    assert 0 < moved < theta["BM25 of body"] / 4 and math.isclose(theta["BM25 of body"], 10.0)
+    assert 0 < moved < theta["BM25 of body"] / 6
 
 
 def test_a_federation_of_searches_starts_from_the_shipped_ranker() -> None:
