@@ -51,15 +51,19 @@ def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert os.waitpid(in_a_child(lambda: changes(whole)), 0)[1] == 0
     seconds = time.monotonic() - began
     random = np.random.default_rng(5)
-    interrupted = 0
-    for _ in range(KILLS):
+    kills = 0
+    while kills < KILLS:
         child = in_a_child(lambda: changes(broken))
         time.sleep(float(random.random()) * seconds)
         os.kill(child, signal.SIGKILL)
-        interrupted += os.waitpid(child, 0)[1] == signal.SIGKILL
+        ended = os.waitpid(child, 0)[1]
+        if ended == signal.SIGKILL:
+            kills += 1
+        else:  # it was faster than the first, which was timed on a busier machine
+            assert ended == 0
+            seconds *= 0.9
         with SearchIndex.open(broken) as index:
             assert index.faults() == []  # with FTS5's integrity-check
-    assert interrupted > KILLS // 2
     changes(broken)
     with SearchIndex.open(whole) as one, SearchIndex.open(broken) as other:
         assert other.faults() == []
