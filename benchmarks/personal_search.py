@@ -14,7 +14,9 @@ sees a page of ten, and clicks as a cascade user. The lists are ordered by the a
 Prints nDCG@10, over all documents of the person, of the lists that were shown (the whole time, and the worst tenth of it
 relative to BM25 on the same searches) and of the held-out queries in the end, means and standard errors over seeds.
 
-With --private N, N persons search the whole collection, and all that ever leaves a person in the run is worth ε = 2.
+With --private N, N persons learn together by the experiment file `search`, all that ever leaves a person being worth ε = 2.
+Half of the queries are held out. They search on --machines M machines of eight queries each, half of them held out, with
+the documents that answer these among a quarter of the others; with --machines 0 all search the whole collection.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import SEARCH_FEATURES, PastChoices, documents_of, search_features
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 from quorank.search.sources import FoundDocument
-from quorank.text.collection import TextCollection
+from quorank.text.collection import Query, TextCollection
 from quorank.text.readers import read_collection
 from quorank.users import Cascade
 
@@ -61,6 +63,7 @@ NOW = 1.8e9
 DISCOUNTS = 1.0 / np.log2(np.arange(2, PAGE + 2))
 METHODS = ("BM25", "shipped", "alone", "together", "together + personal", "swaps")
 BATCH = 4  # searches of a round
+QUERIES = 8  # of a machine
 
 
 @dataclass(eq=False)
@@ -119,9 +122,7 @@ def people(collection: TextCollection, count: int, seed: int, folder: Path) -> l
     """Deal a collection to persons."""
     random = np.random.default_rng(seed)
     numbers = {document.id: number for number, document in enumerate(collection.documents)}
-    judged = [
-        query for query in collection.queries if any(g > 0 for g in collection.judgements.get(query.id, {}).values())
-    ]
+    judged = judged_queries(collection)
     order = random.permutation(len(judged))
     found = []
     for person in range(count):
@@ -269,28 +270,50 @@ def measure(args: argparse.Namespace, path: str) -> None:
     for method, rows in results.items():
         shown, worst, held, last = (np.array(column) for column in zip(*rows, strict=True))
         gain = held - np.array([row[2] for row in first])
-        error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else float("nan")
+        error = standard_error(gain)
         told = f"{shown.mean():.4f} | {last.mean():.4f} | {worst.min():+.2%} | {held.mean():.4f}"
         print(f"| {method} | {told} | {gain.mean():+.4f} ± {error:.4f} |")
     print(f"\n({time.time() - began:.0f} s)", flush=True)
 
 
+def judged_queries(collection: TextCollection) -> list[Query]:
+    """Queries that a document answers."""
+    judgements = collection.judgements
+    return [query for query in collection.queries if any(g > 0 for g in judgements.get(query.id, {}).values())]
+
+
+def halves(collection: TextCollection, machines: int, seed: int, folder: Path) -> tuple[list[PreparedQuery], ...]:
+    """Lists of the queries that are searched and of those that are held out, on each machine or in the whole collection."""
+    random, queries = np.random.default_rng(seed), judged_queries(collection)
+    numbers = {document.id: number for number, document in enumerate(collection.documents)}
+    order = random.permutation(len(queries))
+    both = order[: len(order) // 2], order[len(order) // 2 :]
+    lists: tuple[list[PreparedQuery], ...] = ([], [])
+    for machine in range(machines or 1):
+        kept, parts = set(range(len(numbers))), both
+        if machines:
+            parts = tuple(random.choice(part, QUERIES // 2, replace=False) for part in both)  # type: ignore[assignment]
+            answers = [collection.judgements[queries[number].id] for part in parts for number in part]
+            others = random.choice(len(numbers), len(numbers) // 4, replace=False)
+            kept = {numbers[id_] for grades in answers for id_ in grades if id_ in numbers} | {*others.tolist()}
+        index = indexed(folder / f"{machine}", collection, sorted(kept))
+        for found, part in zip(lists, parts, strict=True):
+            texts = [(queries[number].text, dict(collection.judgements[queries[number].id])) for number in part]
+            found += [query for one in texts if (query := prepared(index, *one)) is not None]
+        index.close()
+    return lists
+
+
 def measure_private(args: argparse.Namespace, path: str) -> None:
-    """Persons who search the same collection with the shipped experiment file: ε for a person and the whole run."""
+    """Persons who learn together with the shipped experiment file: ε for a person and the whole run."""
     collection, rows = read_collection(path), []
     file = Path(quorank.experiments.__file__).parent / "files" / "search.toml"
     for seed in range(args.seed, args.seed + args.seeds):
         with tempfile.TemporaryDirectory() as place:
-            index = indexed(Path(place) / "home", collection, range(len(collection.documents)))
-            found = [
-                prepared(index, query.text, dict(collection.judgements.get(query.id, {})))
-                for query in collection.queries
-            ]
-            index.close()
-            queries = [query for query in found if query is not None]
-            order = np.random.default_rng(seed).permutation(len(queries))
-            for name, part in (("train", order[: len(order) // 2]), ("test", order[len(order) // 2 :])):
-                write_letor(lists_of([queries[number] for number in part]), Path(place) / f"{name}.txt")
+            for name, lists in zip(
+                ("train", "test"), halves(collection, args.machines, seed, Path(place)), strict=True
+            ):
+                write_letor(lists_of(lists), Path(place) / f"{name}.txt")
             tables = {
                 **read_experiment_file(file).tables,
                 "seed": seed,
@@ -309,15 +332,21 @@ def measure_private(args: argparse.Namespace, path: str) -> None:
             train = Evaluator(runner.simulator.simulation.data, Linear(), no_relevant="zero").means([plain])[0][0]
             worst = min(float(part.mean()) / train - 1.0 for part in np.array_split(online, 10))
             rows.append((bm25, shipped, summary["offline"]["ndcg@10"], worst))
-            print(f"seed {seed}: {rows[-1]}", summary["privacy"], file=sys.stderr, flush=True)
+            told = ", ".join(f"{figure:.4f}" for figure in rows[-1])
+            print(f"seed {seed}: {told}; ε = {summary['privacy']['epsilon']:.3f}", file=sys.stderr, flush=True)
     bm25, shipped, learned, worsts = (np.array(column) for column in zip(*rows, strict=True))
-    gain = learned - bm25
-    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else float("nan")
-    print(f"\n## {Path(path).name}: {args.private:,} persons, ε = 2 for a person and 300 rounds, {args.seeds} seeds\n")
+    where = f"on {args.machines} machines" if args.machines else "in the whole collection"
+    print(
+        f"\n## {Path(path).name}: {args.private:,} persons {where}, ε = 2 for a person and 300 rounds, {args.seeds} seeds\n"
+    )
     head = ("BM25", "shipped", "learned together", "against BM25", "worst tenth of the lists shown against BM25")
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    told = f"{bm25.mean():.4f} | {shipped.mean():.4f} | {learned.mean():.4f} | {gain.mean():+.4f} ± {error:.4f}"
-    print(f"| {told} | {worsts.min():+.2%} |", flush=True)
+    shift = f"{learned.mean():.4f} | {(learned - bm25).mean():+.4f} ± {standard_error(learned - bm25):.4f}"
+    print(f"| {bm25.mean():.4f} | {shipped.mean():.4f} | {shift} | {worsts.min():+.2%} |", flush=True)
+
+
+def standard_error(values: Doubles) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def lists_of(queries: Sequence[PreparedQuery]) -> RankingData:
@@ -344,6 +373,7 @@ def main() -> None:
     parser.add_argument("--penalty", type=float, default=40.0)
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--private", type=int, default=0, metavar="N")
+    parser.add_argument("--machines", type=int, default=50, metavar="M")
     args = parser.parse_args()
     private_file.SYNCHRONOUS = "OFF"  # processes are not killed here
     for path in args.collections:

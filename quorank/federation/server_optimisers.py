@@ -84,17 +84,24 @@ class Add(Server):
     With `shrink` = λ each number of that mean goes back towards its first value by λ standard deviations of the noise that
     lies on it, where updates are released with noise of known size, and no farther than to that value (`soft_threshold`).
     Neither looks at anything new, so both cost no privacy.
+
+    With `pull` = ρ each update is u − ρ·(θ − θ_first), the ascent of what clients gain less a penalty ρ/2·‖θ − θ_first‖²: a
+    good start is left only for what clicks keep saying, and the noise of many rounds does not add up.
     """
 
     kind: ClassVar[str] = "add"
 
-    step: float = 1.0
-    average: float | None = None  # γ
-    among: tuple[float, ...] = ()
-    shrink: float = 0.0  # λ
+    step: float = 1.0  # times which the mean update moves θ; 1 is federated averaging
+    average: float | None = None  # γ: hand out the mean of all θ in which round t counts t^γ; none hands out θ
+    among: tuple[float, ...] = ()  # other γ, of which a validation split chooses
+    shrink: float = 0.0  # λ standard deviations of its noise by which each number goes back
+    pull: float = 0.0  # ρ, how strongly each update is pulled back towards the first θ
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
+        require_range("pull", self.pull, least=0.0)
+        overshoots = f"must be below 1/step, or steps overshoot, got {self.pull} with step {self.step}"
+        require(self.step * self.pull < 1.0, "add.pull-overshoots", overshoots, "pull")
         require_range("shrink", self.shrink, least=0.0, most=100.0)
         sentence = "is about a mean of rankers: set average too, 0.0 for one in which all rounds count alike"
         for name, given in (("among", self.among), ("shrink", self.shrink)):
@@ -110,24 +117,20 @@ class Add(Server):
     def _gammas(self) -> tuple[float, ...]:
         return () if self.average is None else (self.average, *self.among)
 
+    @property
+    def _keeps_first(self) -> bool:
+        return self.shrink > 0.0 or self.pull > 0.0
+
     def start(self, size: int) -> Memory:
-        count = len(self._gammas)
-        if count == 0:
-            return {}
-        memory = {
-            AVERAGE: np.zeros(size),
-            "means": np.zeros((count, size)),
-            "total": np.zeros(count),
-            "count": np.zeros(1),
-        }
+        means = len(self._gammas)
+        memory: Memory = {}
+        if means:
+            memory |= {AVERAGE: np.zeros(size), "means": np.zeros((means, size)), "total": np.zeros(means)}
         if self.shrink > 0.0:
-            memory |= {
-                "first": np.zeros(size),
-                NOISE: np.zeros(2),
-                "shared": np.zeros(count),
-                "spread": np.zeros(count),
-            }
-        return memory
+            memory |= {NOISE: np.zeros(2), "shared": np.zeros(means), "spread": np.zeros(means)}
+        if self._keeps_first:
+            memory["first"] = np.zeros(size)
+        return memory | {"count": np.zeros(1)} if memory else memory
 
     @property
     def counts_noise(self) -> bool:
@@ -138,22 +141,27 @@ class Add(Server):
             return memory
         return memory | {NOISE: np.array([self.step * noise if math.isfinite(noise) else 0.0, memory[NOISE][1]])}
 
-    def recursion(self, size: int, memory: Memory) -> Recursion:
-        return Recursion(self.step, 0.0, np.zeros(size))
+    def recursion(self, size: int, memory: Memory) -> Recursion | None:
+        return None if self.pull > 0.0 else Recursion(self.step, 0.0, np.zeros(size))
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         after = theta + self.step * update
-        if self.average is None:
+        if self.average is None and self.pull == 0.0:
             return after, memory
         count = memory["count"] + 1.0
+        if self._keeps_first and count[0] == 1.0:
+            memory = memory | {"first": theta.copy()}
+        if self.pull > 0.0:
+            after = after - self.step * self.pull * (theta - memory["first"])
+        if self.average is None:
+            return after, memory | {"count": count}
         weights = np.array([float(count[0]) ** gamma for gamma in self._gammas])
         total = memory["total"] + weights
         share = weights / total
         means = memory["means"] + share[:, None] * (after - memory["means"])
         found = memory | {"means": means, "total": total, "count": count}
         if self.counts_noise:
-            found |= noise_of_means(memory, share)
-            found["first"] = theta.copy() if count[0] == 1.0 else memory["first"]
+            found |= noise_of_means(memory, share, self.step * self.pull)
         return after, found | {AVERAGE: self._shrunk(means[0], found, 0)}
 
     def _shrunk(self, mean: Doubles, memory: Memory, number: int | None) -> Doubles:
@@ -171,14 +179,15 @@ class Add(Server):
         return found | {math.inf: self._shrunk(theta, memory, None)}
 
 
-def noise_of_means(memory: Memory, share: Doubles) -> Memory:
+def noise_of_means(memory: Memory, share: Doubles, pull: float = 0.0) -> Memory:
     """Return the noise on one number of θ and of its means after a round, of which θ counts `share` (means,) in each mean.
 
     "noise" is (σ, Var θ), "shared" Cov(mean, θ) and "spread" Var mean, (means,) each. The noise of a round, of standard
-    deviation σ, is in every θ from then on, so that θ walks at random and a mean, (1 − w)·mean + w·θ, with it.
+    deviation σ, is in every θ from then on, less the share `pull` that each round takes off: θ walks at random, and a
+    mean, (1 − w)·mean + w·θ, with it.
     """
-    (sigma, walk), shared, spread = memory[NOISE].tolist(), memory["shared"], memory["spread"]
-    walk, rest = walk + sigma * sigma, 1.0 - share
+    (sigma, walk), shared, spread = memory[NOISE].tolist(), (1.0 - pull) * memory["shared"], memory["spread"]
+    walk, rest = (1.0 - pull) ** 2 * walk + sigma * sigma, 1.0 - share
     return {
         NOISE: np.array([sigma, walk]),
         "shared": rest * shared + share * walk,
@@ -197,8 +206,8 @@ class Momentum(Server):
 
     kind: ClassVar[str] = "momentum"
 
-    step: float = 1.0
-    beta: float = 0.9  # β
+    step: float = 1.0  # times which m moves θ
+    beta: float = 0.9  # β, how much of m stays
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -221,9 +230,9 @@ class Adam(Server):
 
     kind: ClassVar[str] = "adam"
 
-    step: float = 0.001
-    beta1: float = 0.9  # β₁
-    beta2: float = 0.999  # β₂
+    step: float = 0.001  # α of the paper, how far a step goes
+    beta1: float = 0.9  # β₁, how much of the mean of updates stays
+    beta2: float = 0.999  # β₂, how much of the mean of their squares stays
     tiny: float = 1e-8  # ϵ of the paper: keeps the division finite, no privacy figure
 
     def __post_init__(self) -> None:
@@ -258,11 +267,11 @@ class Rprop(Server):
 
     kind: ClassVar[str] = "rprop"
 
-    initial: float = 0.05  # η(0) = η(1)
-    alpha: float = 1.2  # α
-    beta: float = 0.5  # β
-    least: float = 0.01  # η_min
-    most: float = 1.0  # η_max
+    initial: float = 0.05  # η(0) = η(1), the first steps
+    alpha: float = 1.2  # α, by which a step grows when the sign stays
+    beta: float = 0.5  # β, by which it shrinks when the sign changes
+    least: float = 0.01  # η_min, the shortest step
+    most: float = 1.0  # η_max, the longest step
 
     def __post_init__(self) -> None:
         sentence = f"expected 0 < least ≤ initial ≤ most, got {self.least}, {self.initial}, {self.most}"

@@ -179,9 +179,9 @@ class Features:
     mu: float = 2000.0  # μ of LMIR.DIR
     lambda_: float = 0.1  # λ of LMIR.JM
     delta: float = 0.7  # δ of LMIR.ABS
-    bm25: Literal["robertson", "published"] = "robertson"
-    idf: Literal["smoothed", "published", "robertson"] = "smoothed"
-    idf_over: Literal["matched", "query"] = "matched"
+    bm25: Literal["robertson", "published"] = "robertson"  # Robertson's, or the paper's formula
+    idf: Literal["smoothed", "published", "robertson"] = "smoothed"  # which inverse document frequency
+    idf_over: Literal["matched", "query"] = "matched"  # over terms that a document holds, or all
 
     def __post_init__(self) -> None:
         for name, most in (("k1", 1e6), ("mu", 1e12), ("lambda_", 1.0), ("delta", 1.0)):

@@ -16,10 +16,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s
+from quorank.arrays import Doubles, Int32s, Integers
 from quorank.errors import require_range
 from quorank.text.features import Features
 from quorank.text.index import UNSEEN, Index
+
+
+def telling_terms(likely: Doubles, idf: Doubles, most: int) -> tuple[Integers, Doubles]:
+    """Return the places of the n terms with the largest p(t)·IDF(t) of (terms,) each, and their weights, summing to 1."""
+    weights = likely * np.maximum(idf, 0.0)
+    best = np.argsort(-weights, kind="stable")[:most]
+    best = best[weights[best] > 0.0]
+    return best, weights[best] / max(float(weights[best].sum()), np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -54,11 +62,8 @@ class Feedback:
                 likely[index.terms[own]] += score * index.counts[own] / index.lengths[document]
             held = np.flatnonzero(likely).astype(np.int32)
             idf = (features or Features()).inverse_document_frequency(index.statistics(held))
-            weights = likely[held] * np.maximum(idf, 0.0)
-            best = np.argsort(-weights, kind="stable")[: self.terms]
-            total = weights[best].sum()
-            if total > 0.0:
-                mixed[held[best]] += self.share * weights[best] / total
+            best, weights = telling_terms(likely[held], idf, self.terms)
+            mixed[held[best]] += self.share * weights
         chosen = np.flatnonzero(mixed).astype(np.int32)
         return chosen, mixed[chosen]
 

@@ -105,8 +105,8 @@ class Tokeniser:
 
     kind: ClassVar[str] = "words"
 
-    stop_words: StopWords = "english"
-    stemming: Stemming = "none"
+    stop_words: StopWords = "english"  # language whose function words are left out
+    stemming: Stemming = "none"  # language by whose rules words are stemmed
 
     def __post_init__(self) -> None:
         require_choice("stop_words", self.stop_words, get_args(StopWords))

@@ -84,9 +84,23 @@ def test_the_noise_of_a_mean_is_that_of_all_that_went_into_it(gamma) -> None:
         assert np.array_equal(memory["average"], choices[gamma])
 
 
-def test_the_noise_of_a_mean_is_the_spread_of_many_walks() -> None:
+def test_a_pull_is_the_ascent_of_a_penalised_gain() -> None:
+    """θ ← θ + s·(u − ρ·(θ − θ_first)); for a constant u it comes to θ_first + u/ρ by 1 − (1 − s·ρ)^t of the way."""
+    first, update = np.array([0.5, -1.0, 0.0, 2.0]), np.array([1.0, -2.0, 0.0, 0.1])
+    path = run(Add(step=0.3, pull=0.5), [update] * 40)
+    expected = [first + update / 0.5 * (1.0 - (1.0 - 0.3 * 0.5) ** t) for t in range(1, 41)]
+    np.testing.assert_allclose(path, expected, rtol=1e-12)
+    assert run(Add(step=0.3, average=0.0, shrink=1.0, pull=0.5), [update] * 40)[-1].tolist() == path[-1].tolist()
+    assert Add(pull=0.5).recursion(4, Add(pull=0.5).start(4)) is None
+    for options in ({"pull": -0.1}, {"step": 2.0, "pull": 0.5}, {"pull": math.nan}):
+        with pytest.raises(BadInput):
+            Add(**options)
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.05])
+def test_the_noise_of_a_mean_is_the_spread_of_many_walks(pull) -> None:
     """The recursion against 20,000 walks of nothing but noise, drawn."""
-    draws, server = np.random.default_rng(8), Add(step=2.0, average=-0.5, shrink=1.0)
+    draws, server = np.random.default_rng(8), Add(step=2.0, average=-0.5, shrink=1.0, pull=pull)
     size, memory = 20_000, None
     theta, memory = np.zeros(size), server.start(size)
     for _ in range(30):

@@ -20,9 +20,10 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require_range
 from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights
+from quorank.search.index.likeness import likeness
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import Clause, SearchQuery
-from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings
+from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings, field_statistics, picked
 from quorank.search.index.typos import NameWords
 from quorank.text.features import FEATURE_NAMES, FieldStatistics
 from quorank.text.tokens import Tokeniser
@@ -62,6 +63,7 @@ class SearchCandidates:
     visit_counts: Integers = field(repr=False)
     title_is_query: Booleans = field(repr=False)
     first_match: Integers = field(repr=False)  # word of title and body at which a term stands first; −1: nowhere there
+    likeness: Doubles = field(repr=False)  # to the first results (`likeness.py`)
     match_span: Integers = field(repr=False)  # words from the first place of one term to that of the last; 0: nowhere
     found: int = 0  # documents in any band, of which these are the first
     near: tuple[str, ...] = ()  # words of names that were taken for a typed one
@@ -170,7 +172,7 @@ class CandidateFinder:
             term = self._terms(clause)[0]
             for part in ("body", "name") if clause.field == "any" else (clause.field,):
                 if term:
-                    matched[self._reader.postings(part, self._hash(term)).rows] = True
+                    matched[self._reader.postings(part, self._hash(term))[0].rows] = True
         begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
         if not begun and (clause.kind != "word" or not self._terms(clause)[0]):
             matched |= self._holding(_expression(clause), rows)
@@ -199,9 +201,7 @@ class CandidateFinder:
 
     def _column(self, terms: Sequence[str]) -> _Column:
         hashes = [self._hash(term) for term in terms]
-        body, title = (
-            TermPostings.union([self._reader.postings(part, number) for number in hashes]) for part in ("body", "title")
-        )
+        body, title = (TermPostings.union(self._reader.postings(part, *hashes)) for part in ("body", "title"))
         return _Column(body, title)
 
     # names
@@ -233,9 +233,8 @@ class CandidateFinder:
         taken: list[str] = []
         for word in words:
             near = self._words_of_names(loaded).near(word)[:MOST_NEAR]
-            rows = [
-                self._reader.postings("name", self._hash(term)).rows for term in self._tokeniser.terms(near) if term
-            ]
+            hashes = [self._hash(term) for term in self._tokeniser.terms(near) if term]
+            rows = [postings.rows for postings in self._reader.postings("name", *hashes)]
             held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
             held = held[allowed[held]]
             if len(held):
@@ -257,8 +256,8 @@ class CandidateFinder:
     ) -> tuple[Doubles, tuple[FieldStatistics, FieldStatistics]]:
         """(rows,) BM25 of title and body, and the statistics of both fields for the terms."""
         statistics = (
-            _statistics("body", [column.body for column in columns], loaded),
-            _statistics("title", [column.title for column in columns], loaded),
+            field_statistics("body", [column.body for column in columns], loaded),
+            field_statistics("title", [column.title for column in columns], loaded),
         )
         scores = np.zeros(len(loaded.alive))
         idf = PARAMETERS.inverse_document_frequency(statistics[0])
@@ -280,7 +279,7 @@ class CandidateFinder:
             counts = np.zeros((len(chosen), len(columns)))
             for number, column in enumerate(columns):
                 postings = column.body if part == "body" else column.title
-                counts[:, number] = _picked(postings.rows, postings.counts, chosen, 0.0)
+                counts[:, number] = picked(postings.rows, postings.counts, chosen, 0.0)
             lengths, distinct = (loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
             fields.append(array_features(counts, lengths, distinct, known))
         return np.hstack(fields) if len(chosen) else np.zeros((0, len(FEATURE_NAMES)))
@@ -308,7 +307,7 @@ class CandidateFinder:
             zip(*described, strict=True) if described else [()] * 8
         )
         key = " ".join(query.plain_words)
-        firsts = [_picked(column.body.rows, column.body.firsts, chosen, -1) for column in columns]
+        firsts = [picked(column.body.rows, column.body.firsts, chosen, -1) for column in columns]
         places = np.array(firsts, dtype=np.int64).reshape(len(columns), len(chosen))
         beyond = np.iinfo(np.int64).max
         first = np.where(places >= 0, places, beyond).min(axis=0, initial=beyond)
@@ -331,6 +330,7 @@ class CandidateFinder:
             visit_counts=np.array(visit_counts, dtype=np.int64),
             title_is_query=np.array([bool(key) and title == key for title in title_keys], dtype=bool),
             first_match=np.where(somewhere, first, -1),
+            likeness=likeness(chosen, scores[chosen], self._reader, self._tokeniser, self._hash),
             match_span=np.where(somewhere, last - first + 1, 0),
             found=found,
             near=near,
@@ -358,24 +358,6 @@ def _first(
     columns = loaded.columns
     keys = (columns["id"][found], -columns["modified"][found], -nearness[found], -scores[found], bands[found])
     return found[np.lexsort(keys)][:limit]
-
-
-def _statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
-    return FieldStatistics(
-        documents=float(loaded.documents),
-        document_frequency=np.array([float(len(part.rows)) for part in postings]),
-        collection_frequency=np.array([float(part.counts.sum()) for part in postings]),
-        collection_length=loaded.totals[f"{name}_length"],
-        distinct_total=loaded.totals[f"{name}_distinct"],
-    )
-
-
-def _picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> Any:
-    """Values of the chosen rows, of ascending rows with a value each; another value for one that is not among them."""
-    if not len(rows):
-        return np.full(len(chosen), otherwise)
-    at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
-    return np.where(rows[at] == chosen, values[at], otherwise)
 
 
 def _end_of(beginning: str) -> str:

@@ -6,7 +6,7 @@ documents and occurrences are counted over the living rows each time, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
 from quorank.search.index.postings import CHUNK, FIELDS, ROW, read_chunks
+from quorank.text.features import FieldStatistics
 
 MOST_KEPT = 500_000
 """Postings of terms that are kept from one query to the next, 24 bytes each."""
@@ -37,19 +38,29 @@ class TermPostings:
     firsts: Integers
 
     @staticmethod
-    def union(parts: Sequence[TermPostings]) -> TermPostings:
-        """Join the postings of several terms as if they were one term: counts add up, the first place is the least."""
+    def joined(parts: Sequence[TermPostings]) -> TermPostings:
+        """Put postings one behind the other."""
         if len(parts) == 1:
             return parts[0]
-        rows = np.concatenate([part.rows for part in parts] or [np.zeros(0, dtype=np.int64)])
-        if not len(rows):
-            return TermPostings(rows, np.zeros(0), rows)
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
+        nothing = np.zeros(0, dtype=np.int64)
+        rows, firsts = ([getattr(part, name) for part in parts] for name in ("rows", "firsts"))
+        counts = [np.zeros(0), *(part.counts for part in parts)]
+        return TermPostings(*map(np.concatenate, ([nothing, *rows], counts, [nothing, *firsts])))
+
+    @staticmethod
+    def union(parts: Sequence[TermPostings]) -> TermPostings:
+        """Join the postings of several terms as if they were one term: counts add up, the first place is the least."""
+        together = TermPostings.joined(parts)
+        if len(parts) == 1 or not len(together.rows):
+            return together
+        order = np.argsort(together.rows, kind="stable")
+        ordered = together.rows[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        counts = np.concatenate([part.counts for part in parts])[order]
-        firsts = np.concatenate([part.firsts for part in parts])[order]
-        return TermPostings(ordered[starts], np.add.reduceat(counts, starts), np.minimum.reduceat(firsts, starts))
+        counts, firsts = (
+            np.add.reduceat(together.counts[order], starts),
+            np.minimum.reduceat(together.firsts[order], starts),
+        )
+        return TermPostings(ordered[starts], counts, firsts)
 
     def within(self, allowed: Booleans) -> TermPostings:
         """Return those of rows that are allowed."""
@@ -122,6 +133,25 @@ class LoadedRows:
         return np.asarray(rows[at[known[at] == wanted]])
 
 
+def picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> Any:
+    """Values of the chosen rows, of ascending rows with a value each; another value for one that is not among them."""
+    if not len(rows):
+        return np.full(len(chosen), otherwise)
+    at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
+    return np.where(rows[at] == chosen, values[at], otherwise)
+
+
+def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
+    """Count the documents and occurrences of terms in a field by their postings."""
+    return FieldStatistics(
+        documents=float(loaded.documents),
+        document_frequency=np.array([float(len(part.rows)) for part in postings]),
+        collection_frequency=np.array([float(part.counts.sum()) for part in postings]),
+        collection_length=loaded.totals[f"{name}_length"],
+        distinct_total=loaded.totals[f"{name}_distinct"],
+    )
+
+
 class SegmentReader:
     """Segments of a database as they are now."""
 
@@ -161,39 +191,54 @@ class SegmentReader:
         found = self.fetch("SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last)
         return [content for (content,) in found]
 
-    def postings(self, field: str, term: int) -> TermPostings:
-        """Return the postings of a term, by its hash, over all segments; those of the last queries are kept."""
-        kept = self._kept.get((field, term))
-        if kept is None:
-            kept = self._read(field, term)
-            self._room -= len(kept.rows)
+    def postings(self, field: str, *terms: int) -> list[TermPostings]:
+        """Return the postings of terms, by their hashes, over all segments; those of the last queries are kept."""
+        missing = [term for term in dict.fromkeys(terms) if (field, term) not in self._kept]
+        found = {term: self._kept[field, term] for term in terms if (field, term) in self._kept}
+        for term, read in zip(missing, self._read(field, missing), strict=True):
+            found[term] = read
+            self._room -= len(read.rows)
             if self._room < 0:
                 self._kept, self._room = {}, MOST_KEPT
-            self._kept[field, term] = kept
-        return kept
+            self._kept[field, term] = read
+        return [found[term] for term in terms]
 
-    def _read(self, field: str, term: int) -> TermPostings:
-        at = FIELDS.index(field)
-        rows, counts, firsts = [], [], []
-        wanted = np.uint64(term)
-        for segment, base in zip(self.loaded.segments, self.loaded.bases, strict=False):
-            terms, offsets = segment.directories[at]
-            place = int(np.searchsorted(terms, wanted))
-            if place == len(terms) or terms[place] != wanted:
-                continue
-            first, last = int(offsets[place]), int(offsets[place + 1])
-            low, high = first // CHUNK, (last - 1) // CHUNK
-            parts = self._parts(part_key(segment.number, at, 2 + low), part_key(segment.number, at, 2 + high))
-            size = min(int(offsets[-1]), (high + 1) * CHUNK) - low * CHUNK
-            found = read_chunks(parts, size)
+    def frequencies(self, field: str, terms: Uint64s) -> Doubles:
+        """(terms,) rows that hold each term, by its hash, without reading postings; dead rows count until a merge."""
+        order, found = np.argsort(terms), np.zeros(len(terms))  # ascending, so that neighbours are looked for together
+        for _, first, last in self._places(FIELDS.index(field), terms[order]):
+            found[order] += last - first
+        return found
+
+    def _places(self, at: int, terms: Uint64s) -> Iterator[tuple[int, Integers, Integers]]:
+        """Yield of each segment its place, and from where to where (terms,) its postings of each term of a field stand."""
+        for number, segment in enumerate(self.loaded.segments):
+            known, offsets = segment.directories[at]
+            if len(known):
+                places = np.minimum(np.searchsorted(known, terms), len(known) - 1)
+                first = offsets[places].astype(np.int64)
+                yield number, first, np.where(known[places] == terms, offsets[places + 1], first)
+
+    def _read(self, field: str, terms: Sequence[int]) -> list[TermPostings]:
+        """Read the postings of some terms: all their chunks by one statement."""
+        if not terms:
+            return []
+        at, wanted = FIELDS.index(field), list[tuple[int, int, int, int, list[int]]]()
+        for number, firsts, lasts in self._places(at, np.array(terms, dtype=np.uint64)):
+            for term, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):
+                if last > first:
+                    chunks = range(first // CHUNK, (last - 1) // CHUNK + 1)
+                    keys = [part_key(self.loaded.segments[number].number, at, 2 + chunk) for chunk in chunks]
+                    wanted.append((term, number, first, last, keys))
+        listed = ",".join({str(key) for *_, keys in wanted for key in keys})
+        content: dict[int, bytes] = dict(self.fetch(f"SELECT key, content FROM postings WHERE key IN ({listed})"))
+        parts: list[list[TermPostings]] = [[] for _ in terms]
+        for term, number, first, last, keys in wanted:
+            low, total = first // CHUNK, int(self.loaded.segments[number].directories[at][1][-1])
+            size = min(total, (low + len(keys)) * CHUNK) - low * CHUNK
             part = slice(first - low * CHUNK, last - low * CHUNK)
-            rows.append(found[0][part].astype(np.int64) + base)
-            counts.append(found[1][part])
-            firsts.append(found[2][part])
-        if not rows:
-            nothing = np.zeros(0, dtype=np.int64)
-            return TermPostings(nothing, np.zeros(0), nothing)
-        together = TermPostings(
-            np.concatenate(rows), np.concatenate(counts).astype(np.float64), np.concatenate(firsts).astype(np.int64)
-        )
-        return together.within(self.loaded.alive) if len(self.loaded.dead) else together
+            places, counts, words = (column[part] for column in read_chunks([content[key] for key in keys], size))
+            rows = places.astype(np.int64) + self.loaded.bases[number]
+            parts[term].append(TermPostings(rows, counts.astype(np.float64), words.astype(np.int64)))
+        together = [TermPostings.joined(found) for found in parts]
+        return [one.within(self.loaded.alive) for one in together] if len(self.loaded.dead) else together

@@ -139,25 +139,31 @@ class ChoiceHistory:
         key, here, longer = query_key(query), list[Document](), list[Document]()
         opened: dict[Document, list[float]] = {}
         for choice, _ in self._choices:
-            opened.setdefault(choice.document, []).append(choice.at)
             if choice.query == key:
                 here.append(choice.document)
-            elif key and choice.query.startswith(key):
+                continue
+            opened.setdefault(choice.document, []).append(choice.at)
+            if key and choice.query.startswith(key):
                 longer.append(choice.document)
         here, longer = here[-WINDOW:], longer[-WINDOW:]
         times = {document: tuple(at) for document, at in opened.items()}
         return PastChoices(_counted(here), len(here), _counted(longer), len(longer), times)
 
     def lists(self, newest: int) -> list[ChosenList]:
-        """Return the newest choices with their lists, the oldest of them first."""
+        """Return the newest choices with their lists, the oldest of them first.
+
+        Features that a list was kept without, because they came with a later version, are 0 in it.
+        """
         rows = self._database.rows(
             "SELECT features, documents, chosen, rank, query FROM choices ORDER BY id DESC LIMIT ?", newest
         )
         found = []
         for raw, documents, chosen, rank, query in reversed(rows):
-            sound = len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents
+            width = len(raw) // (4 * max(documents, 1))
+            sound = len(raw) == 4 * documents * width and 0 < width <= self.n_features and 0 <= chosen < documents
             require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
-            features = np.frombuffer(raw, dtype="<f4").astype(np.float32).reshape(documents, self.n_features)
+            features = np.zeros((documents, self.n_features), dtype=np.float32)
+            features[:, :width] = np.frombuffer(raw, dtype="<f4").reshape(documents, width)
             found.append(ChosenList(features, chosen, rank, query))
         return found
 
@@ -184,11 +190,17 @@ class ChoiceHistory:
     @property
     def shared(self) -> Doubles | None:
         """Parameters of the ranker of all that was taken last."""
-        raw = self._fact("shared")
-        require(
-            raw is None or len(raw) == 8 * self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}"
-        )
+        raw = self._parameters("shared")
         return None if raw is None else np.frombuffer(raw, dtype="<f8").astype(np.float64)
+
+    def _parameters(self, name: str, before: int = 0) -> bytes | None:
+        """Return stored parameters with some bytes before them; None where there are none, or of fewer features."""
+        raw = self._fact(name)
+        if raw is None:
+            return None
+        more, rest = divmod(8 * self.n_features + before - len(raw), 8)
+        require(rest == 0 and 0 <= more < self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+        return None if more else raw
 
     def last_tried(self, run: str) -> int:
         """Return the round of the ranker of a run that was tried last; −1 where none was."""
@@ -197,10 +209,9 @@ class ChoiceHistory:
 
     def mean(self, run: str) -> tuple[Doubles, int] | None:
         """Return the mean of the rankers of a run that came, and how many they are; None before the first."""
-        raw = self._fact(f"mean {run}")
+        raw = self._parameters(f"mean {run}", before=8)
         if raw is None:
             return None
-        require(len(raw) == 8 * (1 + self.n_features), "file.damaged", CHOICES.damaged, f"{self._database.path}")
         return np.frombuffer(raw[8:], dtype="<f8").astype(np.float64), int.from_bytes(raw[:8], "little")
 
     def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles, count: int) -> None:

@@ -1,9 +1,11 @@
-"""Features of what a search found: sixteen of the text, eleven of the document and of what its person did with it.
+"""Features of what a search found: sixteen of the text, twelve of the document and of what its person did with it.
 
-Those of the text are brought to [0, 1] within the candidates of a search, as everywhere. The others have fixed scales
-from 0 to 1, so that one choice counts the same in every list:
+Those of the text are brought to [0, 1] within the candidates of a search, as everywhere, and so is how much a document is
+like the first results (`index.likeness`). The others have fixed scales from 0 to 1, so that one choice counts the same in
+every list:
 
-- recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and openings;
+- recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and openings
+  from other queries' lists;
 - chosen for this query, n/(N + 3): n of the last N ≤ 10 choices for the query; chosen for a longer query, the same over
   queries that begin with this one;
 - file, mail, page: the kind of its source; depth of path, a tenth for each folder, at most 1; title is the query;
@@ -25,7 +27,7 @@ from quorank.text.features import FEATURE_NAMES
 
 PERSONAL_FEATURES = (
     "recency", "frecency", "chosen for this query", "chosen for a longer query", "file", "mail", "page", "depth of path",
-    "title is the query", "early match", "close match",
+    "title is the query", "early match", "close match", "like the first results",
 )  # fmt: skip
 SEARCH_FEATURES = FEATURE_NAMES + PERSONAL_FEATURES
 """Names of a search's features, in the order of the ranker's parameters."""
@@ -52,7 +54,7 @@ class PastChoices(NamedTuple):
     total: int  # choices for it, WINDOW at most
     longer: Mapping[Document, int]  # of the last choices for queries that begin with it
     longer_total: int
-    opened: Mapping[Document, tuple[float, ...]]  # times of openings
+    opened: Mapping[Document, tuple[float, ...]]  # times of openings from lists of other queries
 
 
 def share(chosen: int, total: int) -> float:
@@ -66,7 +68,7 @@ def decayed(times: tuple[float, ...], now: float) -> float:
 
 
 def search_features(found: SearchCandidates, past: PastChoices, terms: int, now: float) -> Doubles:
-    """Compute (documents, 27) features of the candidates of a query of so many terms."""
+    """Compute (documents, 28) features of the candidates of a query of so many terms."""
     today = now // DAY * DAY
     out = np.zeros((len(found), len(SEARCH_FEATURES)))
     out[:, : len(FEATURE_NAMES)] = within_list(found.features)
@@ -83,6 +85,7 @@ def search_features(found: SearchCandidates, past: PastChoices, terms: int, now:
     own[:, 8] = found.title_is_query
     own[:, 9] = np.where(found.first_match >= 0, 1.0 / (1.0 + np.maximum(found.first_match, 0) / EARLY), 0.0)
     own[:, 10] = np.where(found.match_span > 0, np.minimum(terms / np.maximum(found.match_span, 1), 1.0), 0.0)
+    own[:, 11] = within_list(found.likeness[:, None])[:, 0]
     return out
 
 

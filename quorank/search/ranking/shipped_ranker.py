@@ -17,6 +17,7 @@ WEIGHTS = {
     "chosen for this query": 0.4,
     "chosen for a longer query": 0.3,
     "title is the query": 0.2,
+    "like the first results": 0.4,
 }
 """Relative weights of features; all others begin at 0."""
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import quorank.experiments
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
+from quorank.parts import to_table
 from quorank.search.index import SearchCandidates
 from quorank.search.ranking.bands import habits, ranked
 from quorank.search.ranking.search_features import (
@@ -48,6 +49,7 @@ def found(bands: list[int], **columns: object) -> SearchCandidates:
         "visit_counts": np.zeros(n, dtype=np.int64),
         "title_is_query": np.zeros(n, dtype=np.bool_),
         "first_match": np.full(n, -1),
+        "likeness": random.random(n) * 5,
         "match_span": np.zeros(n, dtype=np.int64),
     }
     return SearchCandidates(**(values | columns))  # type: ignore[arg-type]
@@ -65,6 +67,7 @@ def test_features_are_those_of_the_definitions() -> None:
         visits=((), (), (TODAY, TODAY - 30 * DAY)),
         title_is_query=np.array([False, True, False]),
         first_match=np.array([0, 20, -1]),
+        likeness=np.array([3.0, 7.0, 5.0]),
         match_span=np.array([2, 8, 0]),
     )
     past = PastChoices({(1, "k0"): 8}, 10, {(1, "k2"): 1}, 4, {(1, "k0"): (TODAY - 60 * DAY,)})
@@ -79,6 +82,7 @@ def test_features_are_those_of_the_definitions() -> None:
     assert own["title is the query"] == [0, 1, 0]
     assert own["early match"] == pytest.approx([1.0, 0.5, 0.0])
     assert own["close match"] == pytest.approx([1.0, 0.25, 0.0])
+    assert own["like the first results"] == pytest.approx([0.0, 1.0, 0.5])
     low, high = candidates.features.min(axis=0), candidates.features.max(axis=0)
     assert features[:, :16] == pytest.approx((candidates.features - low) / (high - low))
 
@@ -138,3 +142,5 @@ def test_a_federation_of_searches_starts_from_the_shipped_ranker() -> None:
     start = experiment.ranker.initial(len(SEARCH_FEATURES), 1)
     assert start.tolist() == shipped_parameters().tolist()
     assert experiment.federation.learner.takes_any_list  # type: ignore[attr-defined]
+    server = to_table(experiment.federation.server)
+    assert server["pull"] == 0.0075 and server["step"] > 1.0 and server["shrink"] == 1.0, "the step suits the noise"

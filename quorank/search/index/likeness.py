@@ -1,0 +1,84 @@
+"""Likeness to the first results: BM25 of the words by which a query's best documents stand out.
+
+The terms are those of pseudo-relevance feedback (`text.feedback`): of the first m documents by BM25, whose beginnings say
+how likely a term is in what answers the query, the n with the largest p(t)·IDF(t); a document's likeness is
+Σ_t w(t)·BM25(t, d). So a document that says what a query means in other words comes up, and one that holds its words by
+chance goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers, Uint64s
+from quorank.search.index.array_features import PARAMETERS, bm25_weights
+from quorank.search.index.postings import TermHash
+from quorank.search.index.reading import SegmentReader, field_statistics, picked
+from quorank.text.collection import Document
+from quorank.text.features import FieldStatistics
+from quorank.text.feedback import telling_terms
+from quorank.text.index import whole_text
+from quorank.text.tokens import Tokeniser
+
+DOCUMENTS = 8
+"""First documents that are asked for words, m."""
+TERMS = 10
+"""Words that are taken from them, n."""
+CHARACTERS = 1500
+"""Of the beginning of a document that is looked at."""
+
+
+def likely_terms(texts: Sequence[str], scores: Sequence[float], tokeniser: Tokeniser) -> dict[str, float]:
+    """Return p(t) = Σ_d s_d/Σ s · c(t, d)/L_d of the terms of some texts with scores s above 0."""
+    likely: dict[str, float] = {}
+    total = sum(scores)
+    for text, score in zip(texts, scores, strict=True):
+        terms = tokeniser.tokenise(text)
+        for term in terms:
+            likely[term] = likely.get(term, 0.0) + score / total / len(terms)
+    return likely
+
+
+def likeness(
+    rows: Integers, scores: Doubles, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash
+) -> Doubles:
+    """Compute (documents,) the likeness of documents, by their rows and BM25, to those with the highest BM25."""
+    out, columns = np.zeros(len(rows)), reader.loaded.columns
+    first = np.lexsort((columns["id"][rows], -scores))[:DOCUMENTS]
+    first = first[scores[first] > 0.0]
+    if not len(first):
+        return out
+    likely = likely_terms(_beginnings(columns["id"][rows[first]], reader), scores[first].tolist(), tokeniser)
+    terms = sorted(likely)
+    hashes = np.array([term_hash(term) for term in terms], dtype=np.uint64)
+    best, _ = telling_terms(np.array([likely[term] for term in terms]), _idf(reader, hashes), TERMS)
+    postings = reader.postings("body", *hashes[best].tolist())
+    known = field_statistics("body", postings, reader.loaded)
+    idf = PARAMETERS.inverse_document_frequency(known)
+    kept, weights = telling_terms(np.array([likely[terms[place]] for place in best]), idf, TERMS)
+    lengths = columns["body_length"][rows]
+    for place, weight in zip(kept.tolist(), weights.tolist(), strict=True):
+        counts = picked(postings[place].rows, postings[place].counts, rows, 0.0)
+        held = counts > 0.0
+        out[held] += weight * idf[place] * bm25_weights(counts[held], lengths[held], known.mean_length)
+    return out
+
+
+def _idf(reader: SegmentReader, hashes: Uint64s) -> Doubles:
+    """(terms,) IDF by the directories of the segments, in which documents that changed count until they are merged."""
+    rows = reader.frequencies("body", hashes)
+    counted = FieldStatistics(max(float(len(reader.loaded.table)), 1.0), rows, rows, max(float(rows.sum()), 1.0))
+    return PARAMETERS.inverse_document_frequency(counted)
+
+
+def _beginnings(ids: Integers, reader: SegmentReader) -> list[str]:
+    """Title and beginning of the body of some documents, in their order."""
+    found = reader.fetch(
+        "SELECT documents.id, title, substr(body, 1, ?) FROM documents JOIN texts ON texts.id = documents.id"
+        f" WHERE documents.id IN ({','.join(map(str, ids.tolist()))})",
+        CHARACTERS,
+    )
+    texts = {number: whole_text(Document("", title, body)) for number, title, body in found}
+    return [texts[number] for number in ids.tolist()]
