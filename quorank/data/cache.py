@@ -56,13 +56,13 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
     folder = cache_folder(None)
     key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
     files = {split: folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")}
-    kept = {split: data for split, file in files.items() if (data := _read(file)) is not None}
+    kept: dict[str, Any] = {split: data for split, file in files.items() if (data := _read(file)) is not None}
     if len(kept) < len(files):
         made = synthetic.generate(name, number, seed)
         kept = {split: _normalized(data, normalize) for split, data in made.splits.items()}
         for split, data in kept.items():
             _write(files[split], data)
-    return Collection(f"synthetic:{name}", **kept)
+    return Collection(f"synthetic:{name}", kept["train"], kept["test"], kept["validation"])
 
 
 def cache_folder(beside: Path | None) -> Path:

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from quorank.data.library import folder_of
-from quorank.data.source import INTENTS, SYNTHETIC, DataSource
+from quorank.data.ranking import Collection
+from quorank.data.source import GIVEN, INTENTS, SYNTHETIC, DataSource
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
 from quorank.foreign import bounded_lines, read_bounded
@@ -19,7 +20,7 @@ LARGEST, LONGEST = 1 << 20, 200
 def feature_names(source: DataSource, n_features: int) -> tuple[str, ...]:
     """Return the names of a source's features, "" for one without; none where the source has no such file."""
     name = source.source.removeprefix(INTENTS)
-    path = None if name.startswith(SYNTHETIC) else folder_of(name) / FILE
+    path = None if name.startswith((SYNTHETIC, GIVEN)) else folder_of(name) / FILE
     if path is None or not path.is_file():
         return ()
     lines = [line for _, line in bounded_lines(read_bounded(path, LARGEST), path, LONGEST)]
@@ -32,6 +33,11 @@ def feature_names(source: DataSource, n_features: int) -> tuple[str, ...]:
     sentence = f"names {len(names)} features, and the data has {n_features}; expected a name a line, in their order"
     require(len(names) <= n_features, "feature-names.too-many", sentence, f"{path}")
     return (*names, *("" for _ in range(n_features - len(names)))) if names else ()
+
+
+def names_of(source: DataSource, collection: Collection) -> tuple[str, ...]:
+    """Return the names of a collection's features: those that it was given with, or those of its source."""
+    return collection.feature_names or feature_names(source, collection.train.n_features)
 
 
 def write_feature_names(folder: Path, names: tuple[str, ...]) -> None:

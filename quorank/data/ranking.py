@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Floats, Int8s, Integers
+from quorank.data.search_records import LoggedSplits
 from quorank.data.strings import Strings, concatenate_strings, select_strings
 from quorank.errors import BadInput, require
 
@@ -66,6 +67,28 @@ class RankingData:
             sentence = f"expected {expected:,}, got {len(given or ()):,}"
             require(given is None or len(given) == expected, "ranking-data.length", sentence, name)
         return cls(pad(dense), labels_, offsets_, dense.shape[1], ids, document_ids)
+
+    @classmethod
+    def from_rows(
+        cls,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike | None = None,
+        group: npt.ArrayLike | None = None,
+        document_ids: Sequence[str] | None = None,
+    ) -> RankingData:
+        """Build from (rows, features) and the query of each row, in any order; queries stand as they first occur.
+
+        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of lists one behind the other;
+        without it all rows are one query's.
+        """
+        dense = _dense_features(features)
+        order, offsets, names = grouped_rows(group, len(dense))
+        given = np.zeros(len(dense), dtype=np.int8) if labels is None else _whole_labels(labels, len(dense))
+        sentence = f"expected {len(dense):,}, one per row, got {len(document_ids or ()):,}"
+        fits = document_ids is None or len(document_ids) == len(dense)
+        require(fits, "ranking-data.length", sentence, "document_ids")
+        documents = None if document_ids is None else [str(document_ids[row]) for row in order.tolist()]
+        return cls(pad(dense[order]), given[order], offsets, dense.shape[1], names, documents)
 
     @property
     def features(self) -> Floats:
@@ -137,8 +160,13 @@ class Collection:
     train: RankingData
     test: RankingData
     validation: RankingData | None = None
+    feature_names: tuple[str, ...] = ()  # where they came with the data; else the source's file may hold some
+    log: LoggedSplits | None = None  # who searched when, where it was read from a log of clicks
 
     def __post_init__(self) -> None:
+        own, count = len(self.feature_names), self.train.n_features
+        sentence = f"expected a name for each of {count} features, got {own}"
+        require(own in (0, count), "collection.feature-names", sentence, "feature_names")
         for split in self.splits.values():
             have = f"train has {self.train.n_features} and another split {split.n_features}"
             sentence = f"all splits must have the same features, {have}"
@@ -149,6 +177,11 @@ class Collection:
         """The splits that there are, by name."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
+
+    def changed(self, change: Callable[[RankingData], RankingData]) -> Collection:
+        """Return the same collection with each split changed."""
+        validation = None if self.validation is None else change(self.validation)
+        return replace(self, train=change(self.train), test=change(self.test), validation=validation)
 
     def resident(self) -> Collection:
         """Return the same collection in the process's own memory (see `RankingData.resident`)."""
@@ -234,6 +267,37 @@ def _whole_labels(values: npt.ArrayLike, rows: int) -> Int8s:
     return np.ascontiguousarray(array, dtype=np.int8)
 
 
+def grouped_rows(group: npt.ArrayLike | None, rows: int) -> tuple[Integers, Integers, list[str]]:
+    """Return (rows,) an order in which the rows of a query stand together, (queries + 1,) offsets, and the queries' names.
+
+    group: an id for each row, or fewer numbers: the sizes of lists that stand one behind the other. Queries stand
+    as they first occur, and the rows of each as they were.
+    """
+    if group is None:
+        ends = [0, rows] if rows else [0]
+        return np.arange(rows, dtype=np.int64), np.array(ends, dtype=np.int64), ["0"] * (rows > 0)
+    try:
+        given = np.asarray(group)
+    except ValueError:
+        raise BadInput("ranking-data.shape", "expected the query of each row", "group") from None
+    whole = given.ndim == 1 and len(given) < rows and given.dtype.kind in "iu"
+    if whole and (given >= 0).all() and given.sum() == rows:
+        given = np.repeat(np.arange(len(given)), given)
+    sentence = f"expected {rows:,}, the query of each row, or sizes that add up to it; got the shape {given.shape}"
+    require(given.shape == (rows,), "ranking-data.length", sentence, "group")
+    if given.dtype == object:
+        given = given.astype(str)
+    plain = given.dtype.kind in "iufUbS" and not (given.dtype.kind == "f" and np.isnan(given).any())
+    require(plain, "ranking-data.not-names", f"expected numbers or texts, got an array of {given.dtype}", "group")
+    values, first, number = np.unique(given, return_index=True, return_inverse=True)
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(values))
+    query = rank[number]
+    order = np.argsort(query, kind="stable").astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(query, minlength=len(values))))).astype(np.int64)
+    return order, offsets, [str(value) for value in values[np.argsort(first, kind="stable")].tolist()]
+
+
 def _rising_offsets(values: npt.ArrayLike, rows: int) -> Integers:
     """(queries + 1,) int64 that run from 0 to the number of rows."""
     array = _numbers(values, "offsets", 1)
@@ -290,7 +354,8 @@ def join_parts(parts: Sequence[RankingData]) -> RankingData:
 def describe_collection(collection: Collection) -> dict[str, Any]:
     """Return the numbers of each split as `quorank data stats --json` prints them."""
     splits = {name: _describe_split(split) for name, split in collection.splits.items()}
-    return {"name": collection.name, "features": collection.train.n_features, "splits": splits}
+    log = {} if collection.log is None else {"log": collection.log.describe()}
+    return {"name": collection.name, "features": collection.train.n_features, "splits": splits} | log
 
 
 def _describe_split(data: RankingData) -> dict[str, Any]:

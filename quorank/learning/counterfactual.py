@@ -30,11 +30,11 @@ class Counterfactual(ListLearner):
     kind: ClassVar[str] = "counterfactual"
     takes_any_list: ClassVar[bool] = True
 
-    eta: float = 0.1  # η
-    step: Literal["interaction", "batch"] = "interaction"
+    eta: float = 0.1  # η, how far a step goes
+    step: Literal["interaction", "batch"] = "interaction"  # θ moves after each, or once by their sum
     proximal: float = 0.0  # μ, as in PDGD
-    loss: Literal["pairwise", "listwise"] = "pairwise"
-    estimator: Literal["ips", "snips", "dr"] = "ips"
+    loss: Literal["pairwise", "listwise"] = "pairwise"  # over pairs of shown documents, or a softmax over the list
+    estimator: Literal["ips", "snips", "dr"] = "ips"  # of relevance: inverse propensity, self-normalised, doubly robust
     power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
     propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
     clip: float = 0.1  # a propensity below this counts as this much
@@ -70,4 +70,15 @@ class Counterfactual(ListLearner):
         return ClickRule(_ESTIMATORS[self.estimator], self.loss == "listwise", propensities, self.clip, self.reach)
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        self.explore(work, rows)
+        if work.ranks is not None:
+            self.replay(work, rows)
+        else:
+            self.explore(work, rows)
+
+    def propensities_of(self, k: int) -> Doubles | None:
+        return self.rule(min(k, len(self.propensities) if self.propensities is not None else k)).propensities
+
+    def check_logged(self) -> None:
+        super().check_logged()
+        sentence = f"share = {self.share} explores lists, and those of a log are as they were; leave it out"
+        require(self.share == 0.0, "option.conflict", sentence, "share")

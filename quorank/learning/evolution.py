@@ -33,9 +33,9 @@ class Evolution(Learner):
     sends_metric: ClassVar[bool] = True
     estimates_gradient: ClassVar[bool] = True
 
-    sigma: float = 0.01  # σ
+    sigma: float = 0.01  # σ, standard deviation of the perturbations
     # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
-    metric: Literal["maxrr", "ndcg"] = "maxrr"
+    metric: Literal["maxrr", "ndcg"] = "maxrr"  # what of the clicks is the reward
 
     def __post_init__(self) -> None:
         require_range("sigma", self.sigma, above=0.0)

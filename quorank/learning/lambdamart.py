@@ -46,20 +46,20 @@ class LambdaMART(Learner):
     needs_gradient: ClassVar[bool] = False
     grows_trees: ClassVar[bool] = True
 
-    eta: float = 0.1  # η, shrinkage
+    eta: float = 0.1  # η, shrinkage of each tree
     depth: int = 6  # D, levels of splits
-    bins: int = 64  # of a feature, at most
-    least_data: int = 20  # documents of a leaf
-    least_hessian: float = 1e-3  # H of a leaf
-    ridge: float = 0.0  # λ
-    least_gain: float = 0.0  # that a split must exceed
-    sigmoid: float = 1.0  # σ
+    bins: int = 64  # bins of a feature, at most
+    least_data: int = 20  # documents of a leaf at least
+    least_hessian: float = 1e-3  # H of a leaf at least
+    ridge: float = 0.0  # λ, added to H of a leaf
+    least_gain: float = 0.0  # gain that a split must exceed
+    sigmoid: float = 1.0  # σ, steepness of the pairwise logistic loss
     truncation: int = 30  # a pair has a document above this rank
-    norm: bool = True  # LightGBM's lambdarank_norm
-    splits: Literal["best", "random"] = "best"
+    norm: bool = True  # lambdas of a list are normalised, LightGBM's lambdarank_norm
+    splits: Literal["best", "random"] = "best"  # that gain most, or drawn by lot (which can bear noise)
     batch: int = 1  # trees of a round, where splits are random
     quantile_releases: int = 10  # that bins are agreed from, where there is noise; 0: an even grid from 0 to 1
-    feedback: Literal["labels", "clicks"] = "labels"
+    feedback: Literal["labels", "clicks"] = "labels"  # what is learned from: labels, or clicks of logged lists
     power: float = 1.0  # p_r = (1/r)^power of logged lists, unless propensities are given; 0 takes clicks as they are
     propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that was shown
     clip: float = 0.1  # a propensity below this counts as this much

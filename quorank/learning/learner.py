@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from quorank.arrays import Doubles
+from quorank.errors import require
 from quorank.learning.simulation import Work
 from quorank.learning.trees.plan import TreePlan
 
@@ -29,6 +30,7 @@ class Learner(ABC):
     sends_metric: ClassVar[bool] = False  # all that leaves a client is a measured `metric` and a seed
     learns_late: ClassVar[bool] = False  # it can learn on a device, also from lists that an older ranker has shown
     estimates_gradient: ClassVar[bool] = False  # updates are gradient estimates, which the server's optimiser scales
+    takes_any_list: ClassVar[bool] = False  # whoever ordered it: clicks are corrected by the ranks alone
     grows_trees: ClassVar[bool] = False  # it sends histograms of which the server grows trees, and no updates
 
     @property
@@ -57,6 +59,19 @@ class Learner(ABC):
 
     def check(self, interactions: int) -> None:
         """Refuse a number of interactions per client and round that the learner cannot use."""
+
+    def check_logged(self) -> None:
+        """Refuse to learn from a log of lists that others have shown, unless it takes any list."""
+        own = f"{self.kind} learns from lists that it has drawn itself, and those of a log were drawn by others"
+        sentence = f'{own}; use counterfactual, or users who click again on what was clicked (kind = "cascade")'
+        require(self.takes_any_list, "learner.needs-own-lists", sentence)
+
+    def propensities_of(self, k: int) -> Doubles | None:
+        """Return how likely a user looks at ranks 1 to k, or fewer if no more are known, as it corrects clicks by it.
+
+        None where it does not.
+        """
+        return None
 
     def check_list(self, k: int) -> None:
         """Refuse lists of k documents if the learner cannot use them."""

@@ -14,6 +14,7 @@ from quorank.learning.exploration import Dial
 from quorank.learning.exploring_clients import explore_clients
 from quorank.learning.inverse_propensity import ClickRule
 from quorank.learning.learner import Learner
+from quorank.learning.logged_clients import replay_clients
 from quorank.learning.simulation import Work
 
 NO_OFFSETS = np.zeros((0, 0))
@@ -24,7 +25,6 @@ class ListLearner(Learner):
     """A learner whose update is θ + η·Σ_p coefficient·∇f over the documents of each list."""
 
     learns_late: ClassVar[bool] = True
-    takes_any_list: ClassVar[bool] = False  # whoever ordered it: clicks are corrected by the ranks alone
 
     eta: float
     step: Literal["interaction", "batch"]
@@ -45,6 +45,15 @@ class ListLearner(Learner):
 
     def check_list(self, k: int) -> None:
         self.rule(k)
+
+    def replay(self, work: Work, rows: Doubles) -> None:
+        """Play the clients of a cohort with the lists and clicks of a log."""
+        assert work.ranks is not None
+        offsets = work.offsets if work.offsets is not None else NO_OFFSETS
+        replay_clients(
+            work.world, work.ranks, work.theta, self.rule(work.world.k), self.eta, self.step == "batch",
+            self.eta * self.proximal, work.round, work.clients, work.interactions, work.bound, offsets, rows,
+        )  # fmt: skip
 
     def explore(self, work: Work, rows: Doubles) -> None:
         """Play the clients of a cohort with lists drawn by the dial."""

@@ -27,10 +27,10 @@ class MGD(Learner):
     kind: ClassVar[str] = "mgd"
     needs_gradient: ClassVar[bool] = False
 
-    candidates: int = 9  # n
-    delta: float = 1.0  # δ
-    alpha: float = 0.01  # α
-    winner: Literal["mean", "one"] = "mean"  # MGD-M or MGD-W
+    candidates: int = 9  # n, rankers that are compared with θ on a list
+    delta: float = 1.0  # δ, how far away the candidates lie
+    alpha: float = 0.01  # α, how far the winners are followed
+    winner: Literal["mean", "one"] = "mean"  # MGD-M follows the mean of the winners, MGD-W one by lot
 
     def __post_init__(self) -> None:
         require_range("candidates", self.candidates, least=1, most=1000)

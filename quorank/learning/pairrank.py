@@ -39,9 +39,9 @@ class PairRank(Learner):
 
     kind: ClassVar[str] = "pairrank"
 
-    eta: float = 0.1  # η
+    eta: float = 0.1  # η, how far a step goes
     alpha: float = 1.0  # α, of the confidence bound
-    ridge: float = 1.0  # λ
+    ridge: float = 1.0  # λ, what M begins with in each direction
     growth: float = 10.0  # n, what a round adds to M
 
     def __post_init__(self) -> None:

@@ -35,8 +35,8 @@ class PDGD(ListLearner):
 
     kind: ClassVar[str] = "pdgd"
 
-    eta: float = 0.1  # η, algorithm 1
-    step: Literal["interaction", "batch"] = "interaction"
+    eta: float = 0.1  # η of algorithm 1, how far a step goes
+    step: Literal["interaction", "batch"] = "interaction"  # θ moves after each, or once by their sum
     proximal: float = 0.0  # μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round)
     temperature: float = 1.0  # τ: lists are drawn from f/τ
     window: int | None = None  # w: how far a document may move; none leaves it free

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.arrays import Doubles, Floats, Int8s, Integers, Uint64s
 from quorank.compiled import kernel
@@ -44,7 +45,7 @@ class SimulationArrays(NamedTuple):
     stop: Doubles  # (click models, grades)
     group: Integers  # (clients,) whose queries a client submits; of length 1 where all are alike
     first_query: Integers  # (groups,)
-    query_count: Integers  # (groups,)
+    query_count: Integers  # (groups,) below 0: nothing is drawn, a client's queries follow each other
     click_model: Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
     drawn: int
     query_key: Uint64s
@@ -79,6 +80,7 @@ class Simulation:
     seed: int
     k: int = 10  # documents shown
     who: ClientDifferences | None = None  # how clients differ; None: all alike
+    ranks: npt.NDArray[np.int16] | None = None  # (rows,) where documents were shown, if lists and clicks are replayed
 
     @cached_property
     def inputs(self) -> RankingData:
@@ -142,6 +144,7 @@ class Work(NamedTuple):
     privatise: Privatise | None = None
     bound: float = math.inf  # clients clip their parameters to this L2 norm after each local step
     offsets: Doubles | None = None  # (clients, parameters) what each client adds to θ for itself
+    ranks: npt.NDArray[np.int16] | None = None  # (rows,) where documents were shown, if lists and clicks are replayed
 
 
 @kernel
@@ -162,7 +165,8 @@ def draw_query(
     model = click_model[client if len(click_model) > 1 else 0]
     if model < 0:
         model = int(v * drawn)
-    return first_query[of] + int(u * query_count[of]), model
+    count = query_count[of]
+    return first_query[of] + (interaction if count < 0 else int(u * count)), model
 
 
 @kernel

@@ -252,6 +252,12 @@ class Evaluator:
             )  # fmt: skip
         return ndcg.transpose(1, 0, 2)[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
 
+    def scores(self, theta: Doubles) -> Floats | Doubles:
+        """(rows,) what a ranker's lists are sorted by: float32, of trees float64."""
+        if self.ranker.grown:
+            return self.ranker.score_features(theta, self.data.features)
+        return scores(self.ranker, theta, self.data)
+
     def err(self, theta: Doubles) -> Doubles:
         """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""
         values = scores(self.ranker, theta, self.data)

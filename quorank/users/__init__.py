@@ -3,15 +3,17 @@
 from quorank.parts import Family
 from quorank.users.cascade import Cascade
 from quorank.users.click_model import ClickModel, ClickTables, simulate_clicks
+from quorank.users.logged import LoggedClicks
 from quorank.users.position import PositionBased
 from quorank.users.trust_bias import TrustBias
 from quorank.users.user_browsing import UserBrowsing
 
 # a new one: its file, its name here
 CLICK_MODELS: Family[ClickModel] = Family(
-    "click model", Cascade, PositionBased, TrustBias, UserBrowsing, base=ClickModel, word="users"
+    "click model", Cascade, PositionBased, TrustBias, UserBrowsing, LoggedClicks, base=ClickModel, word="users"
 )
 
 __all__ = [
-    "CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "PositionBased", "TrustBias", "UserBrowsing", "simulate_clicks",
+    "CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "LoggedClicks", "PositionBased", "TrustBias", "UserBrowsing",
+    "simulate_clicks",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ class Cascade(ClickModel):
 
     kind: ClassVar[str] = "cascade"
 
-    preset: Preset = "perfect"
+    preset: Preset = "perfect"  # who clicks: P(click) and P(stop) by label; "poison" clicks what is irrelevant
     grades: Literal[2, 3, 5] | None = None  # of the preset; by default those of the data
     click: tuple[float, ...] | None = None  # P(click = 1 | r), one per label
     stop: tuple[float, ...] | None = None  # P(stop = 1 | click = 1, r), one per label

@@ -21,6 +21,7 @@ class ClickModel(ABC):
     """Users who look at the ranks of a list, click by relevance and may leave after a click."""
 
     kind: ClassVar[str]
+    replays_lists: ClassVar[bool] = False  # lists and clicks are those of a log, and nothing is drawn
 
     @abstractmethod
     def tables(self, grades: int, k: int) -> ClickTables:

@@ -19,7 +19,7 @@ class PositionBased(ClickModel):
     kind: ClassVar[str] = "position"
 
     eta: float = 1.0  # η: 0 looks at everything, 2 hardly past the first
-    preset: Preset = "perfect"
+    preset: Preset = "perfect"  # who clicks: P(click) by label
     click: tuple[float, ...] | None = None  # P(click = 1 | examined, r), one per label
 
     def __post_init__(self) -> None:

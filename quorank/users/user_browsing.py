@@ -43,7 +43,7 @@ class UserBrowsing(ClickModel):
     kind: ClassVar[str] = "user-browsing"
 
     eta: float = 1.0  # η: 0 looks at everything, 1 as published, more looks less far
-    preset: Preset = "perfect"
+    preset: Preset = "perfect"  # who clicks: P(click) by label
     click: tuple[float, ...] | None = None  # α, one per label
 
     def __post_init__(self) -> None:

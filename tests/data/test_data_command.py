@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from refusals import refused
 from typer.testing import CliRunner
 
 from quorank.cli.data import app
@@ -24,7 +25,7 @@ def narrow(text):
 
 
 def test_help_of_every_verb():
-    for verb in ([], ["list"], ["stats"], ["synthesize"], ["import"], ["fetch"]):
+    for verb in ([], ["list"], ["stats"], ["synthesize"], ["import"], ["export"], ["fetch"]):
         found = run(*verb, "--help")
         assert found.exit_code == 0 and narrow(found.stdout)
 
@@ -53,7 +54,25 @@ def test_synthesize_then_stats_then_import_then_list(tmp_path):
     assert narrow(listed.stdout)
     everything = json.loads(run("list", "--json").stdout)
     assert [entry["name"] for entry in everything["imported"]] == ["mine"]
-    assert len(everything["public"]) == 6 and len(everything["generated"]) == 2
+    assert len(everything["public"]) == 6 and len(everything["generated"]) == 4
+
+
+@pytest.mark.parametrize(("shape", "format_"), [("clicks", "csv"), ("aol", "aol4foltr")])
+def test_a_log_is_synthesized_imported_described_and_exported(tmp_path, shape, format_):
+    out = tmp_path / "made"
+    assert run("synthesize", shape, "--out", out, "--queries", 60).stdout == f"{out}\n"
+    imported = json.loads(run("import", out, "--format", format_, "--name", shape, "--json").stdout)
+    assert (imported["queries"], imported["skipped"]) == (60, {})
+    table = run("stats", shape).stdout
+    assert "a log of clicks" in table and narrow(table)
+    found = json.loads(run("stats", shape, "--json").stdout)
+    assert found["log"]["ranks"] == (shape == "clicks") and found["log"]["from"] < found["log"]["to"]
+    assert found["splits"]["train"]["queries"] == 48 and found["splits"]["test"]["queries"] == 12
+    assert run("export", shape, "--out", tmp_path / "again").stdout == f"{tmp_path / 'again' / 'clicks.csv'}\n"
+    with refused("option.conflict", "--gz"):
+        run("synthesize", shape, "--out", out, "--gz")
+    with refused("log.not-a-log"):
+        run("export", str(tmp_path), "--out", out)
 
 
 def test_json_is_alone_on_stdout():

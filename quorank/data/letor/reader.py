@@ -15,7 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ from quorank.foreign import (
     RATIO_VARIABLE,
     excerpt,
     limits_from_environment,
+    line_blocks,
+    open_bounded,
     open_plain,
     ordinary_size,
     packing_of,
@@ -53,6 +55,11 @@ _LISTED = 5  # malformed lines behind the first
 
 def read_letor(path: Path) -> RankingData:
     """Read one file; BadInput names the first malformed line and lists the next ones."""
+    return read_letor_lines(path)[0]
+
+
+def read_letor_lines(path: Path) -> tuple[RankingData, Integers | None]:
+    """Read one file, and for each of its rows in their order which line with data it was; None where that is the same."""
     path = Path(path)
     text = read_bytes(path)
     require(text.size, "letor.empty", f"is empty; expected {_SHAPE}", f"{path}")
@@ -80,6 +87,63 @@ def read_letor(path: Path) -> RankingData:
     require(rows, "letor.empty", f"holds no rows, only comments and blank lines; expected {_SHAPE}", f"{path}")
     require(widest, "letor.no-features", f"holds no features in its {rows} rows; expected {_SHAPE}", f"{path}")
     return _group(path, table, rows, widest, chunks, parsed)
+
+
+@dataclass(frozen=True, eq=False)
+class LetorBlock:
+    """Some rows of a file that is read piece by piece: its rows of one query may go on in the next block."""
+
+    padded: Floats  # (rows, stride)
+    labels: Int8s  # (rows,)
+    queries: tuple[bytes, ...]  # (runs,) query id of each run of rows
+    starts: Integers  # (runs + 1,) first row of each run
+    lines: Integers  # (runs,) the line on which each run begins, where no line of the block is blank
+    n_features: int
+
+
+def letor_blocks(path: Path, counted: Callable[[int], None] | None = None) -> Iterator[LetorBlock]:
+    """Read a file of any size in blocks of a few MB; `counted` is told how many bytes of text were read.
+
+    All rows have the features of the first block; a row that names another one is refused.
+    """
+    expected = "expected a LETOR text file, plain or .gz"
+    width, line, workers = 0, 0, os.cpu_count() or 1
+    with open_bounded(path, expected=expected) as file, ThreadPoolExecutor(workers) as pool:
+        for block in line_blocks(file, path, _CHUNK * workers):
+            text = np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
+            pieces = _chunks(text)
+            if width == 0:
+                head = _chunks(text[:_HEAD])[0]
+                width = _parse(head, _Table.empty(path, _count_lines(head), 0, text.size), 0).widest
+            lines = [_count_lines(piece) for piece in pieces]
+            tables = [_Table.empty(path, count, width, text.size) for count in lines]
+            parsed = list(pool.map(_parse, pieces, tables, [0] * len(pieces)))
+            first_lines = [line + before for before in np.concatenate(([0], np.cumsum(lines)))[:-1].tolist()]
+            _refuse_malformed(path, pieces, parsed, first_lines)
+            for piece, table, found, first in zip(pieces, tables, parsed, first_lines, strict=True):
+                if found.widest > width:
+                    _refuse_wide(path, piece, first, width)
+                starts = np.append(found.runs[:, 0], found.rows)
+                queries = tuple(bytes(piece[start:end]) for _, start, end in found.runs.tolist())
+                rows = slice(0, found.rows)
+                if found.rows:
+                    lines_of = first + 1 + starts[:-1]
+                    yield LetorBlock(table.padded[rows], table.labels[rows], queries, starts, lines_of, width)
+            line += sum(lines)
+            if counted:
+                counted(len(block))
+    require(width, "letor.no-features", f"holds no features; expected {_SHAPE}", f"{path}")
+
+
+def _refuse_wide(path: Path, text: Bytes, first: int, width: int) -> None:
+    """Raise BadInput for the first line that names a feature beyond `width`."""
+    for number, row in enumerate(bytes(text).split(b"\n"), first + 1):
+        highest = max((int(index) for index in re.findall(rb"\s(\d{1,5}):", row.partition(b"#")[0])), default=0)
+        if highest > width:
+            sentence = (
+                f"names feature {highest}, and the first rows have {width}; expected the same features in all rows"
+            )
+            raise BadInput("letor.more-features", sentence, f"{path}:{number}")
 
 
 def read_bytes(path: Path) -> Bytes:
@@ -214,7 +278,7 @@ def _close_gaps(table: _Table, parsed: list[_Parsed], places: list[int]) -> int:
 
 def _group(
     path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[_Parsed]
-) -> RankingData:
+) -> tuple[RankingData, Integers | None]:
     """Bring the rows of each query together, queries in order of first appearance."""
     places: dict[bytes, int] = {}
     starts, queries, row = [], [], 0
@@ -229,7 +293,7 @@ def _group(
     np.add.at(offsets, of_run + 1, sizes)
     np.cumsum(offsets, out=offsets)
     padded, labels = table.padded[:rows], table.labels[:rows]
-    documents = _documents(path, parsed)
+    documents, order = _documents(path, parsed), None
     if np.any(np.diff(of_run) < 0):
         order = np.argsort(np.repeat(of_run, sizes), kind="stable")
         padded, labels = padded[order], labels[order]
@@ -240,7 +304,7 @@ def _group(
         raise BadInput(
             "letor.not-utf-8", f"holds query id {excerpt(error.object)}; expected UTF-8 text", f"{path}"
         ) from None
-    return RankingData(padded, labels, offsets, n_features, names, documents)
+    return RankingData(padded, labels, offsets, n_features, names, documents), order
 
 
 def _documents(path: Path, parsed: Sequence[_Parsed]) -> Strings | None:

@@ -4,6 +4,8 @@
 type 4 `quantity`; type 4 can be mixed into types 1, 2 and 3 by their field `quantity`. `iid = true` makes a
 partition's twin: the same clients with data that do not differ among them, each with the experiment's interactions.
 Where clients hold documents of their own, in `labels`, a share of the data can be common to all (`shared`).
+`assigned` (assigned.py) names the client of each query.
+`users` (users.py) divides a log of real clicks by the people who searched.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from quorank.data.partition.assigned import Assigned
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
 from quorank.data.partition.shares import ANY_CLICK_MODEL, ClickSpec, Partition, Shares, check_counts, equal_shares
+from quorank.data.partition.users import LogUsers
 from quorank.data.ranking import Collection
 from quorank.parts import Family
 
@@ -46,10 +50,10 @@ class Clicks(Partition):
 
     kind: ClassVar[str] = "clicks"
 
-    model: Literal["cascade", "position"] = "cascade"
+    model: Literal["cascade", "position"] = "cascade"  # click model whose instantiations the clients take turns with
     # P(click | label) of the position-based users, which the thesis does not state
     preset: Literal["perfect", "navigational", "informational"] = "perfect"
-    iid: bool = False
+    iid: bool = False  # the twin: every interaction draws one of the instantiations
     quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
 
     def __post_init__(self) -> None:
@@ -77,7 +81,7 @@ class Quantity(Partition):
     kind: ClassVar[str] = "quantity"
 
     counts: tuple[int, ...] = (1, 3, 5, 7, 9)  # Q, interactions of clients, cycling
-    iid: bool = False
+    iid: bool = False  # the twin: all clients have the same number of interactions
 
     def __post_init__(self) -> None:
         check_counts("counts", self.counts)
@@ -92,9 +96,11 @@ class Quantity(Partition):
 
 
 PARTITIONS: Family[Partition] = Family(
-    "partition", Even, Preferences, LabelSplit, Clicks, Quantity, base=Partition
+    "partition", Even, Preferences, LabelSplit, Clicks, Quantity, Assigned, LogUsers, base=Partition
 )  # a new one: its file, and its name here
 
 __all__ = [
-    "ANY_CLICK_MODEL", "PARTITIONS", "Clicks", "Even", "LabelSplit", "Partition", "Preferences", "Quantity", "Shares",
+    "ANY_CLICK_MODEL", "PARTITIONS", "Assigned", "Clicks", "Even", "LabelSplit", "LogUsers", "Partition", "Preferences",
+    "Quantity",
+    "Shares",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ class LabelSplit(Partition):
     kind: ClassVar[str] = "labels"
 
     per_client: int = 1  # #R, labels of a client
-    iid: bool = False
+    iid: bool = False  # the twin: every client draws from the whole training set
     quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
     shared: float = 0.0  # |G|/|D|, the share of the training queries that every client holds
 

@@ -58,10 +58,10 @@ class Preferences(Partition):
     # share of a preference's relevant documents that another one has too; without it a collection's own intents
     # are taken, and where it has none the overlap is 0
     overlap: float | None = None
-    preferences: int = 4  # P
+    preferences: int = 4  # P, different preferences among the clients
     noise: float = 0.5  # what generated preferences leave to chance, against the spread of documents
     judged: Literal["union", "preferences"] = "union"  # of the twin: by merged labels, or as its counterpart
-    iid: bool = False
+    iid: bool = False  # the twin: the same clients with data that do not differ among them
     quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
 
     def __post_init__(self) -> None:

@@ -10,9 +10,12 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.arrays import Doubles, Integers
+from quorank.data.partition.replay import LogReplay
 from quorank.data.ranking import Collection, RankingData
+from quorank.data.search_records import UserSelection
 from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import BadInput, require, require_range
 
@@ -36,6 +39,8 @@ class Shares:
     interactions: Integers  # (clients,) in each round
     tests: tuple[RankingData, ...]  # one per preference, else one
     test_of_group: Integers  # (groups,) the test split that judges a group's clients
+    ranks: npt.NDArray[np.int16] | None = None  # (rows of data,) where documents of a log were shown, 0 where unknown
+    replay: LogReplay | None = None  # which searches are done when, where a log is replayed
 
     def __post_init__(self) -> None:
         require(len(self.group) >= 1, "partition.too-few-clients", "there must be at least one client")
@@ -51,6 +56,20 @@ class Partition(ABC):
 
     kind: ClassVar[str]
     divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
+
+    @property
+    def replays(self) -> bool:
+        """Whether a log decides which clients take part in a round, and what each searches for."""
+        return False
+
+    @property
+    def rounds_depend_on_others(self) -> bool:
+        """Whether the rounds that a client takes part in would be others if another client had never been there."""
+        return False
+
+    def selection(self, clients: int) -> UserSelection | None:
+        """Return whose searches of a log so many clients have; None where a client is nobody in particular."""
+        return None
 
     @property
     def unequal_interactions(self) -> bool:

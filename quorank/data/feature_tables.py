@@ -1,0 +1,129 @@
+"""Reader of documents to be scored: rows of raw features in LETOR text, CSV or Parquet, with the queries they are for.
+
+CSV and Parquet have a column for each feature, found by its name, and may have `qid`, `docid` and `label` beside them; an
+empty field is a missing feature. LETOR text counts features from 1 and leaves out those that are 0. Rows keep the order
+of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Floats
+from quorank.column_files import open_table
+from quorank.data.columns import BESIDE, DOCUMENT, QUERY, check_columns
+from quorank.data.letor.reader import read_letor_lines
+from quorank.data.ranking import widen
+from quorank.errors import BadInput, brief, require
+from quorank.foreign import limits_from_environment, ordinary_size, read_bounded, reason, sound
+
+MOST_FIELD = 1 << 20
+"""Bytes of the first line of a CSV file."""
+_BLOCK = 4096  # rows that are turned from columns at a time
+_EMPTY = ["", "NaN", "nan", "NA", "null"]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Rows of raw features, NaN where one is missing."""
+
+    features: Floats  # (rows, n)
+    queries: Sequence[str] | None = None  # of each row
+    documents: Sequence[str] | None = None  # of each row
+
+
+def read_feature_table(path: Path, names: Sequence[str], missing: float = 0.0) -> FeatureTable:
+    """Read the file with these features; how is told by the ending of its name: .parquet, .csv (.gz), else LETOR text."""
+    ending = "".join(path.suffixes[-2:]).lower()
+    if ending.endswith((".parquet", ".pq")):
+        return _of_arrow(_parquet(path), names, path)
+    if ending.endswith((".csv", ".csv.gz")):
+        return _of_arrow(_csv(path, names), names, path)
+    return _letor(path, len(names), missing)
+
+
+def _letor(path: Path, n_features: int, missing: float) -> FeatureTable:
+    sentence = f"leaves out features that are 0, and the ranker takes missing ones for {missing:g}; use CSV or Parquet"
+    require(missing == 0.0, "features.missing-is-zero", sentence, f"{path}")
+    data, order = read_letor_lines(path)
+    sentence = f"has {data.n_features} features, and the ranker {n_features}"
+    require(data.n_features <= n_features, "ranker.features-differ", sentence, f"{path}")
+    features: Floats = widen(data, n_features).features
+    queries = [data.query_ids[query] for query in data.query_of_rows().tolist()]
+    documents = None if data.document_ids is None else [*data.document_ids]
+    if order is None:
+        return FeatureTable(features, queries, documents)
+    back = np.argsort(order)
+    moved = [None if texts is None else [texts[row] for row in back.tolist()] for texts in (queries, documents)]
+    return FeatureTable(features[back], *moved)
+
+
+def _parquet(path: Path) -> Any:
+    size = ordinary_size(path, "expected a Parquet file")
+    return open_table(path, limits_from_environment().most(size), "features.unreadable")
+
+
+def _csv(path: Path, names: Sequence[str]) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    content = read_bounded(path, expected="expected a CSV file")
+    head = bytes(content[:MOST_FIELD]).partition(b"\n")[0]
+    sentence = f"its first line has more than {MOST_FIELD:,} bytes; expected the names of columns"
+    require(len(head) < MOST_FIELD and head.strip(), "features.unreadable", sentence if head else "is empty", f"{path}")
+    options = csv.ConvertOptions(
+        column_types={name: pa.float64() for name in names} | {name: pa.string() for name in BESIDE},
+        null_values=_EMPTY,
+        strings_can_be_null=False,
+    )
+
+    def parse(threads: bool) -> Any:
+        return csv.read_csv(pa.py_buffer(content), csv.ReadOptions(use_threads=threads), convert_options=options)
+
+    try:
+        try:
+            return parse(True)
+        except pa.ArrowException:
+            return parse(False)  # on one thread it says which row it cannot read
+    except (pa.ArrowException, ValueError, MemoryError) as error:
+        raise BadInput("features.unreadable", f"is no table of numbers ({reason(error)})", f"{path}") from None
+
+
+def _of_arrow(table: Any, names: Sequence[str], path: Path) -> FeatureTable:
+    import pyarrow as pa
+
+    with sound(path, "a table with names in UTF-8"):
+        columns = table.column_names
+    check_columns(columns, names, f"{path}")
+    found = []
+    for name in names:
+        column = table.column(name)
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)
+        require(numeric, "features.not-numbers", "expected a column of numbers", f"{path}: column {brief(name)}")
+        with sound(path, "a table of numbers"):
+            found.append((column if column.type == pa.float32() else column.cast(pa.float64())).to_numpy())
+    out = np.empty((len(table), len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        for first in range(0, len(out), _BLOCK):
+            rows = slice(first, first + _BLOCK)
+            out[rows] = np.array([column[rows] for column in found], dtype=np.float32).T
+    return FeatureTable(out, *(_texts(table, name, path) for name in (QUERY, DOCUMENT)))
+
+
+def _texts(table: Any, name: str, path: Path) -> list[str] | None:
+    import pyarrow as pa
+
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    with sound(path, "a table"):
+        texts = column.cast(pa.string()).to_pylist()
+    if None in texts or "" in texts:
+        row = next(row for row, text in enumerate(texts, 1) if not text)
+        raise BadInput("features.empty-id", f"column {name} is empty in row {row}; expected an id", f"{path}")
+    return [str(text) for text in texts]

@@ -1,0 +1,314 @@
+"""Click log in columns: a folder of arrays that are mapped into memory, written search by search.
+
+A log is a list of searches; a search has a user, a time, what was asked, and the documents of its list with their
+features, ranks and clicks. What a log does not know it knows of no search: its users, its times, or the ranks at which
+documents were shown (`has_users`, `has_times`, `has_ranks`). Columns (`.npy`, so that any program with NumPy reads them):
+
+    features     (rows, stride) float32, zeros behind the last feature   a row is a document of a search
+    clicks       (rows,) int8, 1 where the document was clicked
+    ranks        (rows,) int16 from 1 on, rising within a search; 0 where no order is known
+    offsets      (searches + 1,) int64, the first row of each search
+    user         (searches,) int32, the number of its user; −1 where none is known
+    time         (searches,) int64, microseconds since 1970 in UTC; the lowest int64 where none is known
+    users, searches, queries, documents   texts: UTF-8 bytes, and in NAME_ends where each ends
+
+`features.txt` has the names of the features, as beside LETOR files; `log.json`, with them and the counts, is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.array_files import ArrayAppender, ArrayShape, map_array
+from quorank.arrays import Floats, Int8s, Int32s, Integers
+from quorank.data.ranking import pad, stride_of
+from quorank.data.strings import Strings, strings_from_bytes
+from quorank.documents import Items, Table, Text, Whole, read_json
+from quorank.errors import BadInput, require
+from quorank.files import ProcessLock
+from quorank.foreign import excerpt
+
+Int16s = npt.NDArray[np.int16]
+FILE, VERSION = "log.json", 1
+TEXTS = ("users", "searches", "queries", "documents")
+NOBODY = -1
+"""The user of a search of whom nothing is known."""
+NO_TIME = int(np.iinfo(np.int64).min)
+"""The time of a search of which none is known."""
+MOST_FEATURES, HIGHEST_RANK, LONGEST_TEXT = 4096, 32_767, 65_536
+_KINDS = {"features": "f4", "clicks": "i1", "ranks": "i2", "offsets": "i8", "user": "i4", "time": "i8"}
+_SHAPE = Table(
+    {
+        "version": Whole(VERSION, VERSION),
+        "searches": Whole(1),
+        "rows": Whole(1),
+        "users": Whole(0),
+        "features": Items(Text()),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ClickLog:
+    """Searches as they were logged, in the order of the log; columns as in the module's description."""
+
+    features: Floats
+    clicks: Int8s
+    ranks: Int16s
+    offsets: Integers
+    user: Int32s
+    time: Integers
+    feature_names: tuple[str, ...]
+    users: Sequence[str] = field(repr=False)
+    searches: Sequence[str] = field(repr=False)
+    queries: Sequence[str] = field(repr=False)
+    documents: Sequence[str] = field(repr=False)
+
+    @property
+    def n_searches(self) -> int:
+        return len(self.user)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.clicks)
+
+    @property
+    def has_users(self) -> bool:
+        """Whether the user of every search is known; either of all or of none."""
+        return int(self.user[0]) != NOBODY
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the time of every search is known."""
+        return int(self.time[0]) != NO_TIME
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether lists stand in the order in which they were shown."""
+        return int(self.ranks[0]) != 0
+
+    def in_order(self) -> Integers:
+        """Return the searches in order of time, those of the same moment in the order of the log."""
+        return np.argsort(self.time, kind="stable").astype(np.int64)
+
+
+class SearchBlock(NamedTuple):
+    """Some whole searches, as the reader of a format hands them on."""
+
+    users: Sequence[str]  # (searches,) "" where unknown
+    times: Integers  # (searches,)
+    searches: Sequence[str]  # (searches,) an id of each
+    queries: Sequence[str]  # (searches,) what was asked, "" where unknown
+    lengths: Integers  # (searches,) documents of each
+    features: Floats  # (rows, n_features)
+    clicks: Int8s  # (rows,)
+    ranks: Int16s  # (rows,)
+    documents: Sequence[str] | None  # (rows,), None where unknown
+    places: Sequence[str]  # (searches,) file and line of each
+
+
+def is_log(folder: Path) -> bool:
+    """Return whether a folder holds a click log."""
+    return (folder / FILE).is_file()
+
+
+def open_log(folder: Path) -> ClickLog:
+    """Map the log of a folder; what is damaged is refused with its file."""
+    advice = "; import the log again"
+    about = read_json(folder / FILE, _SHAPE, advice=advice)
+    names = tuple(about["features"])
+    rows, searches, users = about["rows"], about["searches"], about["users"]
+    sentence = f"damaged (names {len(names)} features, expected 1 to {MOST_FEATURES}){advice}"
+    require(1 <= len(names) <= MOST_FEATURES, "file.damaged", sentence, f"{folder / FILE}")
+    lengths: dict[str, tuple[int, ...]] = {
+        "features": (rows, stride_of(len(names))),
+        "clicks": (rows,),
+        "ranks": (rows,),
+        "offsets": (searches + 1,),
+        "user": (searches,),
+        "time": (searches,),
+    }
+    columns: dict[str, Any] = {
+        name: map_array(folder / f"{name}.npy", ArrayShape(kind, lengths[name]), advice=advice)
+        for name, kind in _KINDS.items()
+    }
+    counts = dict(zip(TEXTS, (users, searches, searches, rows), strict=True))
+    texts: dict[str, Any] = {name: _texts(folder, name, counts[name], advice) for name in TEXTS}
+    log = ClickLog(**columns, feature_names=names, **texts)
+    fault = _fault_in(log)
+    require(not fault, "file.damaged", f"damaged ({fault}){advice}", f"{folder}")
+    return log
+
+
+def _texts(folder: Path, name: str, count: int, advice: str) -> Strings:
+    ends = map_array(folder / f"{name}_ends.npy", ArrayShape("i8", (count + 1,)), advice=advice)
+    letters = map_array(folder / f"{name}.npy", ArrayShape("u1", (None,)), advice=advice)
+    sound = ends[0] == 0 and ends[-1] == len(letters) and bool((np.diff(ends) >= 0).all())
+    require(sound, "file.damaged", f"damaged (texts that overlap){advice}", f"{folder / f'{name}_ends.npy'}")
+    try:
+        return strings_from_bytes(letters, ends)
+    except UnicodeDecodeError:
+        raise BadInput("file.damaged", f"damaged (no UTF-8 text){advice}", f"{folder / f'{name}.npy'}") from None
+
+
+def _fault_in(log: ClickLog) -> str:
+    """What compiled code and the properties of a log rely on and is not so; nothing where all is."""
+    lengths, users = np.diff(log.offsets), len(log.users)
+    if log.offsets[0] != 0 or log.offsets[-1] != log.n_rows or (lengths < 1).any():
+        return "offsets that do not divide its rows"
+    if log.clicks.min() < 0 or log.clicks.max() > 1:
+        return "a click that is neither 0 nor 1"
+    if log.user.min() < NOBODY or log.user.max() >= users or ((log.user == NOBODY) == log.has_users).any():
+        return "a user that is not there"
+    if ((log.time == NO_TIME) == log.has_times).any():
+        return "a search without a time among others"
+    starts = np.zeros(log.n_rows, dtype=np.bool_)
+    starts[log.offsets[:-1]] = True
+    rising = starts[1:] | (np.diff(log.ranks.astype(np.int32)) > 0)
+    if log.has_ranks and (log.ranks.min() < 1 or not rising.all()):
+        return "ranks that do not rise within a search"
+    if not log.has_ranks and log.ranks.any():
+        return "a rank among documents without one"
+    return ""
+
+
+class LogWriter:
+    """Writer of a log's columns, block by block, in memory that does not grow with the searches."""
+
+    def __init__(self, folder: Path, feature_names: Sequence[str]) -> None:
+        self.folder, self.feature_names = folder, tuple(feature_names)
+        n = len(self.feature_names)
+        sentence = f"has {n:,} features; expected 1 to {MOST_FEATURES:,}"
+        require(1 <= n <= MOST_FEATURES, "log.features", sentence, f"{folder}")
+        for name in self.feature_names:
+            require(len(name) <= LONGEST_TEXT, "log.text-too-long", f"names a feature {excerpt(name)}")
+        self._stride = stride_of(n)
+        self._columns = {
+            name: ArrayAppender(folder / f"{name}.npy", kind, self._stride if name == "features" else None)
+            for name, kind in _KINDS.items()
+        }
+        self._letters = {name: ArrayAppender(folder / f"{name}.npy", "u1") for name in TEXTS}
+        self._ends = {name: ArrayAppender(folder / f"{name}_ends.npy", "i8") for name in TEXTS}
+        self._users: dict[str, int] = {}
+        self._knows: tuple[bool, bool, bool] | None = None  # users, times, ranks
+        zero = np.zeros(1, dtype=np.int64)
+        for appender in (self._columns["offsets"], *self._ends.values()):
+            appender.append(zero)
+        self.searches = self.rows = 0
+
+    def append(self, block: SearchBlock) -> None:
+        """Add some searches; what cannot stand in a log is refused with its place."""
+        self._check(block)
+        user = [self._users.setdefault(name, len(self._users)) if name else NOBODY for name in block.users]
+        ends = self.rows + np.cumsum(block.lengths)
+        new = list(self._users)[self._ends["users"].rows - 1 :] if len(self._users) >= self._ends["users"].rows else []
+        columns: dict[str, npt.NDArray[Any]] = {
+            "features": pad(block.features, len(self.feature_names)),
+            "clicks": block.clicks,
+            "ranks": block.ranks,
+            "offsets": ends,
+            "user": np.array(user, dtype=np.int32),
+            "time": block.times,
+        }
+        for name, values in columns.items():
+            self._columns[name].append(values)
+        rows = len(block.clicks)
+        for name, texts in (("users", new), ("searches", block.searches), ("queries", block.queries)):
+            self._append_texts(name, texts)
+        self._append_texts("documents", block.documents, rows)
+        self.searches += len(user)
+        self.rows += rows
+
+    def _append_texts(self, name: str, texts: Sequence[str] | None, count: int = 0) -> None:
+        """Add texts; None stands for `count` empty ones."""
+        letters, ends = self._letters[name], self._ends[name]
+        if texts is None:
+            ends.append(np.full(count, letters.rows, dtype=np.int64))
+            return
+        encoded = [text.encode("utf-8", "replace") for text in texts]
+        sizes = np.array([len(text) for text in encoded], dtype=np.int64)
+        ends.append(letters.rows + np.cumsum(sizes))
+        letters.append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
+
+    def _check(self, block: SearchBlock) -> None:
+        """Refuse ranks that do not rise, numbers that are not finite, texts that are too long, and half-known columns."""
+        lengths, offsets = block.lengths, np.concatenate(([0], np.cumsum(block.lengths)))
+        of_row = np.repeat(np.arange(len(lengths)), lengths)
+        ranks = block.ranks.astype(np.int64)
+        known = np.array([bool(name) for name in block.users]), block.times != NO_TIME, ranks[offsets[:-1]] > 0
+        if self._knows is None:
+            self._knows = bool(known[0][0]), bool(known[1][0]), bool(known[2][0])
+        what = ("user", "time", "rank")
+        for named, first, each in zip(what, self._knows, known, strict=True):
+            if (each != first).any():
+                at = int(np.argmax(each != first))
+                have = "has a" if each[at] else "has no"
+                sentence = (
+                    f"this search {have} {named}, unlike the first one; expected one for all searches or for none"
+                )
+                raise BadInput(f"log.{named}-of-some", sentence, block.places[at])
+        wrong = ~np.isfinite(block.features).all(axis=1)
+        if wrong.any():
+            sentence = "has a feature that is no finite float32 number"
+            raise BadInput("log.not-finite", sentence, block.places[of_row[int(np.argmax(wrong))]])
+        rising = np.diff(ranks, prepend=0) > 0
+        rising[offsets[:-1]] = ranks[offsets[:-1]] >= 1
+        wrong = ~rising if self._knows[2] else ranks != 0
+        if wrong.any():
+            sentence = "the ranks of this search are not different numbers from 1 on, or stand beside some only"
+            raise BadInput("log.ranks", sentence, block.places[of_row[int(np.argmax(wrong))]])
+        for texts in (block.users, block.searches, block.queries, block.documents or ()):
+            longest = max((len(text) for text in texts), default=0)
+            sentence = f"holds a text of {longest:,} characters; expected at most {LONGEST_TEXT:,}"
+            require(longest <= LONGEST_TEXT, "log.text-too-long", sentence, block.places[0])
+
+    def close(self) -> None:
+        """Write the headers of all columns, and the description last."""
+        for appender in (*self._columns.values(), *self._letters.values(), *self._ends.values()):
+            appender.close()
+        about = {
+            "version": VERSION,
+            "searches": self.searches,
+            "rows": self.rows,
+            "users": len(self._users),
+            "features": list(self.feature_names),
+        }
+        names = [name if name.isprintable() and len(name.encode()) <= 200 else "" for name in self.feature_names]
+        (self.folder / "features.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        (self.folder / FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+_UNFINISHED = ".importing"
+
+
+@contextmanager
+def new_log_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write a log into, which takes the place of `folder` when the block ends, or is removed.
+
+    What an import that was killed left beside it is removed first.
+    """
+    for left in folder.parent.glob(f".*{_UNFINISHED}"):
+        with ProcessLock(left / "lock").held() as free:
+            if free:
+                shutil.rmtree(left, ignore_errors=True)
+    temporary = folder.with_name(f".{folder.name}{_UNFINISHED}")
+    sentence = "is being imported by another process; wait for it, or give another name"
+    require(not temporary.exists(), "log.being-imported", sentence, folder.name)
+    temporary.mkdir(mode=0o700)  # people's searches: for the owner alone
+    try:
+        with ProcessLock(temporary / "lock").held():
+            yield temporary
+            (temporary / "lock").unlink()
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,137 @@
+"""Import of a click log in one of the known formats into the library, and its export as CSV."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from quorank.data.importing import collection_name
+from quorank.data.library import ImportedCollection, folder_of, library_folder, register_collection
+from quorank.data.logs.aol4foltr import FEATURE_NAMES, FEATURES, LETOR, find_file, read_aol4foltr
+from quorank.data.logs.baidu_ultr import Which, baidu_features, feather_files, read_baidu_ultr
+from quorank.data.logs.click_log import LogWriter, SearchBlock, is_log, new_log_folder, open_log
+from quorank.data.logs.csv_table import csv_files, feature_columns, read_csv_log, write_csv_log
+from quorank.data.logs.ubi import read_ubi, ubi_features
+from quorank.errors import BadInput, require
+from quorank.foreign import home_expanded, ordinary_size
+
+FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
+_SECONDS = 5.0  # between two reports
+
+Report = Callable[[str], None]
+Skipped = dict[str, int]
+"""How many searches or clicks were left out, by reason."""
+
+
+def import_log(
+    path: Path, format_: str, name: str | None = None, report: Report | None = None, which: Which = "all"
+) -> tuple[ImportedCollection, Skipped]:
+    """Read a log into the library's columns, in memory that does not grow with it, and give it a name.
+
+    Nothing is left where it is refused or interrupted; a log of this name is replaced when the new one is complete.
+    """
+    path = home_expanded(path)
+    require(path.exists(), "file.missing", f"there is no {path}; expected a folder with a log")
+    known_as = collection_name(path, name)
+    progress = _ImportProgress(path, report)
+    folder = library_folder("collections") / known_as
+    within = folder.resolve() in (path.resolve(), *path.resolve().parents)
+    sentence = "lies where the log would be kept, and would be replaced by it; give another --name"
+    require(not within, "log.in-its-own-place", sentence, f"{path}")
+    skipped: Skipped = {}
+    names, blocks = _reader(path, format_, which, skipped, progress)
+    try:
+        with new_log_folder(folder) as temporary:
+            writer = LogWriter(temporary, names)
+            for block in blocks:
+                writer.append(block)
+                progress.show(writer.searches)
+            require(writer.searches, "log.empty", f"has no searches that can be used{_listed(skipped)}", f"{path}")
+            writer.close()
+    except OSError as error:
+        sentence = f"cannot be written: {error.strerror or error}; set QUORANK_HOME"
+        raise BadInput("file.unwritable", sentence, f"{folder}") from None
+    entry = ImportedCollection(known_as, str(folder.resolve()), 1, len(names), writer.searches, writer.rows)
+    register_collection(entry)
+    return entry, skipped
+
+
+def export_log(source: str, out: Path, report: Report | None = None) -> Path:
+    """Write an imported log as `clicks.csv` in a folder, which imports to the same columns, byte for byte."""
+    folder = folder_of(source)
+    require(is_log(folder), "log.not-a-log", "is no log of clicks; expected the name of an imported one", source)
+    log = open_log(folder)
+    file = out / "clicks.csv"
+    if report:
+        report(f"writing {file}: {log.n_searches:,} searches, {log.n_rows:,} rows")
+    write_csv_log(log, file)
+    return file
+
+
+def _reader(
+    path: Path, format_: str, which: Which, skipped: Skipped, progress: _ImportProgress
+) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
+    """The names of a log's features, and its searches."""
+    sentence = "is a file; expected a folder with the files of the log"
+    require(format_ == "csv" or path.is_dir(), "file.not-a-folder", sentence, f"{path}")
+    if format_ == "aol4foltr":
+        progress.total = _plain_size(find_file(path, LETOR))
+        return _aol4foltr(path, progress)
+    if format_ == "baidu-ultr":
+        files = feather_files(path)
+        progress.total = sum(ordinary_size(file) for file in files)
+        return baidu_features(files[0], which), read_baidu_ultr(path, which, progress.count)
+    if format_ == "ubi":
+        return ubi_features(path), read_ubi(path, skipped)
+    require(format_ == "csv", "log.unknown-format", f"expected one of {', '.join(FORMATS)}", format_)
+    tables = csv_files(path)
+    names = feature_columns(tables[0])
+    return names, (block for table in tables for block in read_csv_log(table, names))
+
+
+def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
+    """The searches of AOL4FOLTR, which show how many features they have: 103, in the released file."""
+    blocks = read_aol4foltr(path, progress.count)
+    first = next(blocks, None)
+    if first is None:
+        raise BadInput("log.empty", "has no rows", f"{path}")
+    width = first.features.shape[1]
+    names = FEATURE_NAMES if width == FEATURES else tuple(f"f{number}" for number in range(1, width + 1))
+    return names, chain([first], blocks)
+
+
+def _plain_size(path: Path) -> int | None:
+    """The bytes of a plain file; of a packed one nobody knows what it holds."""
+    return None if path.suffix == ".gz" else ordinary_size(path)
+
+
+def _listed(skipped: Skipped) -> str:
+    return "; left out: " + ", ".join(f"{count:,} {why}" for why, count in skipped.items()) if skipped else ""
+
+
+class _ImportProgress:
+    """How far an import has come, told every few seconds."""
+
+    def __init__(self, path: Path, report: Report | None) -> None:
+        self._path, self._report, self._bytes = path, report, 0
+        self._started = self._told = time.monotonic()
+        self.total: int | None = None
+
+    def count(self, more: int) -> None:
+        """Count bytes that were read."""
+        self._bytes += more
+
+    def show(self, searches: int) -> None:
+        """Tell how many searches there are, and how long the rest will take where that is known."""
+        now = time.monotonic()
+        if self._report is None or now - self._told < _SECONDS:
+            return
+        self._told = now
+        read, left = "", ""
+        if self._bytes:
+            read = f", {self._bytes / 1e9:.1f} GB read"
+        if self.total and self._bytes:
+            left = f" of {self.total / 1e9:.1f}, {(now - self._started) * (self.total / self._bytes - 1):,.0f} s left"
+        self._report(f"{self._path.name}: {searches:,} searches{read}{left}")

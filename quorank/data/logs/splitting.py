@@ -1,0 +1,102 @@
+"""Click log as a collection: clicks are labels, the last fifth of the searches in time is the test split.
+
+The split is by time over the whole log, whoever's searches are then taken: no ranker is tested on searches that are older
+than some that it learned from. With a selection of users, the lists of the training split stand user by user, each user's
+in order of time; without one all stand in order of time. A log without times is taken in the order in which it stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quorank.arrays import Integers
+from quorank.data.logs.click_log import NOBODY, ClickLog
+from quorank.data.logs.generated import LOG_SHAPES, generated_log
+from quorank.data.normalize import normalize_queries
+from quorank.data.ranking import Collection, RankingData
+from quorank.data.search_records import LoggedSplits, SearchRecords, UserSelection
+from quorank.data.strings import Strings, select_strings
+from quorank.errors import BadInput, require, require_range
+
+TEST_SHARE = 0.2
+"""Share of the searches, the last ones, that rankers are tested on; as in AOL4FOLTR's own experiment."""
+
+
+def log_collection(log: ClickLog, name: str, normalize: str, selection: UserSelection | None = None) -> Collection:
+    """Return the searches of a log, or of some of its users, as a collection whose labels are clicks."""
+    order = log.in_order()
+    cut = log.n_searches - max(1, round(TEST_SHARE * log.n_searches))
+    sentence = f"has {log.n_searches} searches; expected at least 2, one to learn from and one to test on"
+    require(cut >= 1, "log.too-short", sentence, name)
+    train, test = order[:cut], order[cut:]
+    users, number = list(log.users), np.arange(len(log.users), dtype=np.int64)
+    if selection is not None:
+        chosen = _selected(log, train, selection, name)
+        number = np.full(len(log.users), NOBODY, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        users = [users[who] for who in chosen.tolist()]
+        train, test = (part[number[log.user[part]] != NOBODY] for part in (train, test))
+        train = train[np.argsort(number[log.user[train]], kind="stable")]
+        sentence = "none of the chosen users searches in the last fifth of the log; take more users"
+        require(len(test), "log.no-test", sentence, name)
+    found = [_split(log, part, number, users, normalize, name) for part in (train, test)]
+    return Collection(name, found[0][0], found[1][0], log=LoggedSplits(found[0][1], found[1][1]))
+
+
+def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: str) -> Integers:
+    """The users that are taken, in the order of their first search: the busiest ones, of equals the first to search."""
+    require(log.has_users, "log.no-users", 'names no users, and partition.kind = "users" needs them', name)
+    counts = np.bincount(log.user[train], minlength=len(log.users))
+    _, first = np.unique(log.user[train], return_index=True)
+    appeared = log.user[train][np.sort(first)].astype(np.int64)
+    unwanted = {*selection.without}
+    unknown = next((who for who in selection.without if who not in {*log.users}), None)
+    require(unknown is None, "log.unknown-user", f"has no user {unknown}, who is to be left out", name)
+    kept = np.array([log.users[who] not in unwanted for who in appeared.tolist()], dtype=np.bool_)
+    eligible = appeared[kept & (counts[appeared] >= selection.least)]
+    sentence = (
+        f"has {len(eligible)} users with at least {selection.least} searches to learn from; "
+        f"take federation.clients = {len(eligible)} or fewer, got {selection.most}"
+    )
+    require(len(eligible) >= selection.most, "log.too-few-users", sentence, name)
+    busiest = np.argsort(-counts[eligible], kind="stable")[: selection.most]
+    return eligible[np.sort(busiest)]
+
+
+def _split(
+    log: ClickLog, searches: Integers, number: Integers, users: list[str], normalize: str, name: str
+) -> tuple[RankingData, SearchRecords]:
+    lengths = np.diff(log.offsets)[searches]
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    consecutive = bool((np.diff(searches) == 1).all())
+    first, last = int(log.offsets[searches[0]]), int(log.offsets[searches[-1] + 1])
+    rows: Integers = np.arange(first, last, dtype=np.int64)
+    if not consecutive:
+        rows = np.repeat(log.offsets[searches] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    padded = log.features[first:last] if consecutive else log.features[rows]
+    for start in range(0, len(padded), 65_536):
+        if not np.isfinite(padded[start : start + 65_536]).all():
+            raise BadInput("file.damaged", "damaged (a feature that is not finite); import the log again", name)
+    documents = log.documents
+    named = (
+        select_strings(documents, rows) if isinstance(documents, Strings) else [documents[row] for row in rows.tolist()]
+    )
+    ids = [f"{log.searches[search]}" for search in searches.tolist()]
+    clicks = np.ascontiguousarray(log.clicks[rows])
+    data = RankingData(np.ascontiguousarray(padded), clicks, offsets, len(log.feature_names), ids, named)
+    who = log.user[searches].astype(np.int64)
+    user = np.where(who == NOBODY, NOBODY, number[who]) if len(number) else who
+    queries = [log.queries[search] for search in searches.tolist()]
+    records = SearchRecords(user, log.time[searches], log.ranks[rows], users, queries)
+    return normalize_queries(data) if normalize == "query" else data, records
+
+
+def generated_collection(
+    name: str, queries: int | None, seed: int, normalize: str, selection: UserSelection | None = None
+) -> Collection:
+    """Return `synthetic:name`, a generated log of about so many training searches."""
+    shape = LOG_SHAPES[name]
+    training = shape.queries if queries is None else queries
+    require_range("queries", training, least=2, most=shape.most)
+    log = generated_log(name, round(training / (1.0 - TEST_SHARE)), seed)
+    return log_collection(log, f"synthetic:{name}", normalize, selection)

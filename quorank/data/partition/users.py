@@ -1,0 +1,104 @@
+"""Partition of a log by its users: each client is a person, with the searches that this person did.
+
+`order` says how a client goes through its searches. "random": it draws among them, as clients of other partitions do.
+"time": in round t it does its searches t·B to t·B + B − 1, and stays away once it has no B left. "arrival": rounds follow
+the log's clock; a client comes when it has done B further searches, and a round is of the next `together` that come, or of
+those within `minutes`. `iid = true` makes the twin: the same searches at the same times, dealt at random to the same
+clients, each with as many (AOL4FOLTR's own experiment compares "time" and "arrival" with their twins).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Integers
+from quorank.data.partition.replay import LogReplay, by_arrival, side_by_side
+from quorank.data.partition.shares import Partition, Shares, Step, equal_shares
+from quorank.data.ranking import Collection
+from quorank.data.search_records import SearchRecords, UserSelection
+from quorank.errors import require, require_range
+
+
+@dataclass(frozen=True)
+class LogUsers(Partition):
+    """One client for each of the `federation.clients` busiest users of a log, numbered by their first search."""
+
+    kind: ClassVar[str] = "users"
+
+    least: int = 1  # searches to learn from that a user must have
+    without: tuple[str, ...] = ()  # users that are left out
+    order: Literal["random", "time", "arrival"] = "random"  # how a client goes through its searches
+    together: int = 100  # arrivals that make a round
+    minutes: float | None = None  # or the window that makes one
+    iid: bool = False  # the twin: the same searches, dealt at random
+
+    def __post_init__(self) -> None:
+        require_range("least", self.least, least=1, below=2**31)
+        require_range("together", self.together, least=1, below=2**31)
+        if self.minutes is not None:
+            require_range("minutes", self.minutes, above=0.0, most=1e7)
+
+    @property
+    def replays(self) -> bool:
+        return self.order != "random"
+
+    @property
+    def rounds_depend_on_others(self) -> bool:
+        return self.order == "arrival"
+
+    def selection(self, clients: int) -> UserSelection:
+        return UserSelection(clients, self.least, self.without)
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        """Give every client the searches of its user."""
+        alike = equal_shares(collection, clients, interactions)
+        sentence = f"{collection.name} names no users; use a log of clicks (quorank data import --format …)"
+        require(collection.log is not None, "log.no-users", sentence, "data.source")
+        assert collection.log is not None
+        records, data = collection.log.train, collection.train
+        found = int(records.user.max(initial=-1)) + 1
+        sentence = f"the searches of {found} users cannot be those of {clients} clients; load them for so many"
+        require(found == clients, "partition.users-differ", sentence, "federation.clients")
+        if self.iid:
+            order = self._dealt(records, clients, seed)
+            lengths = np.diff(data.offsets)[order]
+            offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+            rows = np.repeat(data.offsets[order] - offsets[:-1], lengths) + np.arange(offsets[-1])
+            names = [data.query_ids[search] for search in order.tolist()]
+            data = data.select_rows(rows, offsets, names)
+            dealt = np.sort(np.arange(len(order), dtype=np.int64) % clients)
+            records = records.select(order, rows, dealt)
+        counts = np.bincount(records.user, minlength=clients).astype(np.int64)
+        first = np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64)
+        each = np.arange(clients, dtype=np.int64)
+        return replace(
+            alike,
+            data=data,
+            first_query=first,
+            query_count=counts,
+            group=each,
+            test_of_group=0 * each,
+            ranks=records.ranks,
+            replay=self._replay(records, first, counts, interactions) if self.replays else None,
+        )
+
+    def _replay(self, records: SearchRecords, first: Integers, counts: Integers, batch: int) -> LogReplay:
+        """The turns of the clients, in the order that was chosen."""
+        sentence = f"no client has {batch} searches to learn from; lower federation.interactions"
+        require((counts >= batch).any(), "log.too-short", sentence, "federation.interactions")
+        if self.order == "time":
+            return side_by_side(first, counts, batch)
+        known = int(records.time[0]) != np.iinfo(np.int64).min
+        require(known, "log.no-times", 'the log has no times; use order = "time", its own order', "partition.order")
+        return by_arrival(first, counts, records.time, batch, self.together, self.minutes)
+
+    def _dealt(self, records: SearchRecords, clients: int, seed: int) -> Integers:
+        """The searches as clients 0, 1, … get them by chance, as many each, those of a client in order of time."""
+        count = len(records.user)
+        by_time = np.lexsort((np.arange(count), records.time))
+        client = np.empty(count, dtype=np.int64)
+        client[Step.DEALING.permutation(seed, count, "searches")] = np.arange(count) % clients
+        return by_time[np.argsort(client, kind="stable")].astype(np.int64)

@@ -1,0 +1,163 @@
+"""Counterfactual evaluation: what a ranker that was not shown would be worth, from the clicks on the lists that were.
+
+A log shows documents at ranks r, and under position-based clicks P(click on d at r) = p_r·P(d is relevant). A ranking that
+puts the document at rank ρ has the value Σ_d λ(ρ(d))·P(d is relevant), λ the discount of a rank. Two λ are computed:
+
+    dcg      λ(ρ) = 1 / log2(1 + ρ) up to rank k, and 0 behind
+    clicks   λ(ρ) = p_ρ up to rank k: how many clicks a list would have got
+
+With w = c/max(p_r, clip) for each shown document, x = Σ_d w·λ(ρ(d)) of a search, and W = Σ_d w of it:
+
+- IPS, mean x: unbiased where no propensity is below `clip` (Joachims, Swaminathan and Schnabel 2017, "Unbiased
+  learning-to-rank with biased feedback"; Agarwal et al. 2019, "A general framework for counterfactual learning-to-rank",
+  for any λ); clipped it is too low, by what stands behind ranks that few look at (Strehl et al. 2010).
+- SNIPS, Σ x / Σ W over all searches: the mean λ of a relevant document (Swaminathan and Joachims 2015, "The
+  self-normalized estimator for counterfactual learning"): a common factor of the propensities falls out; it varies less.
+
+A user's searches are not independent. So the standard errors are those of means over users: with X, W, N the sums over the
+searches of each of U users, Var(IPS) = U/(U−1)·Σ_u (X_u − N_u·IPS)² / (Σ N)², and
+Var(SNIPS) = U/(U−1)·Σ_u (X_u − W_u·SNIPS)² / (Σ W)², the linearised variance of a ratio. Without users, each search is one
+of its own. Documents that were not in a list cannot be judged: a ranker is compared by how it orders what was shown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Doubles, Floats, Integers
+from quorank.data.ranking import RankingData
+from quorank.data.search_records import SearchRecords
+from quorank.errors import require, require_range
+from quorank.metrics.evaluator import discounts
+
+NORMAL = 1.96
+"""Standard errors on each side of a 95 % interval."""
+
+
+@dataclass(frozen=True)
+class CounterfactualEstimate:
+    """An estimate with its standard error."""
+
+    value: float
+    error: float  # NaN where there is only one user
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the value, its standard error and its 95 % interval, as JSON holds them."""
+        known = math.isfinite(self.error)
+        low, high = self.value - NORMAL * self.error, self.value + NORMAL * self.error
+        ends = {"error": self.error, "low": low, "high": high}
+        return {"value": self.value} | {name: end if known else None for name, end in ends.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedClickEvaluator:
+    """Judges rankers by the clicks of a log whose lists stand in the order in which they were shown."""
+
+    data: RankingData  # labels are clicks
+    records: SearchRecords
+    propensities: Doubles  # (ranks,) p_1, p_2, …; clicks behind the last one are left out
+    k: int = 10  # ranks of a ranking that count
+    clip: float = 0.1  # a propensity below this counts as this much
+
+    def __post_init__(self) -> None:
+        require_range("clip", self.clip, least=0.0, most=1.0)
+        require_range("k", self.k, least=1, most=len(self.propensities))
+        sentence = "the lists of this log stand in no order that anybody saw; clicks cannot be corrected by ranks"
+        require(self.records.has_ranks, "log.no-ranks", sentence)
+
+    @cached_property
+    def _list_of_row(self) -> Integers:
+        return self.data.query_of_rows()
+
+    @cached_property
+    def weights(self) -> Doubles:
+        """(rows,) w: of clicked documents the inverse of their propensity, 0 of the others."""
+        ranks, last = self.records.ranks.astype(np.int64), len(self.propensities)
+        looks = np.maximum(self.propensities[np.minimum(ranks, last) - 1], self.clip)
+        return np.where((self.data.labels > 0) & (ranks <= last), 1.0 / looks, 0.0)
+
+    @cached_property
+    def _user(self) -> Integers:
+        """(searches,) whose each is; its own where the log names no users."""
+        user = self.records.user
+        return user if self._knows_users else np.arange(len(user), dtype=np.int64)
+
+    @property
+    def _knows_users(self) -> bool:
+        user = self.records.user
+        return len(user) > 0 and int(user[0]) >= 0
+
+    def ranks_of(self, scores: Floats | Doubles) -> Integers:
+        """Return (rows,) the rank of each document among those of its list by these scores, ties by their order."""
+        order = np.lexsort((np.arange(len(scores)), -np.asarray(scores, dtype=np.float64), self._list_of_row))
+        ranks = np.empty(len(scores), dtype=np.int64)
+        ranks[order] = np.arange(len(scores)) - self.data.offsets[self._list_of_row[order]] + 1
+        return ranks
+
+    def discount(self, metric: str) -> Doubles:
+        """Return λ of ranks 1 to k."""
+        return discounts(self.k) if metric == "dcg" else np.asarray(self.propensities[: self.k])
+
+    def values(self, ranks: npt.NDArray[np.integer[Any]], metric: str) -> Doubles:
+        """Return (searches,) x of a ranking, given the (rows,) rank that it gives each document."""
+        table = np.append(self.discount(metric), 0.0)
+        per_row = self.weights * table[np.minimum(ranks, self.k + 1) - 1]
+        return self._summed(per_row)
+
+    def ips(self, values: Doubles) -> CounterfactualEstimate:
+        """The mean of x over searches."""
+        return self._ratio(values, np.ones(len(values)))
+
+    def snips(self, values: Doubles) -> CounterfactualEstimate:
+        """The sum of x over that of the weights."""
+        return self._ratio(values, self._summed(self.weights))
+
+    def _summed(self, per_row: Doubles) -> Doubles:
+        """(searches,) sums over the documents of each list."""
+        return np.asarray(np.bincount(self._list_of_row, per_row, self.data.n_queries), dtype=np.float64)
+
+    def _ratio(self, values: Doubles, sizes: Doubles) -> CounterfactualEstimate:
+        """Σ values / Σ sizes, with the standard error of a ratio of sums over users."""
+        _, user = np.unique(self._user, return_inverse=True)
+        x, n = (np.bincount(user, weights=each) for each in (values, sizes))
+        total, users = n.sum(), len(x)
+        if total == 0.0:
+            return CounterfactualEstimate(0.0, math.nan)
+        mean = float(x.sum() / total)
+        if users < 2:
+            return CounterfactualEstimate(mean, math.nan)
+        variance = users / (users - 1) * float(((x - mean * n) ** 2).sum()) / total**2
+        return CounterfactualEstimate(mean, math.sqrt(variance))
+
+    def figures(self, scores: Floats | Doubles) -> dict[str, Any]:
+        """Return all estimates of a ranker that has scored all rows, of the lists as they were shown, and the gain."""
+        by_ranker, as_shown = self.ranks_of(scores), self.records.ranks.astype(np.int64)
+        found: dict[str, Any] = {}
+        for metric in ("dcg", "clicks"):
+            new, old = self.values(by_ranker, metric), self.values(as_shown, metric)
+            found[f"{metric}@{self.k}"] = {
+                name: {
+                    "ranker": estimate(new).figures(),
+                    "shown": estimate(old).figures(),
+                    "gain": estimate(new - old).figures(),
+                }
+                for name, estimate in (("ips", self.ips), ("snips", self.snips))
+            }
+        clicked = self.weights > 0.0
+        squares = float((self.weights**2).sum())
+        found |= {
+            "propensities": [float(p) for p in self.propensities],
+            "clip": self.clip,
+            "clicks": int(clicked.sum()),
+            "clipped_clicks": int((self.propensities[self.records.ranks[clicked] - 1] < self.clip).sum()),
+            "effective_clicks": float(self.weights.sum() ** 2 / squares) if squares else 0.0,
+            "searches": self.data.n_queries,
+            "users": len(np.unique(self._user)) if self._knows_users else None,
+        }
+        return found

@@ -1,0 +1,113 @@
+"""Data that a program gives: rows in any order become lists, a digest names them, an assignment divides them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+
+from quorank.data import Collection, DataSource, RankingData, load
+from quorank.data.given import prepared, source_of
+from quorank.data.normalize import normalize_queries
+from quorank.data.partition import Assigned
+from quorank.data.ranking import grouped_rows
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.booleans())
+def test_rows_of_a_query_stand_together_in_their_order(group: list[int], texts: bool) -> None:
+    """Against a dictionary of lists, which keeps queries as they occur."""
+    expected: dict[str, list[int]] = {}
+    for row, query in enumerate(group):
+        expected.setdefault(str(query), []).append(row)
+    order, offsets, names = grouped_rows([str(query) for query in group] if texts else group, len(group))
+    assert names == [*expected]
+    lists = [order[a:b].tolist() for a, b in pairwise(offsets.tolist())]
+    assert lists == [*expected.values()]
+
+
+def test_sizes_are_lists_one_behind_the_other() -> None:
+    order, offsets, names = grouped_rows([2, 0, 2], 4)
+    assert (order.tolist(), offsets.tolist(), names) == ([0, 1, 2, 3], [0, 2, 4], ["0", "2"])
+    assert grouped_rows(None, 3)[1].tolist() == [0, 3]
+    for wrong in ([2, 2], [[1], [2], [3]], [4, -1]):
+        with refused("ranking-data.length", "group"):
+            grouped_rows(wrong, 3)
+    with refused("ranking-data.not-names", "group"):
+        grouped_rows([1.0, float("nan"), 2.0], 3)
+
+
+def test_rows_become_ranking_data() -> None:
+    data = RankingData.from_rows([[1, 2], [3, 4], [5, 6]], [0, 1, 2], ["b", "a", "b"], ["x", "y", "z"])
+    assert data.features.tolist() == [[1, 2], [5, 6], [3, 4]] and data.labels.tolist() == [0, 2, 1]
+    assert [*data.query_ids] == ["b", "a"] and data.document_ids == ["x", "z", "y"]
+    assert RankingData.from_rows([[1, 2]]).labels.tolist() == [0]
+    with refused("ranking-data.length", "document_ids"):
+        RankingData.from_rows([[1, 2]], document_ids=["x", "y"])
+
+
+def test_the_digest_is_of_all_that_a_run_reads(tiny_collection: Collection) -> None:
+    known = {source_of(tiny_collection), source_of(replace(tiny_collection, name="other"))}
+    assert len(known) == 1
+    train, test = tiny_collection.train, tiny_collection.test
+    labels = train.labels.copy()
+    labels[3] ^= 1
+    features = train.features.copy()
+    features[5, 2] += 1.0
+    offsets = train.offsets.copy()
+    offsets[2] -= 1
+    for changed in (
+        replace(tiny_collection, train=replace(train, labels=labels)),
+        replace(tiny_collection, train=train.with_features(features)),
+        replace(tiny_collection, train=replace(train, offsets=offsets)),
+        replace(tiny_collection, train=replace(train, query_ids=[f"{name}x" for name in train.query_ids])),
+        replace(tiny_collection, validation=test),
+        replace(tiny_collection, train=test),
+    ):
+        known.add(source_of(changed))
+    assert len(known) == 7
+
+
+def test_given_data_are_normalised_as_the_source_says(tiny_collection: Collection) -> None:
+    source = DataSource(source_of(tiny_collection))
+    found = prepared(tiny_collection, source)
+    assert np.array_equal(found.train.features, normalize_queries(tiny_collection.train).features)
+    raw = prepared(tiny_collection, replace(source, normalize="none"))  # type: ignore[arg-type]
+    assert np.array_equal(raw.test.features, tiny_collection.test.features)
+    with refused("data.other-arrays"):
+        prepared(replace(tiny_collection, train=tiny_collection.test), source)
+    with refused("data.not-in-a-file"):
+        load(source)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_assignment_gives_each_client_its_queries(tiny_collection: Collection, seed: int) -> None:
+    train, random = tiny_collection.train, np.random.default_rng(seed)
+    owner = np.concatenate((np.arange(4), random.integers(0, 4, train.n_queries - 4)))
+    random.shuffle(owner)
+    shares = Assigned(tuple(owner.tolist())).split(tiny_collection, 4, 3, 1)
+    for client in range(4):
+        group = shares.group[client]
+        first, count = shares.first_query[group], shares.query_count[group]
+        queries = [shares.data.query_ids[q] for q in range(first, first + count)]
+        assert queries == [train.query_ids[q] for q in np.flatnonzero(owner == client)]
+        for at, query in enumerate(np.flatnonzero(owner == client)):
+            rows = shares.data.rows_of(first + at)
+            assert np.array_equal(shares.data.features[rows], train.features[train.rows_of(query)])
+            assert np.array_equal(shares.data.labels[rows], train.labels[train.rows_of(query)])
+    assert shares.interactions.tolist() == [3] * 4
+
+
+def test_assignments_that_are_refused(tiny_collection: Collection) -> None:
+    queries = tiny_collection.train.n_queries
+    for clients, code in (
+        ((0,) * (queries - 1), "partition.other-queries"),
+        ((0,) * (queries - 1) + (3,), "partition.unknown-client"),
+        ((0,) * (queries - 1) + (2,), "partition.client-without-queries"),
+    ):
+        with refused(code):
+            Assigned(clients).split(tiny_collection, 3, 1, 1)
