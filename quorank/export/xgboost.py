@@ -1,7 +1,8 @@
 """XGBoost's JSON model, as `xgboost.Booster(model_file=…)` and the learning-to-rank plug-ins of search engines read it.
 
-XGBoost goes left where x < t, Quorank where x ≤ t: for float32 numbers that is the same with the next number above t. Its
-leaves are float32, so that scores differ from Quorank's in the seventh digit. A missing feature goes where 0 does.
+XGBoost goes left where x < t, Quorank where x ≤ t: for float32 numbers that is the same with the next number above t.
+Its leaves are float32, so that scores differ from Quorank's in the seventh digit. A missing feature goes where what
+it counts as does.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from quorank.export.evaluators.xgboost import load_xgboost
+from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes, trees_of
-from quorank.rankers.ranker_file import SavedRanker
+from quorank.export.tree_nodes import TreeNodes
 
 FILE = "model.json"
 NO_PARENT = 2147483647
 
 
-def xgboost_model(saved: SavedRanker) -> dict[str, Any]:
+def xgboost_model(exported: ExportedRanker) -> dict[str, Any]:
     """Return the JSON model of a ranker of trees."""
-    trees = [_tree(number, tree, saved.n_features) for number, tree in enumerate(trees_of(saved))]
+    n_features = exported.saved.n_features
+    trees = [_tree(number, tree, n_features) for number, tree in enumerate(exported.trees)]
     return {
         "learner": {
             "attributes": {},
@@ -40,7 +43,7 @@ def xgboost_model(saved: SavedRanker) -> dict[str, Any]:
                 "base_score": "0E0",
                 "boost_from_average": "1",
                 "num_class": "0",
-                "num_feature": str(saved.n_features),
+                "num_feature": str(n_features),
                 "num_target": "1",
             },
             "objective": {"name": "rank:pairwise", "lambdarank_param": {"lambdarank_pair_method": "topk"}},
@@ -69,7 +72,7 @@ def _tree(number: int, tree: TreeNodes, n_features: int) -> dict[str, Any]:
         "categories_nodes": [],
         "categories_segments": [],
         "categories_sizes": [],
-        "default_left": [int(left_) for left_ in tree.zero_left] + [0] * leaves,
+        "default_left": [int(left_) for left_ in tree.missing_left] + [0] * leaves,
         "id": number,
         "left_children": left,
         "loss_changes": [0.0] * size,
@@ -88,8 +91,25 @@ def _tree(number: int, tree: TreeNodes, n_features: int) -> dict[str, Any]:
     }
 
 
-def _files(saved: SavedRanker) -> dict[str, bytes]:
-    return {FILE: (json.dumps(xgboost_model(saved)) + "\n").encode()}
+def _calls(exported: ExportedRanker) -> str:
+    return f"""\
+A missing feature is NaN.
+
+```python
+import numpy as np
+import xgboost
+
+model = xgboost.Booster(model_file="{FILE}")
+scores = model.predict(xgboost.DMatrix(np.zeros((3, {exported.saved.n_features}), dtype=np.float32)))
+```
+"""
 
 
-XGBOOST = ExportTarget("xgboost", "XGBoost", trees=True, flat=False, files=_files)
+XGBOOST = ExportTarget(
+    "xgboost",
+    "XGBoost",
+    ("trees",),
+    write=lambda exported: {FILE: (json.dumps(xgboost_model(exported)) + "\n").encode()},
+    load=lambda files, names: load_xgboost(files, FILE, len(names)),
+    calls=_calls,
+)

@@ -67,11 +67,14 @@ class Ranker(ABC):
         """Return the (rows, inputs) numbers that are scored, computed from (rows, n_features) alone, row by row."""
         return features
 
+    @property
+    def transforms(self) -> bool:
+        """Whether it has a `transform` of its own."""
+        return type(self).transform is not Ranker.transform
+
     def prepared(self, data: RankingData) -> RankingData:
         """Return data with `transform` applied to its features; the same object where a ranker has no transform."""
-        if type(self).transform is Ranker.transform:
-            return data
-        return data.with_features(self.transform(data.features))
+        return data.with_features(self.transform(data.features)) if self.transforms else data
 
     def size(self, n_features: int) -> int:
         """Return the number of parameters for documents with `n_features`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.data.feature_names import typed_name
+from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, brief, require
 from quorank.foreign import home_expanded
@@ -32,7 +33,7 @@ SAMPLE = 10_000
 """Lists of the sample that are looked at, evenly spread over it."""
 
 
-def read_start(ranker: Ranker, normalize: str) -> Ranker:
+def read_start(ranker: Ranker, normalize: Normalisation) -> Ranker:
     """Return the ranker with the parameters of its start's file in the file's place; the same where there is no file."""
     prior = ranker.prior
     if prior is None or not isinstance(prior.start, str):
@@ -48,8 +49,12 @@ def read_start(ranker: Ranker, normalize: str) -> Ranker:
         f"{ranker.kind}{_units(ranker)}; give a file of that, or of a linear ranker"
     )
     require(alike or linear, "ranker-file.other-kind", f"{prior.start} {sentence}", "start")
-    sentence = f'was trained on features with normalize = "{saved.normalize}", and [data] has "{normalize}"'
-    same = saved.normalize == normalize
+    sentence = (
+        f'was trained on features with normalize = "{saved.normalisation.kind}", and [data] has "{normalize.kind}"'
+    )
+    if saved.normalisation.kind == normalize.kind:
+        sentence = f'has other constants of normalize = "{normalize.kind}" than [data]'
+    same = saved.normalisation == normalize.known
     require(same, "ranker-file.other-normalisation", f"{prior.start} {sentence}; use the same", "start")
     return ranker.with_prior(replace(prior, start=tuple(saved.theta.tolist())))
 
@@ -61,7 +66,7 @@ def _units(ranker: Ranker) -> str:
 def started(
     ranker: Ranker,
     n_features: int,
-    normalize: str,
+    normalize: Normalisation,
     names: Sequence[str] = (),
     sample: RankingData | None = None,
     temperature: float = 1.0,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from quorank.data.normalisation import RawFeatures, WithinQuery
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
@@ -21,10 +22,11 @@ from quorank.learning import Simulation
 from quorank.parts import Numbers, to_table
 from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
 from quorank.rankers.prior import MOST, Prior
-from quorank.rankers.ranker_file import ranker_bytes
+from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.rankers.starting import SPREAD, read_start, started
 from quorank.users import Cascade
 
+QUERY = WithinQuery()
 NAMES = ("BM25 of body", "", "LMIR.ABS of title", "length", "Length")
 
 
@@ -37,7 +39,7 @@ def lists(n_features: int = 5, seed: int = 1) -> RankingData:
 
 
 def saved(path: Path, ranker: Ranker, theta: Any, n_features: int = 5) -> str:
-    path.write_bytes(ranker_bytes(ranker, n_features, np.asarray(theta, dtype=np.float64), "query"))
+    path.write_bytes(ranker_bytes(SavedRanker(ranker, n_features, np.asarray(theta, dtype=np.float64))))
     return str(path)
 
 
@@ -85,7 +87,7 @@ def test_the_scale_of_a_network_is_that_of_its_scores() -> None:
 
 def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
     data, weights = lists(), np.random.default_rng(6).normal(size=5)
-    ranker = started(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, "query", sample=data)
+    ranker = started(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, QUERY, sample=data)
     theta = ranker.initial(5, 1)
     ranges = [np.ptp(data.features[data.rows_of(q)].astype(np.float64) @ theta) for q in range(data.n_queries)]
     assert np.median([r for r in ranges if r > 0.0]) == pytest.approx(SPREAD, rel=0.006)  # three digits
@@ -95,21 +97,21 @@ def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
 def test_one_normalised_feature_gets_the_spread_itself() -> None:
     features = [[0.0], [0.3], [1.0], [0.0], [1.0], [0.0], [0.0]]  # in [0, 1] within each query, or constant
     data = RankingData.from_arrays(features, [0] * 7, [0, 3, 5, 7])
-    assert started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query", sample=data).start_scale == SPREAD
+    assert started(Linear(start={1: 1.0}, start_scale="rule"), 1, QUERY, sample=data).start_scale == SPREAD
     with refused("ranker.no-spread", "start"):
         started(
             Linear(start={1: 1.0}, start_scale="rule"),
             1,
-            "query",
+            QUERY,
             sample=data.select_rows(np.array([5]), np.array([0, 1]), ["q"]),
         )
     with refused("ranker.no-sample", "start_scale"):
-        started(Linear(start={1: 1.0}, start_scale="rule"), 1, "query")
+        started(Linear(start={1: 1.0}, start_scale="rule"), 1, QUERY)
 
 
 def test_features_are_found_by_their_names_however_they_are_typed() -> None:
     for key in ("BM25 of body", "bm25-of-body", "bm25_of_body", "BM25  OF body"):
-        found = started(Linear(start={key: 20.0, "lmir-abs-of-title": 1.0, "2": 3.0}), 5, "query", NAMES)
+        found = started(Linear(start={key: 20.0, "lmir-abs-of-title": 1.0, "2": 3.0}), 5, QUERY, NAMES)
         assert found == Linear(start={1: 20.0, 3: 1.0, 2: 3.0})
 
 
@@ -133,59 +135,59 @@ def test_features_are_found_by_their_names_however_they_are_typed() -> None:
 def test_a_start_that_the_data_does_not_have(ranker: Ranker, start: Any, code: str, where: str) -> None:
     given = Prior(Numbers(start) if isinstance(start, dict) else start)
     with refused(code, where):
-        started(ranker.with_prior(given), 5, "query", NAMES)
+        started(ranker.with_prior(given), 5, QUERY, NAMES)
 
 
 def test_a_sentence_says_what_there_is() -> None:
     with pytest.raises(
         BadInput, match=r"no feature 'bm25-of-bdy' \(did you mean 'bm25-of-body'\?\); it has bm25-of-body, "
     ):
-        started(Linear(start={"bm25-of-bdy": 1.0}), 5, "query", NAMES)
+        started(Linear(start={"bm25-of-bdy": 1.0}), 5, QUERY, NAMES)
     with pytest.raises(BadInput, match="its features have no names: use numbers 1 to 5"):
-        started(Linear(start={"bm25": 1.0}), 5, "query")
+        started(Linear(start={"bm25": 1.0}), 5, QUERY)
 
 
 def test_one_unit_cannot_pass_weights_on() -> None:
     with refused("ranker.too-few-units", "hidden"):
-        started(MLP(1, start={1: 1.0}), 5, "query")
+        started(MLP(1, start={1: 1.0}), 5, QUERY)
 
 
 def test_a_file_of_the_same_or_of_a_linear_ranker(tmp_path: Path) -> None:
     weights, network = [0.1, 0.2, -0.3, 0.0, 1 / 3], np.random.default_rng(7).normal(size=MLP(3).size(5))
     linear, mlp = saved(tmp_path / "l.json", Linear(), weights), saved(tmp_path / "m.json", MLP(3), network)
-    assert started(Linear(start=linear), 5, "query").initial(5, 1).tolist() == weights
-    assert started(MLP(3, start=mlp), 5, "query").initial(5, 1).tobytes() == network.tobytes()
-    assert started(MLP(7, start=linear), 5, "query") == MLP(7, start=tuple(weights))
+    assert started(Linear(start=linear), 5, QUERY).initial(5, 1).tolist() == weights
+    assert started(MLP(3, start=mlp), 5, QUERY).initial(5, 1).tobytes() == network.tobytes()
+    assert started(MLP(7, start=linear), 5, QUERY) == MLP(7, start=tuple(weights))
     for ranker in (Linear(start=mlp), MLP(4, start=mlp)):
         with refused("ranker-file.other-kind", "start"):
-            read_start(ranker, "query")
+            read_start(ranker, QUERY)
     with refused("ranker-file.other-normalisation", "start"):
-        read_start(Linear(start=linear), "none")
+        read_start(Linear(start=linear), RawFeatures())
     with refused("ranker.wrong-size", "start"):
-        started(Linear(start=linear), 6, "query")
+        started(Linear(start=linear), 6, QUERY)
     (tmp_path / "l.json").write_text("{}")
     with refused("ranker-file.other-format", "start"):
-        read_start(Linear(start=linear), "query")
+        read_start(Linear(start=linear), QUERY)
 
 
 def test_the_longest_start_fits_into_the_file_of_its_run(tmp_path: Path) -> None:
     numbers = np.random.default_rng(8).normal(size=MOST) * 1e-20
-    ranker = read_start(Linear(start=saved(tmp_path / "long.json", Linear(), numbers, MOST)), "query")
+    ranker = read_start(Linear(start=saved(tmp_path / "long.json", Linear(), numbers, MOST)), QUERY)
     text = config_bytes(Experiment(ranker=ranker)).decode()
     assert (
         Experiment.read(parse_experiment_file(text, "run.toml")).ranker.initial(MOST, 1).tobytes() == numbers.tobytes()
     )
     with refused("value.out-of-range", "start"):
-        read_start(Linear(start=saved(tmp_path / "longer.json", Linear(), np.ones(MOST + 1), MOST + 1)), "query")
+        read_start(Linear(start=saved(tmp_path / "longer.json", Linear(), np.ones(MOST + 1), MOST + 1)), QUERY)
 
 
 def test_a_ranker_file_says_nothing_of_where_its_ranker_began() -> None:
     theta, start = np.arange(5.0), {1: 20.0}
     for ranker in (Linear, MLP):
         size = ranker().size(5)
-        began, own = (ranker_bytes(r, 5, np.zeros(size), "query") for r in (ranker(start=start), ranker()))
+        began, own = (ranker_bytes(SavedRanker(r, 5, np.zeros(size))) for r in (ranker(start=start), ranker()))
         assert began == own
-    assert json.loads(ranker_bytes(Linear(), 5, theta, "query"))["ranker"] == {"kind": "linear"}
+    assert json.loads(ranker_bytes(SavedRanker(Linear(), 5, theta)))["ranker"] == {"kind": "linear"}
     assert MLP(start="zero").with_prior(None).start == "zero"
 
 

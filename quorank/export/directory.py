@@ -1,0 +1,188 @@
+"""The directory of an export: the model's files, the ranker itself, test vectors, how to install it, and a manifest of all.
+
+export.json     format, names of the features, whether they arrive normalised
+ranker.json     the ranker that was exported
+vectors.json    rows of features and the scores that they must get
+README.md       the calls that install it
+manifest.json   SHA-256 of all of them, written last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorank.documents import Flag, Items, Table, Text, json_bytes, parse_json
+from quorank.errors import BadInput, require
+from quorank.experiments.run_directory import make_folder
+from quorank.export import target_of
+from quorank.export.comparison import Comparison, compare_scores
+from quorank.export.exported_ranker import ExportedRanker
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.vectors import FILE as VECTORS
+from quorank.export.vectors import read_vectors, vectors_bytes, vectors_of
+from quorank.files import read_whole, sha256, write_whole
+from quorank.manifest import MANIFEST, read_manifest, write_manifest
+from quorank.rankers.ranker_file import FILE as RANKER
+from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
+
+ABOUT, README, FORMAT = "export.json", "README.md", "quorank-export/1"
+LARGEST, MOST_FILES = 1 << 28, 20
+"""Bytes of a file, and files, of an export."""
+_SHAPE = Table(
+    {
+        "format": Text((FORMAT,)),
+        "target": Text(longest=40),
+        "ranker": Text(longest=64),
+        "normalised": Flag(),
+        "features": Items(Table({"name": Text(longest=200), "exported": Text(longest=80)}, closed=True)),
+    },
+    closed=True,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ExportDirectory:
+    """An export that was read, its files as the manifest says."""
+
+    folder: Path
+    target: ExportTarget
+    exported: ExportedRanker
+    files: Mapping[str, bytes]
+
+    def model(self) -> Scorer:
+        """Read the model from its files."""
+        with _placed(self.folder):
+            return self.target.load(self.files, self.exported.names)
+
+
+def files_of(target: ExportTarget, exported: ExportedRanker, where: str) -> dict[str, bytes]:
+    """Return the files of an export by name, after their scores of the test vectors were found to be Quorank's."""
+    target.check(exported, where)
+    vectors = vectors_of(exported)
+    files = target.write(exported) | {VECTORS: vectors_bytes(vectors)}
+    compared = check_vectors(target.load(files, exported.names), files, exported)
+    sentence = (
+        f"{target.system} computes other scores with these parameters (list {compared.differing} of the test vectors: "
+        f"{compared.why}); constants that float32 holds exactly help, or choose onnx"
+    )
+    require(compared.same, "export.not-the-same", sentence, where)
+    saved = exported.saved
+    names = [{"name": a, "exported": b} for a, b in zip(saved.feature_names, exported.names, strict=True)]
+    about = {
+        "format": FORMAT,
+        "target": target.name,
+        "ranker": saved.digest,
+        "normalised": exported.in_front,
+        "features": names,
+    }
+    texts = {ABOUT: json_bytes(about), README: readme(target, exported).encode()}
+    return files | texts | {RANKER: ranker_bytes(saved)}
+
+
+def write_export(target: ExportTarget, exported: ExportedRanker, folder: Path, where: str) -> list[Path]:
+    """Write an export; its manifest last. A folder that holds something else is refused, an earlier export is replaced."""
+    files = files_of(target, exported, where)
+    make_folder(folder)
+    earlier = _earlier_files(folder)
+    taken = sorted(entry.name for entry in folder.iterdir() if entry.name not in earlier)
+    sentence = f"holds {taken[0]!r}, which is no part of an export; choose another folder" if taken else ""
+    require(not taken, "folder.not-empty", sentence, str(folder))
+    for name in (MANIFEST, *sorted(earlier - {MANIFEST})):
+        (folder / name).unlink(missing_ok=True)
+    written = [write_whole(folder / name, content) for name, content in files.items()]
+    write_manifest(folder, {name: sha256(content) for name, content in files.items()})
+    return [*written, folder / MANIFEST]
+
+
+def _earlier_files(folder: Path) -> set[str]:
+    """Names of the files of an export that lies in a folder."""
+    try:
+        listed = read_manifest(folder)
+    except BadInput:
+        listed = None
+    if listed is None or ABOUT not in listed:
+        return set()
+    return {MANIFEST, *(name for name in listed if Path(name).name == name)}
+
+
+def read_export(folder: Path) -> ExportDirectory:
+    """Read an export; what was changed since it was written is refused, with the file's name."""
+    try:
+        listed = read_manifest(folder) if folder.is_dir() else None
+    except OSError:  # a name that is too long for one
+        listed = None
+    sentence = "no export here; expected the folder that quorank export has written"
+    require(listed is not None and ABOUT in listed, "export.missing", sentence, str(folder))
+    assert listed is not None
+    plain = all(Path(name).name == name and name not in ("", ".", "..") for name in listed)
+    require(
+        plain and len(listed) <= MOST_FILES, "export.damaged", "names files that no export has", str(folder / MANIFEST)
+    )
+    files = {}
+    for name, digest in listed.items():
+        require(not (folder / name).is_symlink(), "export.damaged", "is a link; expected a file", str(folder / name))
+        files[name] = read_whole(folder / name, LARGEST, digest, "export.damaged")
+    with _placed(folder):
+        return _parsed(folder, files)
+
+
+def _parsed(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
+    about = parse_json(files[ABOUT], _SHAPE, ABOUT, code="export.damaged")
+    require(RANKER in files, "export.damaged", "is missing; export the ranker again", RANKER)
+    saved: SavedRanker = parse_ranker(files[RANKER], RANKER)
+    same = about["ranker"] == saved.digest
+    require(same, "export.damaged", "is not the ranker that was exported; export it again", RANKER)
+    exported, target = ExportedRanker(saved, about["normalised"]), target_of(about["target"], ABOUT)
+    target.check(exported, ABOUT)
+    pairs = [(each["name"], each["exported"]) for each in about["features"]]
+    known = pairs == list(zip(saved.feature_names, exported.names, strict=True))
+    require(known, "export.damaged", "names other features than the ranker", ABOUT)
+    return ExportDirectory(folder, target, exported, files)
+
+
+@contextmanager
+def _placed(folder: Path) -> Iterator[None]:
+    """Put the folder before the name of the file that a refusal is about."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(error.code, error.sentence, str(folder / error.where)) from None
+
+
+def check_vectors(model: Scorer, files: Mapping[str, bytes], exported: ExportedRanker) -> Comparison:
+    """Compare the model's scores of the stored vectors with those that are stored beside them."""
+    vectors = read_vectors(files, exported.saved.n_features)
+    return compare_scores(vectors.scores, model(vectors.features, vectors.offsets), vectors.offsets)
+
+
+def readme(target: ExportTarget, exported: ExportedRanker) -> str:
+    """Return what a person has to know to install an export."""
+    saved = exported.saved
+    if exported.in_front:
+        prepared = (
+            "Features arrive **normalised within each list already**, (x − min) / (max − min), missing ones filled with "
+            f"{saved.missing:g} before: you do that in front of {target.system}."
+        )
+    elif exported.per_list:
+        prepared = "Features are normalised within each list, by the option below."
+    elif exported.rowwise.low:
+        prepared = "Features arrive as they are: their fixed normalisation is inside. A missing one counts as "
+        prepared += f"{saved.missing:g}."
+    else:
+        prepared = f"Features arrive as they are. A missing one counts as {saved.missing:g}."
+    pairs = zip(saved.feature_names, exported.names, strict=True)
+    renamed = [f"| {name.replace('|', '/')} | `{new}` |" for name, new in pairs if name != new]
+    parts = (
+        f"# A ranker of Quorank for {target.system}",
+        f"{saved.n_features} features in the order of `{ABOUT}`. {prepared}",
+        "\n".join(["| feature | here |", "|---|---|", *renamed]) if renamed else "",
+        target.calls(exported).strip(),
+        f"`{VECTORS}` has rows and the scores that they must get (null is a missing feature). `quorank export check .`\n"
+        "runs the model in `onnxruntime`, or in an evaluator of this format's published description, and compares;\n"
+        "`--data FILE` does that with a LETOR file.",
+        f"Ranker: SHA-256 {saved.digest}",
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"

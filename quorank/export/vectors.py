@@ -1,0 +1,103 @@
+"""Test vectors of an export: rows of features in lists, with the scores that Quorank gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Integers
+from quorank.documents import Items, Maybe, Number, Table, Text, Whole, json_bytes, parse_json
+from quorank.errors import require
+from quorank.export.comparison import expected_scores, normalised
+from quorank.export.exported_ranker import ExportedRanker, short_floats
+
+FILE, FORMAT = "vectors.json", "quorank-vectors/1"
+LISTS, DOCUMENTS = 12, 6
+MOST_NUMBERS = 200_000
+"""Features of all rows together: fewer rows where there are many features."""
+_SEED = 2027
+_NEAREST = np.float32(2.0**-42)
+"""A number beside a threshold is two float32 steps, and so far, above it: Solr cannot tell all closer ones apart."""
+_SHAPE = Table(
+    {
+        "format": Text((FORMAT,)),
+        "features": Items(Items(Maybe(Number(-3.5e38, 3.5e38)), 1 << 20), 10_000),
+        "lists": Items(Whole(0, 10_000), 10_000),
+        "scores": Items(Number(-1e300, 1e300), 10_000),
+    },
+    closed=True,
+)
+
+
+class ScoredVectors(NamedTuple):
+    """Rows, the list of each, and the scores that they must get."""
+
+    features: Floats  # (rows, n), NaN where one is missing
+    offsets: Integers  # (lists + 1,)
+    scores: Doubles  # (rows,)
+
+
+def vectors_of(exported: ExportedRanker) -> ScoredVectors:
+    """Return vectors for a ranker: usual numbers, missing ones, all zeros, and numbers exactly at and beside thresholds."""
+    n = exported.saved.n_features
+    lists = max(2, min(LISTS, MOST_NUMBERS // (n * DOCUMENTS)))
+    offsets = np.arange(lists + 1) * DOCUMENTS
+    random = np.random.Generator(np.random.Philox(_SEED))
+    share = random.random((lists * DOCUMENTS, n))
+    x = (share * 1.5 - 0.25) if exported.rowwise.low else share
+    features = (exported.low + x * exported.span).astype(np.float32)
+    if exported.kind == "trees":
+        _put_thresholds(features, exported, random)
+    features[1] = 0.0
+    if exported.in_front:
+        features = normalised(features, offsets)
+    else:
+        gone = random.random(features.shape) < 0.1
+        gone[: (lists // 2) * DOCUMENTS] = False
+        gone[-1] = True
+        features[gone] = np.nan
+    return ScoredVectors(features, offsets, expected_scores(exported, features, offsets))
+
+
+def _put_thresholds(features: Floats, exported: ExportedRanker, random: np.random.Generator) -> None:
+    """Put numbers at thresholds, and the next ones above them, in place of most features that trees ask for."""
+    places: dict[int, list[float]] = {}
+    for tree in exported.trees:
+        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
+            places.setdefault(feature, []).append(threshold)
+    for feature, thresholds in places.items():
+        chosen = np.array(thresholds, dtype=np.float32)[random.integers(0, len(thresholds), len(features))]
+        beside = chosen
+        for _ in range(2):
+            beside = np.nextafter(beside, np.float32(np.inf))
+        beside = np.maximum(beside, chosen + _NEAREST)
+        kind = random.random(len(features))
+        features[:, feature] = np.where(kind < 0.4, chosen, np.where(kind < 0.7, beside, features[:, feature]))
+
+
+def vectors_bytes(vectors: ScoredVectors) -> bytes:
+    """Encode vectors; a missing feature is null."""
+    rows = [[None if value != value else value for value in short_floats(row)] for row in vectors.features]
+    lists = np.repeat(np.arange(len(vectors.offsets) - 1), np.diff(vectors.offsets)).tolist()
+    content: dict[str, Any] = {"format": FORMAT, "features": rows, "lists": lists, "scores": vectors.scores.tolist()}
+    return json_bytes(content)
+
+
+def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
+    """Read the vectors of an export."""
+    require(FILE in files, "export.damaged", "is missing; export the ranker again", FILE)
+    content = parse_json(files[FILE], _SHAPE, FILE, code="export.damaged")
+    rows, lists = content["features"], content["lists"]
+    whole = len(rows) == len(lists) == len(content["scores"]) > 0 and all(len(row) == n_features for row in rows)
+    rising = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
+    sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
+    require(whole and rising, "export.damaged", sentence, FILE)
+    values = np.array([[np.nan if value is None else value for value in row] for row in rows])
+    with np.errstate(over="ignore"):
+        features = values.astype(np.float32)
+    require(not np.isinf(features).any(), "export.damaged", sentence, FILE)
+    offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
+    return ScoredVectors(features, offsets, np.array(content["scores"], dtype=np.float64))
