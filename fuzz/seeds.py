@@ -25,11 +25,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import feather
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
+from fuzz.targets.export import MODELS, small_ranker
 from fuzz.targets.silos import ASKED, KEY
 from quorank import frames
+from quorank.data.normalisation import FixedRange
 from quorank.data.source import DataSource, load
 from quorank.device.private_store import PrivateStore
 from quorank.errors import Interrupted
@@ -37,6 +40,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
+from quorank.export import TARGETS
+from quorank.export.directory import files_of
 from quorank.federation.drivers.secure_round import KEYS
 from quorank.federation.drivers.secure_round import envelope as envelope_of
 from quorank.federation.kept.checkpoint import Saved
@@ -60,6 +65,8 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.rankers import Linear
+from quorank.rankers.ranker_file import Origin, SavedRanker, ranker_bytes
 from quorank.reports.report import report_page
 from quorank.service.holders.group_home import SiloHome, settings_of
 from quorank.service.home import Home, Settings
@@ -101,6 +108,24 @@ LETOR = b"2 qid:10 1:0.5 2:3 #docid = D1\n0 qid:10 1:-1e-3 3:.25\n# a comment\n1
 
 def letor() -> Seeds:
     yield "letor", "valid", LETOR
+    yield "csv-table", "valid", b'qid,docid,b,"a"\n1,x,0.5,-3e4\n1,y,,7\n'
+    yield "csv-table", "columns-twice", b"a,b,a\n1,2,3\n"
+    yield "csv-table", "name-not-utf-8", b"a,b,\xff\n1,2,3\n"
+    yield "csv-table", "rows-ragged", b"a,b\n1,2,3\n4\n"
+    for name, columns in (
+        ("valid", {"a": [1.0, None], "b": [1, 2], "qid": ["x", "y"]}),
+        ("valid-nothing", {"a": np.zeros(0), "b": np.zeros(0)}),
+        ("dates", {"a": [1.0], "b": pa.array([1], pa.timestamp("s"))}),
+        ("lists", {"a": [[1.0]], "b": [1.0]}),
+        ("names-missing", {"a": [1.0], "c": [1.0]}),
+    ):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+        yield "parquet-table", name, buffer.getvalue()
+    yield "constants", "valid", b'{"low": [0, -1.5], "high": [1e6, 3]}'
+    yield "constants", "valid-ranker", b'{"normalisation": {"kind": "fixed", "low": [0], "high": [0]}}'
+    yield "constants", "sizes-differ", b'{"low": [0, 1], "high": [1]}'
+    yield "constants", "table-for-list", b'{"low": {}, "high": 1}'
     yield "letor", "valid-crlf", b"\xef\xbb\xbf1 qid:1 1:1\r\n\r\n0\tqid:1\t2:0.5 \r\n"
     yield (
         "letor",
@@ -124,6 +149,74 @@ def letor() -> Seeds:
         "valid-many",
         b"".join(b"%d qid:%d 1:%f 5:1e-20\n" % (i % 3, i // 3, i / 7) for i in range(30)),
     )
+
+
+LOG = b"""user,time,search,query,document,rank,click,bm25,len
+anna,2006-03-01T00:01:03Z,1,cats,a,1,0,0.5,3
+anna,2006-03-01T00:01:03Z,1,cats,b,2,1,0.25,4
+ben,1138752000.5,2,"dogs, ""and""
+more",a,1,1,1e-3,3
+"""
+AOL = b"""=== letor.txt
+0 qid:7 1:0.5 2:3
+1 qid:7 1:0.25 2:4
+1 qid:5 1:1 2:3
+=== metadata.csv
+qid,user_id,timestamp,query,target_doc_id,candidate_doc_ids
+5,71,2006-03-01 00:01:04,dogs,d5,"{'d5', 'x'}"
+7,142,2006-03-01 00:01:03,cats,d7,"{'d7', 'y'}"
+"""
+UBI = b"""=== ubi_queries.ndjson
+{"query_id": "q1", "client_id": "anna", "timestamp": "2024-06-01T00:00:01Z", "user_query": "x", "query_response_hit_ids": ["b", "a"]}
+{"_source": {"query_id": "q2", "client_id": "ben", "timestamp": 1717200000000}}
+=== ubi_events.ndjson
+{"index": {"_index": "ubi_events"}}
+{"action_name": "click", "query_id": "q1", "event_attributes": {"object": {"object_id": "a"}}}
+{"action_name": "impression", "query_id": "q2", "event_attributes": {"object": {"object_id": "z"}, "position": {"ordinal": 1}}}
+=== features.csv
+query_id,object_id,bm25,age
+q1,a,1,2
+q1,b,3,4
+q2,z,5,6
+"""
+
+
+def _feathered(compression: str) -> bytes:
+    table = pa.table(
+        {
+            "query_id": ["9", "9", "4"],
+            "position": pa.array([2, 1, 1], pa.int32()),
+            "click": pa.array([1, 0, 0], pa.int32()),
+            "url_md5": ["u2", "u1", "v1"],
+            "bm25": pa.array([2.0, 1.0, 5.0], pa.float32()),
+            "query_document_embedding": pa.array([np.array([i, -i], np.float16) for i in (2, 1, 5)]),
+        }
+    )
+    buffer = io.BytesIO()
+    feather.write_feather(table, buffer, compression=compression, chunksize=2)
+    return buffer.getvalue()
+
+
+def logs() -> Seeds:
+    yield "log-csv", "valid", LOG
+    yield "log-csv", "valid-without-ranks", b"click,search,f\r\n0,1,5\r\n1,1,6\r\n"
+    yield "log-csv", "an-open-quote", LOG.replace(b'more"', b"more")
+    yield "log-csv", "no-search", b"click,search,f\n0,,5\n"
+    yield "log-aol4foltr", "valid", AOL
+    yield "log-aol4foltr", "unknown-query", AOL.replace(b"qid:5", b"qid:6")
+    yield "log-ubi", "valid", UBI
+    yield "log-ubi", "no-list", UBI.replace(b"impression", b"hover")
+    yield "log-baidu-ultr", "valid", _feathered("uncompressed")
+    yield "log-baidu-ultr", "valid-lz4", _feathered("lz4")
+    yield "log-baidu-ultr", "valid-zstd", _feathered("zstd")
+    yield "log-columns", "valid", b"features.txt\nf1\n"
+    times = np.arange(6, dtype="<i8")
+    buffer = io.BytesIO()
+    np.save(buffer, times)
+    yield "log-columns", "valid-times", b"time.npy\n" + buffer.getvalue()
+    yield "log-columns", "users-that-are-not-there", b"user.npy\n" + buffer.getvalue()
+    yield "log-time", "valid", b"2006-03-01T00:01:03.5+01:00"
+    yield "log-time", "valid-seconds", b"-1141171263.25"
 
 
 def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -431,9 +524,28 @@ def runs(folder: Path) -> Seeds:
         ("parameters-table", ranker | {"parameters": {}}),
         ("parameters-ragged", ranker | {"parameters": [1, [2]]}),
         ("parameters-texts", ranker | {"parameters": ["1"] * 46}),
-        ("normalize-list", ranker | {"normalize": []}),
+        ("normalize-list", ranker | {"normalisation": []}),
         ("kind-list", ranker | {"ranker": {"kind": []}}),
         ("features-infinite", ranker | {"n_features": float("inf")}),
+    ):
+        yield "ranker", name, json.dumps(changed).encode()
+    first = {"format": "quorank-ranker/1", "ranker": {"kind": "linear"}, "n_features": 2, "normalize": "none"}
+    yield "ranker", "valid-1", json.dumps(first | {"parameters": [0.5, -1.0]}).encode()
+    stated = {"epsilon": 1.5, "delta": 1e-5, "unit": "client", "horizon": "the run's 3 rounds"}
+    private_origin = Origin("run", "0" * 64, 3, 3, stated).table()
+    fixed = SavedRanker(Linear(), 2, np.array([0.5, -1.0]), FixedRange((0.0, -3.0), (1e6, -3.0)), ("length", "clicks"))
+    yield "ranker", "valid-2", ranker_bytes(fixed)
+    second = fixed.content() | {"digest": fixed.digest}
+    yield "ranker", "valid-private-origin", json.dumps(second | {"origin": private_origin}).encode()
+    for name, changed in (
+        ("names-too-few", second | {"feature_names": ["length"]}),
+        ("names-twice", second | {"feature_names": ["length", "length"]}),
+        ("fixed-without-constants", second | {"normalisation": {"kind": "fixed"}}),
+        ("fixed-upside-down", second | {"normalisation": {"kind": "fixed", "low": [1, 1], "high": [0, 2]}}),
+        ("fixed-beyond-doubles", second | {"normalisation": {"kind": "fixed", "low": [-1e308, 0], "high": [1e308, 2]}}),
+        ("query-with-constants", second | {"normalisation": {"kind": "query", "low": [1, 1], "high": [1, 2]}}),
+        ("missing-infinite", second | {"missing": float("inf")}),
+        ("origin-list", second | {"origin": []}),
     ):
         yield "ranker", name, json.dumps(changed).encode()
     yield "ranker", "deep", b"[" * 2_000
@@ -1074,11 +1186,30 @@ def others() -> Seeds:
     del os.environ["QUORANK_CACHE"]
 
 
+def exports() -> Seeds:
+    """Models of each format, and whole exports; two of them with what once hurt readers of such files."""
+    for name, file in MODELS.items():
+        where = "export-plugin" if name == "elasticsearch" else f"export-{name}"
+        for kind in TARGETS[name].kinds:
+            files = TARGETS[name].write(small_ranker(kind))
+            yield where, f"valid-{kind}", files[file]
+    whole = files_of(TARGETS["ranklib"], small_ranker("trees"), "seed")
+    yield (
+        "export-folder",
+        "valid",
+        b"".join(b"=== %s\n%s" % (name.encode(), content) for name, content in whole.items()),
+    )
+    yield "export-vespa", "deep", b"rank-profile q {\n first-phase {\n expression: " + b"(" * 3000 + b"\n}\n}\n"
+    yield "export-solr", "deep", b'{"params": ' + b"[" * 2000
+    yield "export-ranklib", "entities", b'## LambdaMART\n<!DOCTYPE a [<!ENTITY b "c">]>\n<ensemble>&b;</ensemble>\n'
+
+
 def all_seeds() -> Seeds:
     """Every seed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield from letor()
+        yield from logs()
         yield from archives()
         yield from texts()
         yield from experiments()
@@ -1089,6 +1220,7 @@ def all_seeds() -> Seeds:
         yield from networks(folder)
         yield from tunings(folder)
         yield from persons()
+        yield from exports()
         yield from others()
 
 

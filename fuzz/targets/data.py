@@ -11,13 +11,18 @@ import numpy as np
 from fuzz.target import as_file, scratch, target
 from quorank.data.feature_names import FILE as NAMES
 from quorank.data.feature_names import feature_names, write_feature_names
+from quorank.data.feature_tables import read_feature_table
 from quorank.data.importing import import_collection
 from quorank.data.intents import read_intents
 from quorank.data.letor.reader import read_letor
 from quorank.data.letor.writer import write_letor
 from quorank.data.library import imported_collections
+from quorank.data.normalisation import FixedRange, with_file_read
 from quorank.data.ranking import RankingData
 from quorank.data.source import DataSource, load
+from quorank.metrics.trec_files import grouped, trec_run
+from quorank.rankers import Linear
+from quorank.rankers.ranker_file import SavedRanker
 
 _LARGEST = float(np.finfo(np.float32).max)
 _WORDS = (
@@ -88,6 +93,33 @@ def letor_writer(data: bytes) -> None:
         first.labels, again.labels
     )
     assert same and list(first.query_ids) == list(again.query_ids), "written and read back it is another one"
+
+
+@target("csv-table", words=(b",", b"\n", b'"', b"qid", b"docid", b"label", b"a", b"b", b"NaN", b"1e400", b"\xff"))
+def csv_table(data: bytes) -> None:
+    """Documents to be scored, in CSV."""
+    _scored(as_file(data, "t.csv"))
+
+
+@target("parquet-table", "parquet")
+def parquet_table(data: bytes) -> None:
+    """Documents to be scored, in Parquet."""
+    _scored(as_file(data, "t.parquet"))
+
+
+def _scored(path: Path) -> None:
+    ranker = SavedRanker(Linear(), 2, np.ones(2), FixedRange((0.0, 0.0), (1.0, 2.0)), ("a", "b"))
+    table = read_feature_table(path, ranker.feature_names)
+    scores = ranker.score(table.features)
+    assert len(scores) == len(table.features)
+    if table.queries is not None:
+        trec_run(*grouped(table.queries, table.documents, scores))
+
+
+@target("constants", "json", words=(b"low", b"high", b"normalisation"))
+def constants(data: bytes) -> None:
+    """JSON with the constants of a fixed normalisation."""
+    with_file_read(FixedRange(file=str(as_file(data, "constants.json"))))
 
 
 @target("feature-names", words=(b"\n\n", b"BM25 of body\n", b"\xff"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
+from quorank.documents import json_bytes, parse_json
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -16,7 +18,7 @@ from quorank.experiments.grid import Grid
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.commit import finish_request, is_pending, left_before
 from quorank.privacy.ledger import read_ledger, recount
-from quorank.rankers.ranker_file import read_ranker
+from quorank.rankers.ranker_file import parse_ranker, ranker_bytes, ranker_digest, read_ranker
 from quorank.reports.comparison import compare_table, group_runs
 from quorank.reports.report import comparison_page, report_page
 
@@ -117,8 +119,14 @@ def assignment(data: bytes) -> None:
 
 @target("ranker", "json")
 def ranker(data: bytes) -> None:
-    """ranker.json."""
-    read_ranker(as_file(data, "ranker.json"))
+    """ranker.json, with the digest of its content where it has one; what is read is written and read again."""
+    with suppress(BadInput):
+        content = parse_json(data)
+        if "digest" in content:
+            data = json_bytes(content | {"digest": ranker_digest(content)})
+    saved = read_ranker(as_file(data, "ranker.json"))
+    again = parse_ranker(ranker_bytes(saved), "again")
+    assert again.content() == saved.content(), "written and read back it is another ranker"
 
 
 @cache
