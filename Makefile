@@ -1,5 +1,5 @@
 # The same jobs as tasks.py, for those who type make.
-.PHONY: demo test check fuzz bench format
+.PHONY: demo test check fuzz bench format package
 
-demo test check fuzz bench format:
+demo test check fuzz bench format package:
 	python3 tasks.py $@

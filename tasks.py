@@ -1,4 +1,5 @@
-"""Sets itself up and does one job: `python3 tasks.py demo`, `test`, `check`, `fuzz`, `bench`, `format` or `quorank ARGS…`.
+"""Sets itself up and does one job: `python3 tasks.py demo`, or test, check, fuzz, bench, format, docs, results, package, or
+`quorank ARGS…`.
 
 Needs nothing but Python 3.11 and pip: it makes a virtual environment (.venv, or the folder in QUORANK_VENV), installs
 the project into it when the project file has changed, and runs the job there.
@@ -29,7 +30,7 @@ compileall.compile_dir(sysconfig.get_path("purelib"), rx=unused, quiet=2, worker
 """
 """On all cores, where pip would compile what it has installed on one; without what is hardly imported, or as C alone."""
 FIRST = ["tests/learning", "tests/silos"]
-SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "tasks.py"]
+SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "docsite", "package", "tasks.py"]
 FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]
 """Thirty seconds over all targets, the corpus first, on one core beside the tests."""
 
@@ -41,7 +42,8 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  pip has not been asked yet
         sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     os.chdir(ROOT)
-    set_up("dev" if job in ("test", "check", "fuzz", "format", "bench") else "")
+    extras = {"docs": "docs"} | dict.fromkeys(("test", "check", "fuzz", "format", "bench", "package"), "dev")
+    set_up(extras.get(job, ""))
     groups = JOBS[job](rest)
     if len(groups) == len(groups[0]) == 1 and os.name != "nt":
         become(groups[0][0])
@@ -129,7 +131,12 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "check": check,
     "fuzz": lambda rest: [[["fuzz", *rest]]],
     "bench": lambda rest: [[["quorank.cli.main", "bench", *rest]]],
+    "package": lambda rest: [[["package", *rest]]],
     "format": lambda rest: [[["ruff", "format", *SOURCES]], [["ruff", "check", "--fix", *SOURCES]]],
+    "results": lambda rest: [
+        [["quorank.cli.main", "reproduce", "--all", "--quick", "--pages", "docs/results/figures", *rest]]
+    ],
+    "docs": lambda rest: [[["docsite", *rest]]],
     "quorank": lambda rest: [[["quorank.cli.main", *rest]]],
 }
 """What each job runs: groups of commands, one group after the other, those of a group side by side."""

@@ -42,7 +42,8 @@ from quorank.data.source import SYNTHETIC, load
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import SHIPPED, read_experiment_file, set_value
-from quorank.experiments.runner import Runner, collection_of
+from quorank.experiments.runner import Runner
+from quorank.experiments.workload import collection_of
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 

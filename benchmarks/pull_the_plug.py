@@ -40,6 +40,8 @@ from random import Random
 from typing import Any
 
 from quorank.cli import main as command_line
+from quorank.data.logs.csv_table import write_csv_log
+from quorank.data.logs.generated import generated_log
 from quorank.experiments import runner
 
 EXPERIMENT = """\
@@ -104,11 +106,15 @@ def jobs(template: Path) -> list[Job]:
     def archive(folder: Path) -> None:
         shutil.copyfile(template / "c.zip", folder / "c.zip")
 
+    def log_file(folder: Path) -> None:
+        write_csv_log(generated_log("clicks", 400, 1), folder / "clicks.csv")
+
     start = ["run", "e.toml", "--out", "run", "--quiet", "--json", "--threads", "1"]
     resume = ["run", "--resume", "run", "--quiet", "--json", "--threads", "1"]
     overwrite = [*start, "--overwrite"]
     forget = ["unlearn", "run", "--client", "2", "--quiet", "--json", "--threads", "1"]
     bring = ["data", "import", "c.zip"]
+    log = ["data", "import", "clicks.csv", "--format", "csv"]
     plain = EXPERIMENT.format(keep=0, more="")
     return [
         Job("run", written(plain), start, (resume, overwrite)),
@@ -118,6 +124,7 @@ def jobs(template: Path) -> list[Job]:
         Job("grid", written(EXPERIMENT.format(keep=0, more=GRID)), start, (resume, overwrite)),
         Job("unlearn", finished, forget, (forget,)),
         Job("import", archive, bring, (bring,)),
+        Job("log", log_file, log, (log,)),
     ]
 
 
@@ -176,6 +183,7 @@ def _child(folder: Path, command: Command, errors: Path, counter: Path, cut: Cut
     code = 70
     try:
         os.chdir(folder)
+        runner.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round
         os.environ["QUORANK_HOME"] = str(folder / "home")
         os.environ.pop("QUORANK_CACHE", None)  # parsed data are kept beside the imported ones
         with Path(os.devnull).open("w") as nothing, errors.open("w") as told:
@@ -324,13 +332,12 @@ def measure(
     kills: int, chosen: list[str], seed: int, *, full: bool = False, watch: Callable[[str], None] = print
 ) -> dict[str, Outcome]:
     """Make journeys of each job until its share of the kills is reached."""
-    runner.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="quorank-plug-") as name:
         place = Path(name)
         (place / "template").mkdir()
         make_archive(place / "template" / "c.zip")
-        if chosen != ["import"]:
+        if not chosen or not {*chosen} <= {"import", "log"}:
             make_run(place / "template")
         known = [job for job in jobs(place / "template") if not chosen or job.name in chosen]
         for job in known:
@@ -364,7 +371,7 @@ def main() -> None:
         "--job",
         action="append",
         default=[],
-        help="run, run-again, kept, private, grid, unlearn, import; all unless given",
+        help="run, run-again, kept, private, grid, unlearn, import, log; all unless given",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--full-disk", action="store_true", help="disks without room in place of kills")

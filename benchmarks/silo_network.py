@@ -78,7 +78,7 @@ def measure(folder: Path, documents: int, training: str) -> dict[str, object]:
     terms, holdings = SiloHome.open(folder / "home").group, [each.holding() for each in folders]
     assert terms.seed is not None
     theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
-    wanted = ranker_bytes(*terms.ranker_shape, theta, "query")
+    wanted = ranker_bytes(terms.saved_ranker(theta))
     rankers = {(path / "ranker.json").read_bytes() for path in (folder / "home", *(each.path for each in folders))}
     return {
         "training": training,

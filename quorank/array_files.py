@@ -4,6 +4,8 @@ An archive is a zip of stored `.npy` members, as `numpy.savez` writes it, so tha
 end with a SHA-256 of all that is before it, in the zip's comment. The reader takes stored members alone (no compression, no
 pickled objects), with exactly the names, types and shapes that are expected. What a member claims is compared with the
 bytes that are there before any array is made, so that reading takes no more memory than twice the file.
+
+Arrays larger than memory are `.npy` files of their own: `ArrayAppender` writes one row by row, `map_array` maps it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import mmap
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -167,8 +171,54 @@ def _check_digest(content: bytes, comment: bytes, sealed: bool) -> None:
         raise Unsound("its digest does not fit")
 
 
-def _array(member: bytes, name: str) -> npt.NDArray[Any]:
-    """One array of format 1.0 or 2.0 of `.npy`; what its header claims must be what is there."""
+class ArrayAppender:
+    """Writer of a `.npy` file whose rows come bit by bit; the header says how many there are once it is closed."""
+
+    _ROOM = 128  # bytes of the header
+
+    def __init__(self, path: Path, kind: str, columns: int | None = None) -> None:
+        self._file, self._dtype, self._columns = path.open("xb"), np.dtype(f"<{kind}"), columns
+        self.rows = 0
+        self._file.write(bytes(self._ROOM))
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Add rows (n,) or (n, columns)."""
+        assert rows.shape[1:] == (() if self._columns is None else (self._columns,))
+        self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).data.cast("B") if rows.size else b"")
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Write the header and close the file."""
+        shape = f"({self.rows},)" if self._columns is None else f"({self.rows}, {self._columns})"
+        kind = self._dtype.str.replace("=", "<")
+        text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        self._file.seek(0)
+        self._file.write(b"\x93NUMPY\1\0" + (self._ROOM - 10).to_bytes(2, "little"))
+        self._file.write(text.ljust(self._ROOM - 11) + b"\n")
+        self._file.close()
+
+
+def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advice: str = "") -> npt.NDArray[Any]:
+    """Map a `.npy` file of what is expected into memory, copied on write: nothing is read before it is asked for."""
+    where = str(path)
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size < 10:  # a pipe would be waited for
+            raise Unsound("it is no array")
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        found = _array(mapped, path.name)
+        if fault := expected.misfit(found):
+            raise Unsound(f"it {fault}")
+    except FileNotFoundError:
+        raise BadInput("file.missing", f"no such file{advice}", where) from None
+    except (Unsound, OSError, ValueError) as error:
+        raise BadInput(code, f"damaged ({first_line(error)}){advice}", where) from None
+    return found
+
+
+def _array(member: bytes | mmap.mmap, name: str) -> npt.NDArray[Any]:
+    """One array of format 1.0 or 2.0 of `.npy`; what its header claims must be what is there. A mapped one stays so."""
     if member[:6] != b"\x93NUMPY" or member[6:8] not in (b"\1\0", b"\2\0"):
         raise Unsound(f"{name[:60]} is no array")
     width = 2 if member[6] == 1 else 4
@@ -197,4 +247,4 @@ def _array(member: bytes, name: str) -> npt.NDArray[Any]:
     if kind[1] == "b" and np.frombuffer(member, np.uint8, offset=start).max() > 1:
         raise Unsound(f"{name[:60]} is neither true nor false")
     array: npt.NDArray[Any] = np.frombuffer(member, dtype, count, start).reshape(shape, order=order)
-    return array.copy()
+    return array.copy() if isinstance(member, bytes) else array

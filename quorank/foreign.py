@@ -323,6 +323,155 @@ def bounded_lines(content: bytes | bytearray, where: object, most: int = MOST_LI
         at = end + 1
 
 
+def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int = MOST_LINE) -> Iterator[bytes]:
+    """Yield an open file in pieces of whole lines of about `size` bytes; a line that is too long is refused."""
+    rest = b""
+    while True:
+        with sound(where, "a readable file"):
+            piece = file.read(size)
+        cut = piece.rfind(b"\n") + 1
+        if cut or not piece:
+            whole = rest + piece[:cut]
+            rest = piece[cut:]
+            if whole:
+                yield whole
+        else:
+            rest += piece
+        require(len(rest) <= most, "file.line-too-long", f"has a line of more than {most:,} bytes", f"{where}")
+        if not piece:
+            if rest:
+                yield rest
+            return
+
+
+def numbered_lines(path: Path, expected: str, most: int = MOST_LINE) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and content of each line of a file, unpacked, without holding more of it than a piece."""
+    number = 0
+    with open_bounded(path, expected=expected) as file:
+        for block in line_blocks(file, path, 1 << 20, most):
+            for line in block.split(b"\n")[: -1 if block.endswith(b"\n") else None]:
+                number += 1
+                sentence = f"this line has {len(line):,} bytes; expected at most {most:,}"
+                require(len(line) <= most, "file.line-too-long", sentence, f"{path}:{number}")
+                yield number, line
+
+
+# ------------------------------------------------------------ CSV
+
+MOST_RECORD = 1 << 22
+"""Bytes of a record of a CSV file; a quote that is never closed would take in all the rest of it."""
+
+
+def csv_records(path: Path, expected: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record of a CSV file (UTF-8, RFC 4180) with the number of its first line, unpacked, piece by piece."""
+    import csv
+
+    taken = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal taken
+        for number, line in numbered_lines(path, expected, MOST_RECORD):
+            taken += len(line)
+            sentence = f"this record has more than {MOST_RECORD:,} bytes; is a quote left open?"
+            require(taken <= MOST_RECORD, "csv.record-too-long", sentence, f"{path}:{number}")
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
+            except UnicodeDecodeError:
+                sentence = f"holds {excerpt(line)}; expected UTF-8 text"
+                raise BadInput("csv.not-utf-8", sentence, f"{path}:{number}") from None
+
+    reader = csv.reader(texts(), strict=True)
+    first = 1
+    while True:
+        taken = 0
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            raise BadInput("csv.malformed", f"is no CSV record ({reason(error)})", f"{path}:{first}") from None
+        if record is None:
+            return
+        if record:  # not a blank line
+            yield first, record
+        first = reader.line_num + 1
+
+
+# ------------------------------------------------------------ Arrow
+
+
+def arrow_batches(path: Path, columns: Callable[[Any], list[str]]) -> Iterator[Any]:
+    """Yield the record batches of an Arrow file (Feather version 2), one at a time, with the columns that are asked for.
+
+    `columns` gets the schema and returns their names. What a packed batch unpacks to is counted before it is unpacked.
+    """
+    import mmap
+
+    import pyarrow as pa
+
+    what = "an Arrow file"
+    limits, size = limits_from_environment(), ordinary_size(path, f"expected {what}")
+    with open_plain(path) as file, sound(path, what):
+        require(file.read(6) == b"ARROW1", "file.damaged", f"is not {what} (Feather version 2)", f"{path}")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        source = pa.BufferReader(pa.py_buffer(mapped))
+        source.seek(8)
+        messages = pa.ipc.MessageReader.open_stream(source)
+        first = messages.read_next_message()
+        # the library takes any message for a schema, and dies of it
+        require(first.type == "schema", "file.damaged", f"is not {what}: it does not begin with a schema", f"{path}")
+        schema = pa.ipc.read_schema(first)
+        names = set(schema.names)  # raises where one is no UTF-8
+    require(len(names) == len(schema), "arrow.column-twice", "has two columns of one name", f"{path}")
+    wanted = columns(schema)
+    while True:
+        with sound(path, what):
+            try:
+                message = messages.read_next_message()
+            except StopIteration:
+                return
+            if message.type != "record batch":
+                sentence = "holds a column of dictionary codes; expected plain columns"
+                raise BadInput("arrow.unsupported", sentence, f"{path}")
+            unpacked = _unpacked_size(message.metadata.to_pybytes(), message.body)
+        sentence = f"holds a part that unpacks to {unpacked:,} bytes, far more than its size"
+        hint = f"if you trust it, raise {RATIO_VARIABLE} or {BYTES_VARIABLE}"
+        require(unpacked <= limits.most(size), "file.too-large", f"{sentence}; {hint}", f"{path}")
+        with sound(path, what):
+            batch = pa.ipc.read_record_batch(message, schema).select(wanted)
+            batch.validate(full=True)
+        yield batch
+
+
+def _unpacked_size(metadata: bytes, body: Any) -> int:
+    """Return what the buffers of a record batch unpack to, by what stands before each where they are packed.
+
+    The message is a flatbuffer: tables whose first word leads back to a list of where each field stands.
+    """
+
+    def field(table: int, number: int) -> int:
+        listed = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
+        length = int.from_bytes(metadata[listed : listed + 2], "little")
+        at = listed + 4 + 2 * number
+        offset = int.from_bytes(metadata[at : at + 2], "little") if at + 2 <= listed + length else 0
+        return table + offset if offset else 0
+
+    def behind(at: int) -> int:
+        return at + int.from_bytes(metadata[at : at + 4], "little")
+
+    message = behind(0)
+    batch = behind(field(message, 2))
+    if not field(batch, 3):  # no compression
+        return int(body.size)
+    buffers = behind(field(batch, 2))
+    total = 0
+    for number in range(int.from_bytes(metadata[buffers : buffers + 4], "little")):
+        place = buffers + 4 + 16 * number
+        start, length = struct.unpack_from("<qq", metadata, place)
+        if length > 0:
+            claimed = int.from_bytes(body.slice(start, 8).to_pybytes(), "little", signed=True)
+            total += max(length, claimed)
+    return total
+
+
 # ------------------------------------------------------------ archives
 
 
@@ -560,11 +709,13 @@ class XmlReader:
     """Reader of XML that calls `begin(name)`, `end(name)` and `text(characters)` as it goes; `stop` ends it early.
 
     A document type, which is where entities that unfold and files of others would come from, is refused. At most
-    `most` elements are read; names stand without the address of their namespace.
+    `most` elements are read; names stand without the address of their namespace. `attributes` are those of the element
+    that begins.
     """
 
     def __init__(self, where: object, most: int = 1_000_000) -> None:
         self.where, self.stop, self._left = where, False, most
+        self.attributes: dict[str, str] = {}
 
     def begin(self, name: str) -> None:
         """Receive the beginning of an element."""
@@ -593,9 +744,10 @@ class XmlReader:
             if not piece:
                 break
 
-    def _begin(self, name: str, _: dict[str, str]) -> None:
+    def _begin(self, name: str, attributes: dict[str, str]) -> None:
         self._left -= 1
         require(self._left >= 0, "file.too-large", "has more elements than any such document", f"{self.where}")
+        self.attributes = attributes
         self.begin(name.rpartition(" ")[2])
 
     def _refuse(self, *_: object) -> None:

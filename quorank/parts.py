@@ -42,7 +42,10 @@ GROUP = "quorank.parts"
 
 
 class Part(Protocol):
-    """A dataclass with a `kind`, the word that names it in experiment files."""
+    """A dataclass with a `kind`, the word that names it in experiment files.
+
+    A field may hold a part of another family, whose base class then has `read_part(spec, where)`.
+    """
 
     kind: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -227,13 +230,15 @@ def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
         raise error.under(where) from None
 
 
-def to_table(part: Part) -> dict[str, Any]:
-    """Return the table that an experiment file holds for this part, complete with defaults."""
+def to_table(part: Part, *, complete: bool = True) -> dict[str, Any]:
+    """Return the table that an experiment file holds for this part, complete with defaults, or without them."""
     table: dict[str, Any] = {"kind": part.kind} if hasattr(part, "kind") else {}
     for f in dataclasses.fields(part):
         value = getattr(part, f.name)
+        if not complete and f.default is not dataclasses.MISSING and value == f.default:
+            continue
         if dataclasses.is_dataclass(value):
-            value = to_table(value)  # type: ignore[arg-type]
+            value = to_table(value, complete=complete)  # type: ignore[arg-type]
         if value is not None:
             plain = list(value) if isinstance(value, tuple) else value
             table[f.name] = dict(plain) if isinstance(plain, Numbers) else plain
@@ -279,6 +284,8 @@ def _convert(value: object, hint: Any, where: str) -> object:
             raise BadInput("value.wrong-type", f"expected a list, got {brief(value)}", where)
         require(len(value) <= MOST_VALUES, "value.out-of-range", f"a list of {len(value):,} values", where)
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
+    if hasattr(hint, "read_part"):
+        return hint.read_part(value, where)
     if hint is Numbers:
         if not isinstance(value, Mapping):
             raise BadInput("value.wrong-type", f"expected a table of numbers, got {brief(value)}", where)

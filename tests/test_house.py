@@ -14,7 +14,7 @@ import quorank
 PACKAGE = Path(quorank.__file__).parent
 ROOMS = [
     "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "attacks", "silos", "tuning",
-    "experiments", "reports", "reproduce", "flower", "service", "device", "party", "search", "export", "cli",
+    "experiments", "reports", "reproduce", "flower", "service", "device", "party", "search", "export", "api", "cli",
 ]  # fmt: skip
 CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -79,8 +79,11 @@ def test_every_folder_is_a_room() -> None:
 
 
 def test_imports_point_upwards() -> None:
+    """`__init__.py` is exempt: it names what the rooms have (`quorank.Ranker`), and loads it when it is asked for."""
     bad = []
     for file in FILES:
+        if file == "__init__.py":
+            continue
         room = room_of(module_of(file))
         allowed = set() if room is None else set(ROOMS[: ROOMS.index(room) + 1])
         used = {found for module in imports_of(file) if (found := room_of(module)) is not None}
@@ -122,6 +125,7 @@ def test_cycles_are_found() -> None:
 
 def test_no_modules_import_each_other() -> None:
     edges = defaultdict(set, {module: imports_of(file) - {module} for module, file in MODULES.items()})
+    edges["quorank"] = set()  # it names what the rooms have for type checkers, and imports none of it
     assert cycles(edges) == []
 
 

@@ -22,7 +22,7 @@ class ClickPoisoning(Attack):
 
     kind: ClassVar[str] = "clicks"
 
-    knowledge: Knowledge = "partial"
+    knowledge: Knowledge = "partial"  # makes no difference here
 
     @property
     def users(self) -> Cascade:

@@ -31,8 +31,8 @@ class Fang(Attack):
 
     kind: ClassVar[str] = "fang"
 
-    knowledge: Knowledge = "partial"
-    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"
+    knowledge: Knowledge = "partial"  # which honest updates it knows: of its own clients, or all
+    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"  # the rule that the attack is fitted to
     b: float = 2.0  # b, how far beyond the extremes
     threshold: float = 1e-5  # λ below which the search gives up
 

@@ -24,8 +24,8 @@ class InnerProduct(Attack):
 
     kind: ClassVar[str] = "inner-product"
 
-    knowledge: Knowledge = "full"
-    factor: float = 0.5  # ϵ, no privacy figure
+    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    factor: float = 0.5  # ϵ, times which the reversed mean is sent; no privacy figure
 
     def __post_init__(self) -> None:
         super().__post_init__()

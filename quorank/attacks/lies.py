@@ -29,7 +29,7 @@ class Lies(Attack):
 
     kind: ClassVar[str] = "lies"
 
-    sends: Literal["words", "worst"] = "worst"
+    sends: Literal["words", "worst"] = "worst"  # uniform words of 32 bits, or what turns the sum round
 
     def lie(
         self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int

@@ -28,8 +28,8 @@ class LittleIsEnough(Attack):
 
     kind: ClassVar[str] = "little-is-enough"
 
-    knowledge: Knowledge = "partial"
-    z: float | None = None  # z; by default from n and m
+    knowledge: Knowledge = "partial"  # which honest updates it knows: of its own clients, or all
+    z: float | None = None  # z, deviations from the mean; by default from n and m
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,8 +25,8 @@ class Mimic(Attack):
 
     kind: ClassVar[str] = "mimic"
 
-    knowledge: Knowledge = "full"
-    victim: Literal["first", "farthest"] = "first"  # i*
+    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    victim: Literal["first", "farthest"] = "first"  # i*, the honest client that is copied
 
     def malicious_updates(
         self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int

@@ -28,8 +28,8 @@ Direction = Literal["unit", "deviation", "sign"]
 class _Disguised(Attack):
     """μ + γ·p."""
 
-    knowledge: Knowledge = "full"
-    direction: Direction = "unit"  # p
+    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    direction: Direction = "unit"  # p: against the honest mean, its deviations or its signs
 
     def malicious_updates(
         self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int

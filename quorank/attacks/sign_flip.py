@@ -25,7 +25,7 @@ class SignFlip(Attack):
 
     kind: ClassVar[str] = "sign-flip"
 
-    z: float = 2.0  # z
+    z: float = 2.0  # z, by which the local ranker is scaled and reversed
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +43,7 @@ class Scaled(Attack):
 
     kind: ClassVar[str] = "scaled"
 
-    factor: float = -5.0
+    factor: float = -5.0  # times which the honest update is sent
 
     def __post_init__(self) -> None:
         super().__post_init__()

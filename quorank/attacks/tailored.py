@@ -38,9 +38,9 @@ class Tailored(Attack):
     kind: ClassVar[str] = "tailored"
     knows_rule: ClassVar[bool] = True
 
-    against: Literal["update", "sign", "deviation", "memory"] = "update"  # p
-    apart: bool = False
-    decoys: bool = False
+    against: Literal["update", "sign", "deviation", "memory"] = "update"  # what p opposes
+    apart: bool = False  # keep the differences between their own honest updates
+    decoys: bool = False  # a tenth of them draws the rule's attention elsewhere
 
     def fitted_updates(self, honest: Doubles, malicious: Booleans, rule: AttackedRule) -> Doubles:
         """Return what takes the malicious clients to the best place that was tried."""

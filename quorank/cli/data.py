@@ -13,11 +13,15 @@ from typer import Argument, Option
 from quorank.cli.display import print_figures, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.texts import find_text, skipped_table, tell_skipped
+from quorank.errors import require
 from quorank.text_formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.data.library import ImportedCollection
     from quorank.text import SkipRecord, TextCollection
+
+LogFormat = Literal["aol4foltr", "baidu-ultr", "ubi", "csv"]
+LogFeatures = Literal["all", "lexical", "embedding"]
 
 app = typer.Typer(help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True)
 
@@ -29,6 +33,7 @@ def list_(as_json: Json = False) -> None:
 
     from quorank.data.collections import PUBLIC
     from quorank.data.library import imported_collections
+    from quorank.data.logs.generated import LOG_SHAPES
     from quorank.data.synthetic import SHAPES
 
     generated = [
@@ -40,6 +45,16 @@ def list_(as_json: Json = False) -> None:
             "most_training_queries": shape.most,
         }
         for name, shape in SHAPES.items()
+    ]
+    generated += [
+        {
+            "name": f"synthetic:{name}",
+            "features": len(log.features),
+            "grades": 2,
+            "training_queries": log.queries,
+            "most_training_queries": log.most,
+        }
+        for name, log in LOG_SHAPES.items()
     ]
     known, public = list(imported_collections().values()), list(PUBLIC.values())
     tables = {"imported": [asdict(entry) for entry in known], "public": [asdict(entry) for entry in public]}
@@ -84,12 +99,15 @@ def stats(
     """Describe a collection: queries, documents, labels and features of each split, or the texts that it holds."""
     from quorank.data import DataSource, load
     from quorank.data.feature_names import feature_names
+    from quorank.data.normalisation import NORMALISATIONS
     from quorank.data.ranking import describe_collection
 
     if (texts := find_text(source)) is not None:
         _describe_texts(texts.without_empty(), source, as_json)
         return
-    chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
+    chosen = DataSource(
+        source, fold=fold, normalize=NORMALISATIONS.read(normalize, "--normalize"), queries=queries, seed=seed
+    )
     collection = load(chosen)
     names = feature_names(chosen, collection.train.n_features)
     found = describe_collection(collection) | {"fold": fold, "normalize": normalize, "feature_names": [*names]}
@@ -139,6 +157,8 @@ def _show_stats(found: dict[str, Any]) -> None:
                 str(len(split["constant_features"])),
             ]
         )
+    if "log" in found:
+        _show_log(found["log"])
     title = f"{found['name']}, fold {found['fold']}, {found['features']} features"
     _table(title, ["", *splits], list(zip(*columns, strict=True)))
     named = [(str(number), name) for number, name in enumerate(found["feature_names"], 1) if name]
@@ -149,15 +169,38 @@ def _show_stats(found: dict[str, Any]) -> None:
         _table("Features, and how a ranker's start names them", ["number", "name", "typed"], rows)
 
 
+def _show_log(log: dict[str, Any]) -> None:
+    when = f"from {log['from']} to {log['to']}" if log["from"] else "not known; searches stand in the log's order"
+    most, median = log["most_searches_of_a_user"], log["median_searches_of_a_user"]
+    who = f"{median:g} training searches in the median, {most:,} at most"
+    shown = (
+        "known: lists stand as they were shown" if log["ranks"] else "not known: lists stand in no order that was seen"
+    )
+    print_rows(
+        ("a log of clicks", "", "labels are clicks; the last fifth in time is the test split"),
+        ("users", f"{log['users']:,}", who if log["users"] else "not known"),
+        ("times", "", when),
+        ("ranks", "", shown),
+    )
+
+
 @app.command()
 def synthesize(
-    name: Annotated[str, Argument(help="mq2007 or mslr.")],
-    out: Annotated[Path, Option(help="Folder to write train, vali and test into.")],
-    queries: Annotated[int | None, Option(help="Training queries; validation and test have a third.")] = None,
+    name: Annotated[str, Argument(help="mq2007 or mslr; or a log of clicks: aol or clicks.")],
+    out: Annotated[Path, Option(help="Folder to write train, vali and test into; of a log, its files.")],
+    queries: Annotated[
+        int | None, Option(help="Training queries; validation and test have a third. Of a log, all searches.")
+    ] = None,
     seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
     gz: Annotated[bool, Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
-    """Write generated data as LETOR text, which `source = DIR` then reads."""
+    """Write generated data as LETOR text, which `source = DIR` then reads; a log in the format that is imported."""
+    from quorank.data.logs.generated import LOG_SHAPES
+
+    if name.removeprefix("synthetic:") in LOG_SHAPES:
+        require(not gz, "option.conflict", "--gz is for LETOR files; pack a log with gzip", "--gz")
+        _synthesize_log(name.removeprefix("synthetic:"), out, queries, seed)
+        return
     from quorank.data.letor.writer import write_letor
     from quorank.data.synthetic import generate
 
@@ -167,6 +210,21 @@ def synthesize(
         path = out / f"{split}.txt{'.gz' if gz else ''}"
         say(f"writing {path}: {data.n_queries:,} queries, {data.n_rows:,} rows")
         write_letor(data, path)
+    typer.echo(out)
+
+
+def _synthesize_log(name: str, out: Path, searches: int | None, seed: int) -> None:
+    """Write a generated log as AOL4FOLTR's files, or as CSV where lists are ranked."""
+    from quorank.data.logs.csv_table import write_csv_log
+    from quorank.data.logs.generated import LOG_SHAPES, generated_log, log_blocks, write_aol4foltr
+
+    count = LOG_SHAPES[name].queries if searches is None else searches
+    format_ = "csv" if LOG_SHAPES[name].ranked else "aol4foltr"
+    say(f"writing {out}: {count:,} searches; import it with --format {format_}")
+    if format_ == "csv":
+        write_csv_log(generated_log(name, count, seed), out / "clicks.csv")
+    else:
+        write_aol4foltr(out, log_blocks(name, count, seed))
     typer.echo(out)
 
 
@@ -188,9 +246,25 @@ def import_(
         ),
     ] = False,
     depth: Annotated[int, Option(min=2, help="Of texts: candidates of a query, by BM25.")] = 100,
+    format_: Annotated[
+        LogFormat | None,
+        Option("--format", help="Take it for a log of real clicks in this format (docs/clicks.md); csv is our own."),
+    ] = None,
+    features: Annotated[
+        LogFeatures, Option(help="Of baidu-ultr: the lexical columns, the embedding, or all that there are.")
+    ] = "all",
     as_json: Json = False,
 ) -> None:
-    """Give a collection that you already have a name, after reading all of it into the cache."""
+    """Give a collection that you already have a name, after reading all of it into the cache; or import a log of clicks."""
+    if format_ is not None:
+        from quorank.data.logs.importing import import_log
+
+        require(not text, "option.conflict", "--text is for documents, and --format for a log of clicks", "--text")
+        entry, left_out = import_log(path, format_, name, say, features)
+        for why, count in left_out.items():
+            say(f"left out: {count:,} {why}")
+        _imported(entry, as_json, log_skipped=left_out)
+        return
     from quorank.data.importing import collection_name, import_collection
     from quorank.text import read_collection
 
@@ -232,10 +306,26 @@ def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank 
     _imported(found)
 
 
-def _imported(entry: ImportedCollection, as_json: bool = False, skipped: SkipRecord | None = None) -> None:
+@app.command()
+def export(
+    log: Annotated[str, Argument(help="Name, or folder, of an imported log of clicks.")],
+    out: Annotated[Path, Option(help="Folder to write clicks.csv into.")],
+) -> None:
+    """Write an imported log of clicks as CSV, which `import --format csv` reads back to the same bytes."""
+    from quorank.data.logs.importing import export_log
+
+    typer.echo(export_log(log, out, say))
+
+
+def _imported(
+    entry: ImportedCollection,
+    as_json: bool = False,
+    skipped: SkipRecord | None = None,
+    log_skipped: dict[str, int] | None = None,
+) -> None:
     from dataclasses import asdict
 
-    figures = asdict(entry) | {"skipped": skipped_table(skipped or {})}
+    figures = asdict(entry) | {"skipped": skipped_table(skipped or {}) if log_skipped is None else log_skipped}
     print_figures(figures, as_json, lambda _: _show_imported(entry), indent=2)
 
 

@@ -188,6 +188,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
         *_handed_out(summary.get("handed_out")),
         *_trees(summary.get("trees")),
+        *_counterfactual(summary.get("counterfactual")),
         *_online(online, shown),
         ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
         ("privacy", *_privacy(summary["privacy"])),
@@ -200,6 +201,17 @@ def _trees(grown: dict[str, Any] | None) -> list[tuple[str, str, str]]:
         return []
     advice = f"; {grown['advice']}" if "advice" in grown else ""
     return [("trees", f"{grown['trees']:,}", f"grown from {grown['lists']:,} lists{advice}")]
+
+
+def _counterfactual(found: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return a row about the ranker by logged clicks, where a log was replayed."""
+    if found is None:
+        return []
+    metric, estimates = next((name, each) for name, each in found.items() if name.startswith("dcg@"))
+    gain, shown = estimates["snips"]["gain"], estimates["snips"]["shown"]["value"]
+    around = "" if gain["error"] is None else f" ± {1.96 * gain['error']:.4f}"
+    about = f"gain in {metric.upper()} of a relevant document over the lists as shown ({shown:.4f}){around}"
+    return [("clicks", f"{gain['value']:+.4f}", f"{about}, by SNIPS on {found['clicks']:,} logged clicks")]
 
 
 def _online(online: dict[str, Any], shown: int) -> list[tuple[str, str, str]]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures
-from quorank.cli.options import FiguresJson, Fold
-from quorank.errors import require
+from quorank.cli.display import print_figures, print_text, say, table_of
+from quorank.cli.options import FiguresJson, Fold, Tag
+from quorank.errors import BadInput, require
+
+if TYPE_CHECKING:
+    from quorank.arrays import Doubles
+    from quorank.data import Collection
 
 SPLITS = ("train", "validation", "test")
 
@@ -22,12 +26,29 @@ def evaluate(
     k: Annotated[int, Option(min=1, max=100, help="Documents that count.")] = 10,
     no_relevant: Annotated[str, Option(help="What a query without relevant documents counts: skip or zero.")] = "skip",
     threads: Annotated[int, Option(min=1, help="Threads; the figures are the same.")] = 1,
+    trec_run: Annotated[Path | None, Option(help="Write the ranked lists there as a TREC run.")] = None,
+    qrels: Annotated[Path | None, Option(help="Write the labels there as TREC judgements.")] = None,
+    tag: Tag = "quorank",
+    propensities: Annotated[
+        str | None,
+        Option(
+            help="Of a log of clicks, how likely people look at each rank: harvest (from the log's training part; the "
+            "default, where it can be told), power=0.5 for (1/rank)^0.5, or the numbers, as 1,0.6,0.4."
+        ),
+    ] = None,
+    clip: Annotated[float, Option(help="Of a log of clicks: a propensity below this counts as this much.")] = 0.1,
     json: FiguresJson = False,
 ) -> None:
-    """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries."""
+    """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries.
+
+    Features are normalised as the ranker's file says.
+    On a log of clicks whose lists stand as they were shown, also by clicks that are corrected for where they were made.
+    """
     import numpy as np
 
     from quorank.data import DataSource, load
+    from quorank.files import write_whole
+    from quorank.metrics import trec_files
     from quorank.metrics.evaluator import Evaluator
     from quorank.rankers.ranker_file import read_ranker
 
@@ -36,7 +57,9 @@ def evaluate(
         expected = f"expected {', '.join(known[:-1])} or {known[-1]}"
         require(value in known, "option.unknown-value", expected, f"{option} {value}")
     saved = read_ranker(ranker)
-    collection = load(DataSource(data, fold=fold, normalize=saved.normalize))
+    sentence = f"takes missing features for {saved.missing:g}, and collections have 0 there; score tables with predict"
+    require(saved.missing == 0.0, "features.missing-is-zero", sentence, f"{ranker}")
+    collection = load(DataSource(data, fold=fold, normalize=saved.normalisation))
     chosen = getattr(collection, split)
     sentence = "this collection has no validation split; use --split test"
     require(chosen is not None, "collection.no-split", sentence, data)
@@ -48,6 +71,11 @@ def evaluate(
     require(counted.any(), "collection.nothing-relevant", sentence, data)
     ndcg, reciprocal = (values[0][counted] for values in evaluator.per_query([saved.theta]))
     err = evaluator.err(saved.theta)[counted]
+    if trec_run is not None:
+        lists = (chosen.query_ids, chosen.offsets, chosen.document_ids)
+        write_whole(trec_run, trec_files.trec_run(*lists, evaluator.scores(saved.theta), tag))
+    if qrels is not None:
+        write_whole(qrels, trec_files.trec_qrels(chosen))
     result: dict[str, Any] = {
         name: {
             "mean": float(v.mean()),
@@ -63,12 +91,35 @@ def evaluate(
         "data": data,
         "fold": fold,
     }
+    if collection.log is not None and split != "validation":
+        records = collection.log.train if split == "train" else collection.log.test
+        looks = _propensities(propensities, k, collection) if records.has_ranks else None
+        if looks is not None:
+            from quorank.metrics.counterfactual import LoggedClickEvaluator
+            from quorank.rankers import scores
+
+            judge = LoggedClickEvaluator(chosen, records, looks, k, clip)
+            result["counterfactual"] = judge.figures(scores(saved.ranker, saved.theta, chosen))
     print_figures(result, json, _show)
+
+
+def _propensities(given: str | None, k: int, collection: Collection) -> Doubles | None:
+    """The propensities that were asked for; harvested ones where none were, or None where a log does not tell them."""
+    from quorank.users.harvesting import HARVEST, read_propensities
+
+    assert collection.log is not None
+    try:
+        return read_propensities(given or HARVEST, k, collection.train, collection.log.train)
+    except BadInput as error:
+        if given is not None:
+            raise
+        say(f"no estimates by logged clicks: {error.sentence} (--propensities)")
+        return None
 
 
 def _show(result: dict[str, Any]) -> None:
     for name, figure in result.items():
-        if isinstance(figure, dict):
+        if isinstance(figure, dict) and "mean" in figure:
             around = f" ± {figure['interval']:.4f}" if figure["interval"] is not None else ""
             print(f"{name:<9}{figure['mean']:.4f}{around}")
     rule = "left out" if result["no_relevant"] == "skip" else "counted as 0"
@@ -76,3 +127,30 @@ def _show(result: dict[str, Any]) -> None:
         f"{result['queries']} of {result['all_queries']} {result['split']} queries; "
         f"those without relevant documents are {rule}.\n± is a 95 % interval over queries."
     )
+    if "counterfactual" in result:
+        _show_counterfactual(result["counterfactual"])
+
+
+def _show_counterfactual(found: dict[str, Any]) -> None:
+    """Print the estimates from a log's clicks: of the ranker, of what was shown, and their difference."""
+    rows = []
+    for metric, estimates in found.items():
+        if not isinstance(estimates, dict):
+            continue
+        for name, each in estimates.items():
+            cells = [_with_interval(each[of]) for of in ("ranker", "shown", "gain")]
+            rows.append([f"{metric}, {name.upper()}", *cells])
+    print_text("", table_of(["by logged clicks", "this ranker", "as shown", "gain"], rows))
+    looks = ", ".join(f"{p:.2f}" for p in found["propensities"])
+    of_users, over = ("", "searches") if found["users"] is None else (f" of {found['users']:,} users", "users")
+    print_text(
+        f"{found['clicks']:,} clicks{of_users} in {found['searches']:,} searches, worth "
+        f"{found['effective_clicks']:,.0f} of equal weight; {found['clipped_clicks']:,} at ranks clipped to "
+        f"{found['clip']:g}. Propensities of ranks: {looks}. ± is a 95 % interval over {over}. Documents that were not "
+        "shown are not judged."
+    )
+
+
+def _with_interval(estimate: dict[str, float | None]) -> str:
+    error = estimate["error"]
+    return f"{estimate['value']:.4f}" + ("" if error is None else f" ± {1.96 * error:.4f}")

@@ -12,6 +12,7 @@ from quorank.errors import require
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 FiguresJson = Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress.")]
+Tag = Annotated[str, Option(help="Name of the run in a TREC file.")]
 Fold = Annotated[int, Option(help="Fold of a collection in five folds.")]
 
 # coordinators, of devices and of parties

@@ -193,14 +193,14 @@ def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
 
 
 def _check_unlearning(content: dict[str, Any]) -> None:
-    """Count the entries of unlearning again, each by itself, and what they and the run give away together."""
-    if "unlearning" not in content:
+    """Count the entries beside the run's rounds again, each by itself, and what all give away together."""
+    if "altogether" not in content:
         return
-    from quorank.privacy.ledger import combined_privacy, recount, reports_loss
+    from quorank.privacy.ledger import combined_privacy, ranges_of, recount, reports_loss
 
-    sentence = "the ledger does not add up: the entries of unlearning were changed"
-    entries, part, stated = content["unlearning"], content["mechanism"], content["altogether"]
-    for entry in entries:
+    sentence = "the ledger does not add up: the entries beside the run's rounds were changed"
+    entries, part, stated = content.get("unlearning", []), content["mechanism"], content["altogether"]
+    for entry in (*ranges_of(content), *entries):
         again, own = recount({"mechanism": part, **entry}), (entry["privacy"] or {}).get("epsilon")
         same = again == own or (again is not None and own is not None and abs(again - own) <= 1e-6 * max(again, 1.0))
         require(same, "ledger.inconsistent", sentence)
@@ -250,6 +250,8 @@ def _show_ledger(content: dict[str, Any]) -> None:
     print_text(table_of(("rounds", "releases", "clients a round", "sensitivity", "noise"), rows))
     if "withheld" in content:
         print_text(f"withheld: {content['withheld']}")
+    if "normalisation" in content:
+        print_text("one release more before the first round, of the ranges of features")
     for entry in content.get("unlearning", []):
         who = ", ".join(map(str, entry["without"]))
         told = [each["releases"] for each in entry["releases"]]

@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 
     from quorank.experiments.grid import Cell
     from quorank.reproduce.figure import Figure, PaperFigure
+    from quorank.reproduce.markdown_page import FigureContent
+    from quorank.reproduce.studies.study import StudyResults
+    from quorank.reproduce.studies.study_file import StudyFigure
 
 MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
 
 def reproduce(
-    figure: Annotated[
-        str | None, Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
+    figures: Annotated[
+        list[str] | None,
+        Argument(metavar="PAPER/FIGURE...", help="Such as fpdgd/figure3, or fpdgd for all of it; a list without any."),
     ] = None,
+    all_: Annotated[bool, Option("--all", help="Every figure of every paper, one after the other.")] = False,
     quick: Annotated[bool, Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
     data: Annotated[
         str | None, Option(help="A collection of your own instead of the generated ones: a folder or a name.")
@@ -36,6 +41,9 @@ def reproduce(
     ] = None,
     jobs: Annotated[int | None, Option(min=1, help="Runs side by side; by default one a core, 8 at most.")] = None,
     out: Annotated[Path | None, Option(help="Directory; by default one below runs/ named after the figure.")] = None,
+    pages: Annotated[
+        Path | None, Option(help="Also write Markdown pages with pictures, and one that lists them, into this folder.")
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
     list_: Annotated[bool, Option("--list", help="List all figures.")] = False,
 ) -> None:
@@ -43,50 +51,92 @@ def reproduce(
 
     The same command again goes on where it was stopped; finished runs are kept, also for more --repetitions.
     """
-    if figure is None or list_:
+    if list_ or not (figures or all_):
         _list(json)
         return
-    from quorank.reproduce.figure import study_names
+    from quorank.errors import require
 
-    if figure in study_names():
-        _reproduce_study(figure, quick, data, repetitions, out, json)
-        return
-    from quorank.reproduce.figure import load_figure
-    from quorank.reproduce.figure_report import render_results, write_report
+    names = _chosen([] if all_ else figures or [])
+    several = len(names) > 1
+    require(
+        not (several and json), "option.conflict", "is for one figure; of several see results.json of each", "--json"
+    )
+    chosen = [_load(name, quick=quick, data=data, repetitions=repetitions) for name in names]
+    contents: list[FigureContent] = []
+    for found in chosen:
+        folder = out / found.name.replace("/", "-") if out and several else out or _default_folder(found)
+        content = _reproduced(found, folder, jobs, json, wanted=pages is not None)
+        if content is not None and pages is not None:
+            contents.append(content)
+            _write_pages(contents, pages, listed=several)
+
+
+def _write_pages(contents: list[FigureContent], folder: Path, *, listed: bool) -> None:
+    """Write the page of the last figure, and the one that lists all so far."""
+    from quorank.experiments.run_directory import make_folder
+    from quorank.reproduce.markdown_page import write_index, write_page
+
+    make_folder(folder)
+    say(f"page     {write_page(contents[-1], folder)}")
+    if listed:
+        say(f"index    {write_index(contents, folder)}")
+
+
+def _chosen(asked: list[str]) -> list[str]:
+    """The figures that were asked for, a paper standing for all of its own; all there are where nothing was."""
+    from quorank.reproduce.figure import figure_names, study_names
+
+    known = sorted(figure_names() + study_names())
+    found = [[name for name in known if word in (name, name.partition("/")[0])] or [word] for word in asked] or [known]
+    return list(dict.fromkeys(name for names in found for name in names))
+
+
+def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
+    from quorank.reproduce.figure import load_figure, study_names
+    from quorank.reproduce.studies.study_file import load_study
+
+    load = load_study if name in study_names() else load_figure
+    return load(name, quick=quick, data=data, repetitions=repetitions)
+
+
+def _reproduced(
+    chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool, *, wanted: bool
+) -> FigureContent | None:
+    """Run a figure, write its report, show it, and return what a page shows of it if one is wanted."""
+    from quorank.reproduce import figure_report
+    from quorank.reproduce.figure import Figure
     from quorank.reproduce.results import as_dict, read_results
+    from quorank.reproduce.studies import report as study_report
 
-    chosen = load_figure(figure, quick=quick, data=data, repetitions=repetitions)
-    folder = out or _default_folder(chosen)
-    _run(chosen, folder, jobs)
-    results = read_results(chosen, folder)
-    write_report(results, folder)
-    told = as_dict(results)
-    print_figures(told, json, lambda _: _show(render_results(results), folder, drawn=True), allow_nan=False)
+    if isinstance(chosen, Figure):
+        _run(chosen, folder, jobs)
+        results = read_results(chosen, folder)
+        figure_report.write_report(results, folder)
+        shown = figure_report.render_results(results)
+        print_figures(as_dict(results), json, lambda _: _show(shown, folder, drawn=True), allow_nan=False)
+        return figure_report.page_content(results) if wanted else None
+    measured = _measured(chosen, folder)
+    study_report.write_report(chosen, measured, folder)
+    rendered, drawn = study_report.render_results(chosen, measured), bool(measured.charts)
+    told = study_report.as_dict(chosen, measured)
+    print_figures(told, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
+    return study_report.page_content(chosen, measured) if wanted else None
 
 
-def _reproduce_study(
-    name: str, quick: bool, data: str | None, repetitions: int | None, out: Path | None, json: bool
-) -> None:
-    """Reproduce a figure that is not a grid of runs."""
+def _measured(chosen: StudyFigure, folder: Path) -> StudyResults:
+    """Measure a figure that is not a grid of runs."""
     from rich.progress import TimeRemainingColumn
 
     from quorank.reproduce.figure_runs import reserve_folder
-    from quorank.reproduce.studies.report import as_dict, render_results, write_report
     from quorank.reproduce.studies.study import StudyRequest
-    from quorank.reproduce.studies.study_file import load_study
 
-    chosen = load_study(name, quick=quick, data=data, repetitions=repetitions)
-    folder = out or _default_folder(chosen)
     reserve_folder(chosen, folder)
-    with _progress(name, TimeRemainingColumn()) as show:
+    with _progress(chosen.name, TimeRemainingColumn()) as show:
 
         def progress(done: int, total: int, what: str) -> None:
             show(done, total, what, f"{done}/{total}, {what}")
 
-        results = chosen.part.measure(StudyRequest(data, chosen.header.repetitions, folder, progress))
-    write_report(chosen, results, folder)
-    told, drawn = as_dict(chosen, results), bool(results.charts)
-    print_figures(told, json, lambda _: _show(render_results(chosen, results), folder, drawn=drawn), allow_nan=False)
+        return chosen.part.measure(StudyRequest(chosen.data, chosen.header.repetitions, folder, progress))
 
 
 def _show(report: Any, folder: Path, *, drawn: bool) -> None:

@@ -15,20 +15,21 @@ from typer import Argument, Option
 from quorank.cli.display import compiling, print_figures, print_summary, say, watching
 from quorank.cli.options import Quiet
 from quorank.errors import BadInput, Interrupted, require
+from quorank.experiments.experiment_file import shipped_names
 
 ENGINES = ("process", "flower", "https")
+SHIPPED = ", ".join(shipped_names())
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import Cell, Grid
+    from quorank.experiments.progress import Progress
     from quorank.experiments.runner import Runner
     from quorank.experiments.trees.runner import TreeRunner
 
 
 def run(
-    file: Annotated[
-        Path | None, Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
-    ] = None,
+    file: Annotated[Path | None, Argument(help=f"Experiment file, or the name of a shipped one: {SHIPPED}.")] = None,
     assignments: Annotated[
         list[str] | None,
         Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
@@ -61,6 +62,10 @@ def run(
     ] = False,
     port: Annotated[int, Option(min=0, max=65535, help="With --watch: the port; any free one unless given.")] = 0,
     stay: Annotated[bool, Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")] = False,
+    log: Annotated[
+        list[str] | None,
+        Option(metavar="TOOL:DIR", help="Log every round for mlflow:DIR or tensorboard:DIR as well. Repeatable."),
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,15 +76,15 @@ def run(
     is run. Ctrl-C stops after the round; --resume goes on to the same result.
     """
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.experiment_file import read_experiment_file, set_value, set_values, shipped_file
+    from quorank.experiments.experiment_file import find_experiment_file, read_experiment_file, set_values, with_seed
     from quorank.experiments.grid import Grid
-    from quorank.experiments.run_directory import GRID_FILE, read_experiment
+    from quorank.experiments.run_directory import GRID_FILE, new_folder, read_experiment
 
     known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
     require(engine in ENGINES, "option.unknown-value", known, "--engine")
     options = _RunOptions(
         threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous, workers, database,
-        _Watched(port, stay) if watch else None,
+        _Watched(port, stay) if watch else None, (*(log or ()),),
     )  # fmt: skip
     require(watch or not (port or stay), "option.conflict", "--port and --stay are for the page; give --watch too")
     if resume is not None:
@@ -91,15 +96,13 @@ def run(
         folder, grid_file = resume, resume / GRID_FILE
         grid = Grid.read(read_experiment_file(grid_file)) if grid_file.is_file() else None
     else:
-        sentence = "quorank run needs an experiment file, the name of a shipped one, or --resume DIR"
+        sentence = f"quorank run needs an experiment file, the name of a shipped one ({SHIPPED}), or --resume DIR"
         if file is None:
             raise BadInput("option.missing", sentence)
-        chosen = set_values(read_experiment_file(shipped_file(file) or file), assignments or [])
+        chosen = set_values(find_experiment_file(file), assignments or [])
         if seed is not None:
-            chosen = set_value(chosen, "seed", seed, f"--seed {seed}")
-            if isinstance(chosen.tables.get("grid"), dict):
-                chosen.tables["grid"].pop("seed", None)
-        grid, folder = Grid.read(chosen), out or _new_folder(file.stem)
+            chosen = with_seed(chosen, seed, f"--seed {seed}")
+        grid, folder = Grid.read(chosen), out or new_folder(file.stem)
     if grid is not None:
         _run_grid(grid, folder, options)
     else:
@@ -131,17 +134,23 @@ class _RunOptions:
     workers: int = 2
     database: str = ""
     watched: _Watched | None = None
+    log: tuple[str, ...] = ()
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
     from quorank.experiments.asynchronous_run import asynchronously, without_keeping
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
+    from quorank.experiments.run_logs import open_logs
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
     sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
     require(options.cluster is None, "option.conflict", sentence)
+    if options.jobs > 1:
+        say(
+            "quorank: --jobs is for grids and does nothing here: a single run uses all cores, or as many as --threads says"
+        )
     if options.resume:
         tidy(folder)
     done = options.resume and is_finished(folder)
@@ -161,13 +170,25 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
         from quorank.service.engine import https
 
         engine = https(experiment, options.workers, options.database)
-    with _page(folder, options) as opened:
+    logs = open_logs(options.log, folder, resume=options.resume)
+    with _page(folder, options) as shown:
+
+        def opened(runner: Runner | TreeRunner) -> None:
+            logs.opened(runner)
+            shown(runner)
+
         try:
-            with watching("run", experiment.rounds, quiet=options.quiet) as watch:
+            with logs, watching("run", experiment.rounds, quiet=options.quiet) as watch:
+
+                def watched(progress: Progress) -> None:
+                    logs.watch(progress)
+                    if watch is not None:
+                        watch(progress)
+
                 summary = run_experiment(
                     experiment,
                     folder,
-                    watch=watch,
+                    watch=watched,
                     accepted=compiling(quiet=options.quiet),
                     threads=options.threads,
                     resume=options.resume,
@@ -229,6 +250,7 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
     require(options.engine == "process", "option.conflict", sentence)
     require(options.watched is None, "option.conflict", "--watch shows one run, and this file is a grid of them")
+    require(not options.log, "option.conflict", "--log is for one run, and this file is a grid of them")
     sentence = "--jobs is for one host, --cluster for several; give one of them"
     require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
@@ -276,10 +298,3 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     groups = group_runs(load_runs([folder]))
     Console().print(compare_table(groups))
     print(f"report   {write_comparison(groups, folder / 'report.html')}")
-
-
-def _new_folder(stem: str) -> Path:
-    """runs/STEM, or the first runs/STEM-2, -3 … that is free."""
-    base = Path("runs")
-    names = (stem if i == 1 else f"{stem}-{i}" for i in range(1, 1_000_000))
-    return next(base / name for name in names if not (base / name).exists())

@@ -140,7 +140,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
     def keep_ranker(party: SiloParty, *, done: bool = False) -> None:
         """Note where the party stands, with the ranker once it is there; a party that searches is then done with it."""
         if party.ranker is not None:
-            write_whole(folder.path / RANKER, ranker_bytes(*folder.terms.ranker_shape, party.ranker, "query"))
+            write_whole(folder.path / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
         _note(folder, party, skipped, done=done or (party.ranker is not None and folder.terms.search is not None))
 
     party: SiloParty | None = None

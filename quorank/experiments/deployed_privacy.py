@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -58,6 +59,19 @@ class DeployedPrivacy:
         mechanism = self.coordinator.mechanism
         loss, stated = mechanism.loss(self.experiment.rounds), mechanism.statement(1) or {}
         return None if loss is None else compose(loss + self.reports, stated["delta"])
+
+    @property
+    def of_ranker(self) -> Mapping[str, Any] | None:
+        """The statement of all planned rounds, with the ε of reports, and of rebuildings where they have spent more."""
+        stated, planned = self._whole_run, self.planned
+        if stated is None or planned is None:
+            return stated
+        spent = planned.epsilon if self.spent is None else max(planned.epsilon, self.spent.epsilon)
+        return {**stated, "epsilon": spent}
+
+    @cached_property
+    def _whole_run(self) -> Mapping[str, Any] | None:
+        return self.coordinator.mechanism.statement(self.experiment.rounds)
 
     @property
     def budget(self) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.starting_ranker import started_experiment
@@ -24,6 +24,15 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     """Refuse what real devices cannot do, and a budget within which nothing can be learned."""
     sentence = "this experiment simulates attackers; leave out [attack] for real devices"
     require(experiment.federation.attack is None, "option.conflict", sentence, "attack")
+    normalize = experiment.data.normalize
+    sentence = "real devices normalise their features themselves, by constants that they know: give low and high"
+    require(
+        not normalize.learns and normalize.epsilon is None, "normalisation.not-deployable", sentence, "data.normalize"
+    )
+    try:
+        normalize.check_size(n_features)
+    except BadInput as error:
+        raise error.under("data.normalize") from None
     whole = experiment.federation
     parts: dict[str, Any] = {
         "ranker": experiment.ranker,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from quorank.attacks import ATTACKS
+from quorank.data.normalisation import with_file_read
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, brief, require, require_range
@@ -99,30 +101,71 @@ class Experiment:
         flat = self.ranker.starts_flat and self.federation.learner.needs_gradient
         sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
         require(not flat, "ranker.no-gradient", sentence, "ranker")
+        bare = self.data.normalize.learns and self.data.normalize.epsilon is None and self.federation.privacy.protects
+        sentence = (
+            "constants that clients learn together give something away, and this run counts that: set "
+            "data.normalize.epsilon, or give low and high"
+        )
+        require(not bare, "normalisation.without-epsilon", sentence, "data.normalize")
+        self._check_replay()
         check_trees(self.federation, self.ranker, self.rounds, self.partition, self.keep_every)
 
-    def tables(self) -> dict[str, Any]:
-        """The complete experiment file of this experiment."""
-        federation = self.federation
-        attack = {} if federation.attack is None else {"attack": to_table(federation.attack)}
+    def _check_replay(self) -> None:
+        """Refuse parts that a log which decides who searches when, and what is shown, has no place for."""
+        federation, replays = self.federation, self.partition.replays
+        if self.users.replays_lists:
+            sentence = "lists and clicks of a log are replayed in its order"
+            needed = f'{sentence}; set partition.kind = "users" and partition.order = "time" or "arrival"'
+            require(replays, "users.needs-replay", needed, "partition")
+            try:
+                federation.learner.check_logged()
+            except BadInput as error:
+                raise error.under("learner") from None
+            poisons = federation.attack is not None and federation.attack.users is not None
+            sentence = "an attack on clicks has no place where clicks are those of a log; leave it out"
+            require(not poisons, "option.conflict", sentence, "attack")
+        if not replays:
+            return
+        privacy, log = federation.privacy, "the log decides who takes part in a round"
+        alike = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
+        unbounded = (
+            f"{privacy.kind} bounds what one client can change, and by order of arrival it changes everybody's rounds; "
+            'use partition.order = "time"'
+        )
+        kept = "unlearning by kept updates needs everyone; set it to 0"
+        depends = privacy.protects and self.partition.rounds_depend_on_others
+        for wrong, where, sentence in (
+            (not federation.participation.everyone, "federation.participation", f"{log}; leave it out"),
+            (federation.aggregation.history > 0.0, "federation.aggregation", f"{log}, and history needs everyone"),
+            (privacy.needs_equal_shares, "privacy", alike),
+            (privacy.hides_single_updates, "privacy", f"{log}, and secure sums need everyone; use gaussian or none"),
+            (depends, "privacy", unbounded),
+            (self.keep_every > 0, "federation.keep_every", f"{log}, and {kept}"),
+        ):
+            require(not wrong, "option.conflict", sentence, where)
+
+    def tables(self, *, complete: bool = True) -> dict[str, Any]:
+        """The complete experiment file of this experiment; or the same without what parts have by default."""
+        federation, table = self.federation, partial(to_table, complete=complete)
+        attack = {} if federation.attack is None else {"attack": table(federation.attack)}
         return {
             "seed": self.seed,
-            "data": _without_kind(to_table(self.data)),
-            "partition": to_table(self.partition),
-            "ranker": to_table(self.ranker),
-            "users": to_table(self.users),
-            "learner": to_table(federation.learner),
+            "data": _without_kind(table(self.data)) | {"normalize": _as_written(table(self.data.normalize))},
+            "partition": table(self.partition),
+            "ranker": table(self.ranker),
+            "users": table(self.users),
+            "learner": table(federation.learner),
             "federation": {
                 "clients": federation.clients,
                 "interactions": federation.interactions,
                 "rounds": self.rounds,
-                **{name: to_table(getattr(federation, name)) for name in METHODS},
+                **{name: table(getattr(federation, name)) for name in METHODS},
                 "client_momentum": federation.client_momentum,
                 "keep_every": self.keep_every,
             },
             **attack,
-            "privacy": to_table(federation.privacy),
-            "evaluation": _without_kind(to_table(self.evaluation)),
+            "privacy": table(federation.privacy),
+            "evaluation": _without_kind(table(self.evaluation)),
         }
 
     @staticmethod
@@ -139,7 +182,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     _check_keys(tables, (*SECTIONS, "seed"))
     plan = dict(_section(tables, "federation"))
     _check_keys(plan, FEDERATION_KEYS, "federation.")
-    own_server = "server" in plan
+    own_server = _names_a_step(plan.get("server", {}))
 
     def method(family: Family[P], key: str, default: type[P]) -> P:
         """The part under a key of [federation]; the keys that are left hold numbers."""
@@ -153,26 +196,30 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     server = method(SERVERS, "server", Adam if learner.estimates_gradient else Add)
     attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
-    counts = read_fields(_Counts, plan, "federation")
+    counts = read_fields(FederationCounts, plan, "federation")
     try:
         federation = Federation(
             counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal,
             counts.client_momentum,
         )  # fmt: skip
         if not own_server and counts.rounds >= 1:
-            federation = _with_step_for_noise(federation, counts.rounds)
+            federation = _with_step_for_noise(federation, counts.rounds, getattr(server, "pull", 0.0))
     except BadInput as error:
         section = error.where.partition(".")[0]
         raise error if section in SECTIONS else error.under("federation") from None
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput("value.wrong-type", f"expected a whole number, got {brief(seed)}", "seed")
-    data = read_fields(DataSource, _section(tables, "data"), "data")
+    data = _data_source(_section(tables, "data"))
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     try:
         ranker = read_start(ranker, data.normalize)
     except BadInput as error:
         raise error.under("ranker") from None
+    partition = PARTITIONS.read(tables.get("partition", Even.kind), "partition")
+    keep_every = counts.keep_every
+    if keep_every is None:
+        keep_every = 0 if partition.replays else keep_by_default(federation, ranker, counts.rounds)
     return Experiment(
         data,
         ranker,
@@ -181,8 +228,8 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         counts.rounds,
         read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
-        PARTITIONS.read(tables.get("partition", Even.kind), "partition"),
-        keep_by_default(federation, ranker, counts.rounds) if counts.keep_every is None else counts.keep_every,
+        partition,
+        keep_every,
     )
 
 
@@ -207,8 +254,8 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     return KEEP_EVERY if small and federation.participation.everyone and not federation.privacy.protects else 0
 
 
-def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
-    """Where noise is accounted and no server is chosen: the step that suits the noise, and a mean of rankers less it."""
+def _with_step_for_noise(federation: Federation, rounds: int, pull: float) -> Federation:
+    """Where noise is accounted and no step is chosen: the step that suits the noise, and a mean of rankers less it."""
     if federation.learner.estimates_gradient or federation.learner.grows_trees:
         return federation
     try:
@@ -217,29 +264,37 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
         raise error.under("privacy") from None
     if step is None:
         return federation
-    return replace(federation, server=server_for_noise(step, federation.privacy.independent_noise))
+    return replace(federation, server=server_for_noise(step, federation.privacy.independent_noise, pull))
 
 
-def server_for_noise(step: float, independent: bool = True) -> Add:
+def _names_a_step(server: Any) -> bool:
+    """Whether [federation] chooses a server; `server = { pull = 0.01 }` leaves its step to what suits the noise."""
+    return not (
+        isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
+    )
+
+
+def server_for_noise(step: float, independent: bool = True, pull: float = 0.0) -> Add:
     """Return the server that we recommend for accounted noise with this step; docs/results/privacy.md has the measurements.
 
     It hands out a mean of all rankers, each number moved back by one standard deviation of its noise where that of a round
     is independent of the others'.
     """
-    return Add(float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=1.0 if independent else 0.0)
+    shrink = 1.0 if independent else 0.0
+    return Add(float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=shrink, pull=pull)
 
 
 @dataclass(frozen=True)
-class _Counts:
+class FederationCounts:
     """Numbers of the section [federation]."""
 
     kind: ClassVar[str] = "federation"
 
-    clients: int = 1000
-    interactions: int = 4
-    rounds: int = Experiment.rounds
-    client_momentum: float = 0.0
-    keep_every: int | None = None
+    clients: int = 1000  # n, clients of the federation
+    interactions: int = 4  # B, searches of a client in a round
+    rounds: int = Experiment.rounds  # T, rounds of the run
+    client_momentum: float = 0.0  # β: how much of its last update a client carries into the next
+    keep_every: int | None = None  # Δt, rounds between the updates that clients keep for unlearning; 0 keeps none
 
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -247,6 +302,19 @@ def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(section, Mapping):
         raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
     return section
+
+
+def _data_source(table: Mapping[str, Any]) -> DataSource:
+    source = read_fields(DataSource, table, "data")
+    try:
+        return replace(source, normalize=with_file_read(source.normalize))
+    except BadInput as error:
+        raise BadInput(error.code, f"{error.where}: {error.sentence}", "data.normalize.file") from None
+
+
+def _as_written(table: dict[str, Any]) -> dict[str, Any] | str:
+    """The word of a part without fields, else its table."""
+    return table if len(table) > 1 else str(table["kind"])
 
 
 def _without_kind(table: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from quorank.documents import DEEPEST, LARGEST_TOML, LONGEST_TEXT, parse_toml
 from quorank.errors import BadInput, brief, require
 from quorank.files import read_whole
+from quorank.parts import suggest
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
@@ -47,6 +48,29 @@ def shipped_file(name: Path) -> Path | None:
     """Return the shipped file of this name (`fpdgd`, `recommended`), None if there is none or a file has that name."""
     path = SHIPPED / f"{name}.toml"
     return path if not name.is_file() and path.is_file() else None
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the shipped files that `quorank run` takes, in order; a silo group's is for `quorank silo`."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml") if not path.stem.startswith("silo-"))
+
+
+def find_experiment_file(name: Path) -> ExperimentFile:
+    """Read an experiment file, or the shipped one of that name; for a name that is neither the shipped ones are listed."""
+    found = shipped_file(name)
+    if found is None and not (name.exists() or name.is_symlink()):
+        known = shipped_names()
+        sentence = f"no such experiment file{suggest(name.name, known)}; these are shipped: {', '.join(known)}"
+        raise BadInput("file.missing", sentence, str(name))
+    return read_experiment_file(found or name)
+
+
+def with_seed(file: ExperimentFile, seed: int, place: str) -> ExperimentFile:
+    """Return the file with another seed, in place of those that its grid lists; `place` says where that was asked for."""
+    changed = set_value(file, "seed", seed, place)
+    if isinstance(changed.tables.get("grid"), dict):
+        changed.tables["grid"].pop("seed", None)
+    return changed
 
 
 def read_experiment_file(path: Path) -> ExperimentFile:

@@ -25,6 +25,7 @@ from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
+ONLINE = ("online_ndcg@10", "online_maxrr", "clicks", "update_norm")
 CHOSEN = ("validation_ndcg@10", "average")  # of the ranker that the validation split chose, where it was asked
 LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
@@ -111,19 +112,25 @@ class Progress:
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the columns of `history.parquet`, a row per evaluated round."""
+        rows = np.flatnonzero(np.isfinite(self.values["offline_ndcg@10"][: self.done]))
+        return self._table(rows, (*COLUMNS, *self.further), () if self.choice() is None else CHOSEN)
+
+    def online_columns(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the columns of `rounds.parquet`, a row per round, evaluated or not."""
+        return self._table(np.arange(self.done), ONLINE)
+
+    def _table(
+        self, rows: npt.NDArray[np.int64], names: Sequence[str], last: Sequence[str] = ()
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        """These columns at these rounds, counted from 0, behind the counters; the discounted sum; the last columns."""
         count = self.done
-        rows = np.flatnonzero(np.isfinite(self.values["offline_ndcg@10"][:count]))
-        online = self.values["online_ndcg@10"][:count]
-        running = np.cumsum(online * DISCOUNT ** np.arange(count))
+        running = np.cumsum(self.values["online_ndcg@10"][:count] * DISCOUNT ** np.arange(count))
         # cohorts of a size left to chance differ from round to round: each round counts as their mean
         interactions = (rows + 1) * self.interactions // max(count, 1)
         table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": interactions}
-        for name in (*COLUMNS, *self.further):
-            table[name] = self.values[name][rows]
+        table |= {name: self.values[name][rows] for name in names}
         table["online_discounted"] = running[rows]
-        if self.choice() is not None:
-            table |= {name: self.values[name][rows] for name in CHOSEN}
-        return table
+        return table | {name: self.values[name][rows] for name in last}
 
 
 def summary_of(
@@ -228,4 +235,5 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
 
 
 def _digest(experiment: Experiment) -> str:
-    return hashlib.blake2b(write_toml(experiment.tables()).encode(), digest_size=16).hexdigest()
+    """Digest of what differs from the defaults: a further field of a part does not keep a stopped run from going on."""
+    return hashlib.blake2b(write_toml(experiment.tables(complete=False)).encode(), digest_size=16).hexdigest()

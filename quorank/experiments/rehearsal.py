@@ -22,7 +22,7 @@ from quorank.experiments.experiment_file import read_experiment_file, shipped_fi
 from quorank.experiments.run_directory import CARRIED
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload, collection_of
+from quorank.experiments.workload import Workload, collection_of, experiment_collection
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
 from quorank.federation.kept.keeping import KeptInFolder
@@ -122,7 +122,7 @@ class JoinRehearsal:
     @cached_property
     def simulator(self) -> Simulator:
         experiment = self.experiment
-        workload = Workload(experiment, collection_of(experiment.data))
+        workload = Workload(experiment, experiment_collection(experiment))
         each = None if workload.shares is None else workload.shares.interactions
         return Simulator(
             experiment.federation, workload.simulation, 1, None, rounds=experiment.rounds, interactions=each

@@ -22,16 +22,25 @@ if TYPE_CHECKING:
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
+ROUNDS = "rounds.parquet"
+"""Online figures of every round, where `history.parquet` has rows of evaluated rounds only."""
 UNLEARNED = "unlearned.json"
 CARRIED = "carried.bin"
 """What clients on a network carry on of their updates while the run lasts (`carried_updates`)."""
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
-OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
+OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, ROUNDS, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
-SEALED = (CONFIG, RANKER, HISTORY, LEDGER, SUMMARY, UNLEARNED)
+SEALED = (CONFIG, RANKER, HISTORY, ROUNDS, LEDGER, SUMMARY, UNLEARNED)
 """Files whose digests the manifest holds, beside those of kept updates; the report is made again from them."""
 CLIENTS = "clients"
 """Folder of the updates that clients keep for unlearning, a file each (`kept_updates`)."""
+
+
+def new_folder(stem: str) -> Path:
+    """Return runs/STEM, or the first runs/STEM-2, -3 … that is free."""
+    base = Path("runs")
+    names = (stem if i == 1 else f"{stem}-{i}" for i in range(1, 1_000_000))
+    return next(base / name for name in names if not (base / name).exists())
 
 
 def is_finished(folder: Path) -> bool:

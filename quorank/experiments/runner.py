@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,8 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.column_files import parquet_bytes
+from quorank.data import Collection
+from quorank.data.feature_names import names_of
 from quorank.documents import json_bytes
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
@@ -22,19 +24,24 @@ from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
+from quorank.experiments.learned_ranges import stated_altogether, with_learned_ranges, with_ranges_entry
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint, summary_of
+from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.trees.runner import TreeRunner
-from quorank.experiments.workload import Workload, best_ranker, collection_of
+from quorank.experiments.workload import Workload, best_ranker, experiment_collection
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.files import sha256, write_whole
 from quorank.learning.lambdamart import not_by_updates
 from quorank.manifest import MANIFEST, write_manifest
+from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads, interruptible
-from quorank.rankers.ranker_file import ranker_bytes
+from quorank.rankers import scores
+from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
+from quorank.users.harvesting import deepest_rank
 
 EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
@@ -56,16 +63,19 @@ class Runner:
     state: State | None = None
     progress: Progress | None = None
     kept: KeptUpdates | None = None  # what clients keep for unlearning
+    given: Collection | None = None  # raw data that no file holds
 
     def __post_init__(self) -> None:
-        self.collection = collection_of(self.experiment.data)
+        self.experiment = with_learned_ranges(self.experiment, self.given)
+        self.collection = experiment_collection(self.experiment, self.given)
         n_features = self.collection.train.n_features
         experiment = self.experiment = started_experiment(self.experiment, n_features, self.collection)
         self.workload = Workload(experiment, self.collection, self.threads)
         shares = self.workload.shares
         interactions = None if shares is None else shares.interactions
         simulation, rounds = self.workload.simulation, experiment.rounds
-        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, interactions)
+        clients = interactions, self.workload.replay
+        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, *clients)
         self.evaluator = self.workload.evaluators[0]
         nothing = "no test query has a relevant document; there is nothing to judge a ranker by"
         require(self.evaluator.counted().any(), "data.without-relevant", nothing, experiment.data.source)
@@ -177,6 +187,17 @@ class Runner:
         federation, chosen = self.experiment.federation, self.progress.choice()
         return federation.ranker(self.state) if chosen is None else federation.choices(self.state)[chosen[1]]
 
+    def saved_ranker(self) -> SavedRanker:
+        """Return the ranker that the run hands out, as its file holds it."""
+        experiment, n = self.experiment, self.collection.train.n_features
+        return saved_ranker(
+            experiment, self.ranker, n, self.statement(), names=names_of(experiment.data, self.collection)
+        )
+
+    def statement(self) -> Mapping[str, Any] | None:
+        """Return what the rounds so far, and the constants of features, give away."""
+        return stated_altogether(self.ledger(curve=False))
+
     def _handed_out(self) -> dict[str, Any]:
         """Return which of the server's rankers is handed out and why; nothing where it has only one."""
         assert self.progress is not None and self.state is not None
@@ -205,19 +226,33 @@ class Runner:
             self.evaluator,
             self.collection.test.n_queries,
             {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
-            self.simulator.mechanism.statement(progress.done),
-            dropped | self._handed_out(),
+            self.statement(),
+            dropped | self._handed_out() | self._counterfactual(),
         )
 
-    def ledger(self) -> dict[str, Any]:
-        """Return what left the clients, as `ledger.json` holds it."""
+    def _counterfactual(self) -> dict[str, Any]:
+        """Return what the ranker would be worth by the clicks of the test split, where lists of a log are replayed."""
+        experiment, log = self.experiment, self.collection.log
+        if not experiment.users.replays_lists or log is None:
+            return {}
+        propensities = experiment.federation.learner.propensities_of(deepest_rank(log.test, experiment.evaluation.k))
+        if propensities is None:
+            return {}
+        test = self.collection.test
+        judge = LoggedClickEvaluator(test, log.test, propensities, experiment.evaluation.k)
+        return {"counterfactual": judge.figures(scores(experiment.ranker, self.ranker, test))}
+
+    def ledger(self, *, curve: bool = True) -> dict[str, Any]:
+        """Return what left the clients, as `ledger.json` holds it; without `curve` there is no ε by rounds."""
         assert self.progress is not None
-        return ledger(
+        book = ledger(
             self.experiment.tables()["privacy"],
             self.simulator.mechanism,
             self.simulator.setting,
             *(self.progress.values[name][: self.progress.done] for name in LEDGER),
+            curve=curve,
         )
+        return with_ranges_entry(book, self.experiment, self.collection.train.n_features)
 
 
 Engine = Callable[[Runner, Path, Callable[[], bool]], AbstractContextManager[Play]]
@@ -254,13 +289,15 @@ def _carrying(engine: Engine) -> Engine:
     return bring_up
 
 
-def _planned(experiment: Experiment, threads: int, engine: Engine | None) -> Runner | TreeRunner:
+def _planned(
+    experiment: Experiment, threads: int, engine: Engine | None, given: Collection | None
+) -> Runner | TreeRunner:
     """The run of an experiment, by what its learner sends: updates, or histograms of which trees are grown."""
     if not experiment.federation.learner.grows_trees:
-        return Runner(experiment, threads)
+        return Runner(experiment, threads, given=given)
     if engine is not None:
         raise not_by_updates()
-    return TreeRunner(experiment, threads)
+    return TreeRunner(experiment, threads, given=given)
 
 
 def run_experiment(
@@ -276,15 +313,16 @@ def run_experiment(
     accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
     opened: Callable[[Runner | TreeRunner], None] = lambda _: None,  # called with the run before its first round
     report: ReportPage | None = None,
+    given: Collection | None = None,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; return the summary.
 
-    `report` writes the page about the run, `report.html`; there is none without it.
+    `report` writes the page about the run, `report.html`; there is none without it. `given` are raw data without a file.
     """
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     # this reads the data: nothing is on disk if they are bad
-    runner = _planned(experiment, threads or available_threads(), engine)
+    runner = _planned(experiment, threads or available_threads(), engine, given)
     experiment = runner.experiment
     kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
     runner.kept = kept
@@ -328,18 +366,18 @@ def _write_results(runner: Runner | TreeRunner, folder: Path, report: ReportPage
     """Write the run's files and then their manifest; `summary.json` comes last, then the checkpoint goes."""
     assert runner.state is not None and runner.progress is not None
     experiment, columns = runner.experiment, runner.progress.columns()
-    theta = runner.ranker
     summary, book = runner.summary(), runner.ledger()
     digests = {} if runner.kept is None else runner.kept.write(folder)
     contents = {
         storage.CONFIG: storage.config_bytes(experiment),
-        storage.RANKER: ranker_bytes(
-            experiment.ranker, runner.collection.train.n_features, theta, experiment.data.normalize
-        ),
+        storage.RANKER: ranker_bytes(runner.saved_ranker()),
         storage.HISTORY: parquet_bytes(columns),
         storage.LEDGER: json_bytes(book),
         storage.SUMMARY: json_bytes(summary),
     }
+    rounds = runner.progress.online_columns()
+    if len(rounds["round"]) > len(columns["round"]):
+        contents[storage.ROUNDS] = parquet_bytes(rounds)
     digests |= {name: sha256(content) for name, content in contents.items()}
     last = contents.pop(storage.SUMMARY)
     for name, content in contents.items():

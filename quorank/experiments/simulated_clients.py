@@ -48,6 +48,12 @@ def check(experiment: Experiment) -> None:
         'or with personal = "shared"',
         "federation.personal",
     )
+    require(
+        not experiment.partition.replays,
+        "option.conflict",
+        'a log is replayed in process only; run without --engine, or with partition.order = "random"',
+        "partition.order",
+    )
     privacy: Any = federation.privacy
     if privacy.hides_single_updates:
         require(

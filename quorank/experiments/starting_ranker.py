@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quorank.data import Collection
-from quorank.data.feature_names import feature_names
+from quorank.data.feature_names import names_of
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
 from quorank.learning.lambdamart import not_by_updates
@@ -25,7 +25,7 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
         raise not_by_updates()
     if ranker.prior is None:
         return experiment
-    names = () if collection is None else feature_names(experiment.data, n_features)
+    names = () if collection is None else names_of(experiment.data, collection)
     sample = None
     if collection is not None:
         sample = collection.train if collection.validation is None else collection.validation

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.arrays import Doubles, Integers
 from quorank.data import Collection, DataSource, load
+from quorank.data.given import prepared
 from quorank.data.partition import Shares
+from quorank.data.partition.replay import LogReplay
+from quorank.data.search_records import UserSelection
 from quorank.data.source import stamps_of
+from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.learning import Simulation
@@ -23,14 +28,24 @@ LEAST_GAIN = 1.0
 queries say little, and the best of several by their mean alone is often a worse one (docs/results/recommendation.md)."""
 
 
-def collection_of(source: DataSource) -> Collection:
-    """Load the data of a source, kept in memory for the next run on the same files."""
-    return _kept(source, stamps_of(source))
+def collection_of(
+    source: DataSource, given: Collection | None = None, selection: UserSelection | None = None
+) -> Collection:
+    """Load the data of a source, or of some users of a log, kept in memory for the next run on the same files.
+
+    Data that were `given` are prepared instead.
+    """
+    return _kept(source, selection, stamps_of(source)) if given is None else prepared(given, source)
 
 
 @lru_cache(maxsize=2)
-def _kept(source: DataSource, stamps: tuple[object, ...]) -> Collection:
-    return load(source).resident()
+def _kept(source: DataSource, selection: UserSelection | None, stamps: tuple[object, ...]) -> Collection:
+    return load(source, selection).resident()
+
+
+def experiment_collection(experiment: Experiment, given: Collection | None = None) -> Collection:
+    """Load the data of an experiment: of a log, the searches of the users that its partition takes."""
+    return collection_of(experiment.data, given, experiment.partition.selection(experiment.federation.clients))
 
 
 def best_ranker(ndcg: Doubles) -> int:
@@ -91,7 +106,33 @@ class Workload:
             experiment.seed,
             experiment.evaluation.k,
             self.who,
+            self.logged_ranks,
         )
+
+    @cached_property
+    def logged_ranks(self) -> npt.NDArray[np.int16] | None:
+        """(rows,) where the documents of the clients' lists were shown, if lists and clicks are replayed."""
+        if not self.experiment.users.replays_lists:
+            return None
+        ranks = None if self.shares is None else self.shares.ranks
+        known = ranks is not None and len(ranks) > 0 and int(ranks[0]) > 0
+        sentence = (
+            "the lists of this log stand in no order that anybody saw, so there is no rank to correct clicks by; let users "
+            'click again on what was clicked (kind = "cascade")'
+        )
+        require(known, "log.no-ranks", sentence, "users")
+        return ranks
+
+    @cached_property
+    def replay(self) -> LogReplay | None:
+        """Which searches of a log are done when; None where clients draw what they search for."""
+        replay, federation = None if self.shares is None else self.shares.replay, self.experiment.federation
+        if replay is None:
+            return None
+        sentence = f"the log has searches for {replay.rounds:,} rounds, got {self.experiment.rounds:,}; take fewer"
+        require(replay.rounds >= self.experiment.rounds, "log.too-short", sentence, "federation.rounds")
+        federation.aggregation.check(replay.smallest)
+        return replay
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:

@@ -33,7 +33,7 @@ class Attack(ABC):
     kind: ClassVar[str]
     knows_rule: ClassVar[bool] = False  # True: `fitted_updates` is called, with the rule of the server
 
-    clients: int = 1  # m
+    clients: int = 1  # m, how many clients are malicious
 
     def __post_init__(self) -> None:
         sentence = f"must be at least 1, got {self.clients}; without an attack leave the section out"

@@ -107,7 +107,7 @@ class Sampled(Participation):
 
     kind: ClassVar[str] = "sampled"
 
-    cohort: int = 100
+    cohort: int = 100  # clients of a round
 
     def __post_init__(self) -> None:
         require_range("cohort", self.cohort, least=1)
@@ -140,7 +140,7 @@ class Poisson(Participation):
     kind: ClassVar[str] = "poisson"
     fixed_size: ClassVar[bool] = False
 
-    rate: float = 0.1
+    rate: float = 0.1  # probability that a client is in a round
 
     def __post_init__(self) -> None:
         require_range("rate", self.rate, above=0.0, most=1.0)

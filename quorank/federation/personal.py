@@ -59,7 +59,7 @@ class LocalOffset(Personalisation):
     kind: ClassVar[str] = "offset"
 
     rate: float = 1.0  # how much of its update a client keeps
-    decay: float = 0.0
+    decay: float = 0.0  # share of v that a client forgets in a round
 
     def __post_init__(self) -> None:
         require_range("rate", self.rate, above=0.0)

@@ -197,9 +197,15 @@ def _fault_in(content: Any) -> str:
     found = _fault_in_entry(content) or _fault_in_list(
         content.get("spent", []), _POINT_CHECKS, "a point of ε by rounds"
     )
-    entries = content.get("unlearning", [])
+    entries, ranges = content.get("unlearning", []), content.get("normalisation")
     if found or not isinstance(entries, list):
         return found or "damaged: 'unlearning' is no list"
+    if "normalisation" in content:
+        part = ranges.get("mechanism") if isinstance(ranges, dict) else None
+        if not isinstance(ranges, dict) or not isinstance(part, dict) or not isinstance(part.get("kind"), str):
+            return "damaged: 'normalisation' does not name its mechanism"
+        if found := _fault_in_entry(ranges):
+            return found
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("without"), list):
             return "damaged: an entry of unlearning does not say without whom"
@@ -211,8 +217,9 @@ def _fault_in(content: Any) -> str:
         found = _fault_in_entry(entry)
         if found:
             return found
-    if ("altogether" in content) != ("unlearning" in content) or ("reports" in content and "unlearning" not in content):
-        return "damaged: it has entries of unlearning or says what all gives away together, but not both"
+    more = "unlearning" in content or "normalisation" in content
+    if ("altogether" in content) != more or ("reports" in content and "unlearning" not in content):
+        return "damaged: it has further entries or says what all gives away together, but not both"
     return _fault_in_statement(content.get("reports")) or _fault_in_statement(content.get("altogether"))
 
 
@@ -331,9 +338,14 @@ def _check_releases(content: Mapping[str, Any], asked: float) -> None:
 def loss_of(content: Mapping[str, Any]) -> Loss | None:
     """Return the loss of a ledger's run and of its rebuildings; None where one of them states no ε."""
     part = content["mechanism"]
-    losses = [_entry_loss(part, entry) for entry in (content, *content.get("unlearning", ()))]
+    losses = [_entry_loss(part, entry) for entry in (content, *ranges_of(content), *content.get("unlearning", ()))]
     known = [loss for loss in losses if loss is not None]
     return total_loss([*known, reports_loss(content)]) if len(known) == len(losses) else None
+
+
+def ranges_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the entry of the release that constants of features were learned by, where a ledger has one."""
+    return [content["normalisation"]] if "normalisation" in content else []
 
 
 def reports_loss(content: Mapping[str, Any]) -> Loss:
@@ -353,7 +365,8 @@ def combined_privacy(
 ) -> dict[str, Any] | None:
     """Return what a run (the first entry) and its rebuildings give away together; None where nothing is protected.
 
-    An entry has a `setting` and its own statement, `privacy`; `reports` is what devices reported beside.
+    An entry has a `setting` and its own statement, `privacy`; the run's may hold a `normalisation`, the release that
+    constants of features were learned by. `reports` is what devices reported beside.
     """
     statements = [entry["privacy"] for entry in entries]
     run, *rebuildings = statements
@@ -363,13 +376,14 @@ def combined_privacy(
     many = "rebuildings" if len(rounds) > 1 else "the rebuilding"
     again = f", and {many} of {', '.join(map(str, rounds))} round{'s' if rounds != [1] else ''} without those who left"
     beside = ", and what devices reported" if reports is not None else ""
+    before = ", and one release for the ranges of features before it" if ranges_of(entries[0]) else ""
     found = {
         **run,
         "rounds": sum(int(statement["rounds"]) for statement in statements),
-        "horizon": f"{run['horizon']}{again if rounds else ''}{beside}",
+        "horizon": f"{run['horizon']}{before}{again if rounds else ''}{beside}",
         "run_alone": {key: run[key] for key in ("epsilon", "delta", "horizon", "unit") if key in run},
     }
-    losses = [_entry_loss(part, entry) for entry in entries]
+    losses = [_entry_loss(part, entry) for entry in (*entries, *ranges_of(entries[0]))]
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(losses):
         return found | {"epsilon": None}

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 INK, FAINT, GRID = "#30363d", "#6b727b", "#d9dde2"
 _VARIABLES = {INK: "ink", FAINT: "faint", GRID: "grid"} | {c: f"curve-{n}" for n, c in enumerate(PALETTE, 1)}
 FORMATS = (".svg", ".png", ".pdf")
-LARGE, SMALL = (5.0, 2.6), (3.2, 2.2)  # inches of a panel without the texts above and below it; small below a title
+LARGE, SMALL = (5.0, 2.6), (3.4, 2.3)  # inches of a panel without the texts above and below it; small below a title
+TITLED = 1.25  # times which text below a title is larger: such figures have many panels, and are shown small
 TEXT, LEGEND_LINE = 0.24, 0.21  # inches of a panel's title or name of the x axis, and of a line of a legend
 NARROWEST = 5.6  # inches: a title wants room above a single panel too
 MARKS = dict(zip(DASHES, "osD^v", strict=True))
@@ -40,46 +41,49 @@ def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> 
     return figure
 
 
-def draw(panels: Sequence[Panel], columns: int, title: str = "") -> Figure:
+def draw(panels: Sequence[Panel], columns: int, title: str = "", *, named: bool = True) -> Figure:
     """Draw panels in rows of `columns`, small ones below a title if there is one.
 
     Without a title, short names of curves stand at their ends. Other names stand in one legend below all panels, or in
-    one below each where their curves differ.
+    one below each where their curves differ. Without `named` nothing says which curve is which, since a page has a legend;
+    the panel is small then too.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     labels = [curve.label for curve in panels[0].curves]
-    at_ends = not title and all(panel.named_at_ends for panel in panels)
-    shared = not at_ends and all([curve.label for curve in panel.curves] == labels for panel in panels)
-    own = [] if at_ends or shared else [panel for panel in panels if len(panel.curves) > 1]  # with their own legend
-    size = SMALL if title else LARGE
-    width = max(size[0] * columns + 0.3, NARROWEST)
-    side_by_side = _names_in_a_line(labels, width)
+    at_ends = named and not title and all(panel.named_at_ends for panel in panels)
+    shared = named and not at_ends and all([curve.label for curve in panel.curves] == labels for panel in panels)
+    own = (
+        [] if at_ends or shared or not named else [panel for panel in panels if len(panel.curves) > 1]
+    )  # with their own legend
+    size, scale = (SMALL, TITLED) if title or not named else (LARGE, 1.0)
+    width = max(size[0] * columns + 0.3, NARROWEST if named else 0.0)
+    side_by_side = _names_in_a_line(labels, width / scale)
     height = 0.5 if title else 0.1
     for row in (panels[i : i + columns] for i in range(0, len(panels), columns)):
         texts = any(panel.title for panel in row) + any(panel.x_label for panel in row)
-        height += size[1] + TEXT * texts + LEGEND_LINE * max(len(p.curves) if p in own else 0 for p in row)
-    height += LEGEND_LINE * -(-len(labels) // side_by_side) + 0.1 if shared else 0.0
+        height += size[1] + scale * (TEXT * texts + LEGEND_LINE * max(len(p.curves) if p in own else 0 for p in row))
+    height += scale * LEGEND_LINE * -(-len(labels) // side_by_side) + 0.1 if shared else 0.0
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(width, height), layout=layout)
     every = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).flat
     for axes, panel in zip(every, panels, strict=False):
         for number, curve in enumerate(panel.curves):
             _draw_curve(axes, thin(curve), number, panel)
-        _style_axes(axes, panel)
+        _style_axes(axes, panel, scale)
         if at_ends:
             _name_ends(axes, panel)
         elif panel in own:
             place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.24), "borderaxespad": 0}
-            _legend(axes, axes, panel, fontsize=8.5, labelspacing=0.25, **place)
+            _legend(axes, axes, panel, fontsize=8.5 * scale, labelspacing=0.25, **place)
     for axes in every[len(panels) :]:
         axes.set_visible(False)
     if shared and len(labels) > 1:
-        style = {"ncols": side_by_side, "handlelength": 2.4, "fontsize": 9.5}
+        style = {"ncols": side_by_side, "handlelength": 2.4, "fontsize": 9.5 * scale}
         _legend(figure, every[0], panels[0], loc="outside lower center", **style)
     if title:
-        figure.suptitle(title, fontsize=12, color=INK, fontweight="bold", parse_math=False)
+        figure.suptitle(title, fontsize=14, color=INK, fontweight="bold", parse_math=False)
     return figure
 
 
@@ -120,14 +124,14 @@ def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel) -> None:
         axes.fill_between(curve.x, mean - spread, mean + spread, color=colour, **band)
 
 
-def _style_axes(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, pad=6, parse_math=False)
-    axes.set_xlabel(panel.x_label, fontsize=9, color=FAINT, parse_math=False)
-    axes.set_ylabel(panel.y_label, fontsize=9, color=INK, parse_math=False)
+def _style_axes(axes: Axes, panel: Panel, scale: float) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10 * scale, color=INK, pad=6, parse_math=False)
+    axes.set_xlabel(panel.x_label, fontsize=9 * scale, color=FAINT, parse_math=False)
+    axes.set_ylabel(panel.y_label, fontsize=9 * scale, color=INK, parse_math=False)
     axes.patch.set_alpha(0)
     for name in "xy":
         _style_axis(axes, name, name in panel.log)
-    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=FAINT, pad=4)
+    axes.tick_params(which="both", length=0, labelsize=8.5 * scale, labelcolor=FAINT, pad=4)
     axes.tick_params(labelleft=panel.y_numbers)
     axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -183,6 +187,17 @@ def save(figure: Figure, path: Path | str) -> None:
     kind = checked_format(path)[1:]
     # A file may be opened anywhere, so it brings its own white ground.
     write_whole(path, _rendered(figure, kind, facecolor="white", transparent=False))
+
+
+def save_small(figure: Figure, path: Path | str) -> None:
+    """Write the figure as a PNG of at most 128 colours, a quarter of the bytes: for pictures that are kept with sources."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(_rendered(figure, "png", facecolor="white", transparent=False))) as drawn:
+        few = drawn.convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(buffer, "png", optimize=True)
+    write_whole(path, buffer.getvalue())
 
 
 def svg(figure: Figure, name: str = "plot") -> str:

@@ -34,6 +34,7 @@ header { border-bottom: 1px solid var(--line); padding-bottom: 1.5rem; }
 .eyebrow { color: var(--accent); font-weight: 600; font-size: .85rem; letter-spacing: .02em; margin: 0; }
 h1 { font-size: 1.8rem; line-height: 1.2; margin: .2rem 0 .7rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.4rem 0 .8rem; }
+h3 { font-size: 1rem; margin: 1.6rem 0 .6rem; }
 p { margin: .5rem 0; max-width: 46rem; }
 .lead { font-size: 1.08rem; }
 .note { color: var(--faint); font-size: .9rem; }
@@ -43,6 +44,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 .figure dd { margin: .1rem 0 0; font-size: 1.55rem; font-weight: 600; line-height: 1.3; }
 .figure small { display: block; font-size: .8rem; font-weight: 400; color: var(--faint); }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.5rem; }
+.plots.row { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1rem; }
 .plots figure { margin: 0; }
 svg { display: block; width: 100%; height: auto; }
 pre, code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
@@ -51,6 +53,9 @@ pre {
   background: var(--card); border-radius: .6rem; padding: 1rem; margin: .6rem 0;
   white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; line-height: 1.5;
 }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; padding: 0; margin: .2rem 0 1.2rem; }
+.legend li { display: flex; gap: .55rem; align-items: center; overflow-wrap: anywhere; }
+.legend b { flex: none; width: 2rem; text-align: center; line-height: 1; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 .scroll > table { width: 100%; }
@@ -58,6 +63,8 @@ th, td { text-align: right; padding: .45rem .8rem; border-bottom: 1px solid var(
 th, td { vertical-align: top; white-space: nowrap; }
 th { color: var(--faint); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.scroll tbody th, .scroll thead th, .scroll .words { white-space: normal; overflow-wrap: break-word; }
+.scroll .words { text-align: left; }
 tbody th { color: var(--ink); }
 td small { color: var(--faint); display: block; }
 .facts th, .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
@@ -74,6 +81,12 @@ footer { color: var(--faint); font-size: .88rem; }
   h1 { font-size: 1.5rem; }
   .figures { grid-template-columns: 1fr 1fr; }
   .figure dd { font-size: 1.3rem; }
+  .scroll thead { display: none; }
+  .scroll :is(table, tbody, tr, th, td) { display: block; width: 100%; border: 0; padding: .15rem 0; }
+  .scroll tbody tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  .scroll td { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .8rem; }
+  .scroll td::before { content: attr(data-head); color: var(--faint); }
+  .scroll td small { flex-basis: 100%; text-align: right; }
 }
 @media print {
   :root {
@@ -158,13 +171,18 @@ def figures(entries: Iterable[tuple[str, str, str]]) -> Markup:
     return element("div", *cards, class_="figures")
 
 
-def plots(drawings: Iterable[tuple[str, str]]) -> Markup:
-    """Write drawings: (what it shows, its SVG) each; the first is text, the second markup."""
+def plots(drawings: Iterable[tuple[str, str]], *, small: bool = False) -> Markup:
+    """Write drawings: (what it shows, its SVG) each, the first text, the second markup; small ones in rows of three."""
     shown = (
         element("figure", Markup(drawing.replace("<svg", f"<svg{_attributes(role='img', aria_label=alt)}", 1)))
         for alt, drawing in drawings
     )
-    return element("div", *shown, class_="plots")
+    return element("div", *shown, class_="plots row" if small else "plots")
+
+
+def subtitle(text: str) -> Markup:
+    """Write a title inside a section."""
+    return element("h3", text)
 
 
 def facts(entries: Iterable[tuple[str, str]]) -> Markup:
@@ -174,15 +192,41 @@ def facts(entries: Iterable[tuple[str, str]]) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """Write a table; the lines of a cell stand below each other, the first one large."""
+    """Write a table; the lines of a cell stand below each other, the first one large.
+
+    Names and sentences are broken into lines. On a phone it is a list of rows, with the head before each cell.
+    """
     top = element("thead", element("tr", *(element("th", cell, scope="col") for cell in head)))
-    body = (element("tr", element("th", row[0], scope="row"), *(_cell(text) for text in row[1:])) for row in rows)
+    body = (
+        element(
+            "tr",
+            element("th", row[0], scope="row"),
+            *(_cell(text, name) for name, text in zip(head[1:], row[1:], strict=True)),
+        )
+        for row in rows
+    )
     return element("div", element("table", top, element("tbody", *body)), class_="scroll")
 
 
-def _cell(text: str) -> Markup:
+LONGEST_VALUE = 32
+"""Characters of a cell that holds a value; a longer one holds words, which are broken into lines."""
+
+
+def _cell(text: str, head: str) -> Markup:
     first, *rest = text.split("\n")
-    return element("td", first, *(element("small", line) for line in rest))
+    named = {"data_head": " ".join(head.split())} if head else {}
+    words = {"class_": "words"} if len(first) > LONGEST_VALUE else {}
+    return element("td", first, *(element("small", line) for line in rest), **named, **words)
+
+
+def legend(entries: Iterable[tuple[str, str, str]]) -> Markup:
+    """Write which curve is which: (name, its colour in CSS, its line in CSS or its mark) each."""
+    items = []
+    for name, colour, sign in entries:
+        drawn = len(sign) == 1
+        style = f"color: {colour}" if drawn else f"border-bottom: .22rem {sign} {colour}"
+        items.append(element("li", element("b", sign if drawn else "", style=style), name))
+    return element("ul", *items, class_="legend")
 
 
 def key(entries: Iterable[tuple[str, str, str, str]]) -> Markup:

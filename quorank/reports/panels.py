@@ -185,6 +185,21 @@ def panels_of(
     return panels
 
 
+def paired_differences(curves: Sequence[Curve]) -> tuple[Curve, ...]:
+    """Return each curve minus the first one, run by run: the mean, and its standard error to each side as the band.
+
+    Runs of a repetition have the same seed and fold, so what these change is in both and falls out. The first is zero.
+    """
+    found = []
+    for curve in curves:
+        beside = np.array([np.interp(curve.x, curves[0].x, run) for run in curves[0].runs])
+        gained = curve.runs - beside
+        error = gained.std(axis=0, ddof=1) / np.sqrt(len(gained))
+        style = {"colour": curve.colour, "dashes": curve.dashes}
+        found.append(Curve.of_means(curve.label, curve.x, gained.mean(axis=0), error, **style))
+    return tuple(found)
+
+
 def compact(value: float) -> str:
     """Format a count in few characters: 4M, 2.5k, 750."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from quorank.files import write_whole
 from quorank.reports import page, statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of
 from quorank.reports.curve_svg import panel_svg
-from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
+from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, paired_differences, panels_of
 
 
 def write_report(run: Run | Path | str, path: Path | str) -> Path:
@@ -102,6 +103,8 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
         body.append(page.section("Differences from A", page.table(["", *head], differences)))
     body += [page.paragraph(note, "note") for note in compared.notes()]
     body.append(_curves(groups, names))
+    differences_drawn = _differences(groups, names)
+    body += [differences_drawn] if differences_drawn else []
     body.append(page.section("Runs", page.facts((row.name, _listed(row.group)) for row in compared.rows)))
     body.append(_footer(", ".join(dict.fromkeys(str(r.summary["version"]) for g in groups for r in g.runs))))
     return page.page(f"{title} · Quorank comparison", body)
@@ -153,6 +156,25 @@ def _curves(groups: Sequence[RunGroup], names: Sequence[str]) -> page.Markup:
         notes.append("Online measures are averaged over consecutive rounds, as each plot says.")
     below = [page.paragraph(" ".join(notes), "note")] if notes else []
     return page.section("Learning curves", page.plots(drawings), *below)
+
+
+def _differences(groups: Sequence[RunGroup], names: Sequence[str]) -> page.Markup | None:
+    """Learning curves minus those of the first setting, over the seeds and folds that all settings have."""
+    by_repetition = [{run.repetition: run for run in group.runs} for group in groups]
+    shared = sorted(set(by_repetition[0]).intersection(*by_repetition))
+    if len(groups) < 2 or len(shared) < 2:
+        return None
+    alike = [replace(g, runs=tuple(runs[at] for at in shared)) for g, runs in zip(groups, by_repetition, strict=True)]
+    panels = [
+        replace(panel, title=f"{panel.title} minus {names[0]}", curves=paired_differences(panel.curves))
+        for panel in panels_of(alike, names)
+        if all(len(curve.runs) == len(shared) and len(curve.x) for curve in panel.curves)
+    ]
+    note = (
+        "Differences of runs with the same seed and fold: their mean, and its standard error to each side as the band."
+    )
+    drawings = [(_alt(panel), panel_svg(panel)) for panel in panels]
+    return page.section("Paired differences", page.plots(drawings), page.paragraph(note, "note")) if panels else None
 
 
 def _alt(panel: Panel) -> str:

@@ -5,6 +5,7 @@
     [[collection]]  label, and the settings that go with one collection: a row of panels each
     [[variant]]     label, and the settings that differ: a curve each; the others are compared with the first
     [[check]]       one finding of the paper in a form that can be counted: see `Check`
+    [[published]]   the paper's own numbers, which stand beside ours: see `Published`
     [quick]         repetitions, grid and settings of the short version
 
 and the sections of an experiment, which hold for all. Settings of variants override those of collections, and these
@@ -26,6 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from quorank.data.layout import count_folds, find_files
 from quorank.data.library import folder_of
+from quorank.data.logs.click_log import is_log
 from quorank.data.source import INTENTS
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import SECTIONS, Experiment
@@ -35,7 +37,7 @@ from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
 
 PAPERS = Path(__file__).parent / "papers"
-TABLES = ("figure", "grid", "collection", "variant", "check", "quick")
+TABLES = ("figure", "grid", "collection", "variant", "check", "published", "quick")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,48 @@ class FigureHeader:
 
 
 @dataclass(frozen=True)
+class Published:
+    """[[published]]: numbers that a table of the paper prints.
+
+    `rows` holds a number for each of `columns`, by label. In a figure whose curves are runs, labels are those of variants
+    and columns those of panels, so that each number stands beside ours; in a study the table stands by itself.
+    """
+
+    kind: ClassVar[str] = "published"
+
+    where: str = ""  # table and collection of the paper
+    columns: tuple[str, ...] = ()
+    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    collection: str = ""  # the figure's, beside which the numbers stand
+    measure: str = ""  # the figure's first one unless given
+    rounds: int = 0  # of the paper's runs, for sums over rounds
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Published:
+        """Read a table of a figure file."""
+        plain = read_fields(cls, {key: value for key, value in table.items() if key != "rows"}, "published")
+        rows = table.get("rows", {})
+        require(plain.where and plain.columns, "value.missing", "needs where and columns", "published")
+        require(isinstance(rows, Mapping) and rows, "value.missing", "is missing", "published.rows")
+        for label, values in rows.items():
+            numbers = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+            sentence = f"expected {len(plain.columns)} numbers, one for each column"
+            fits = numbers and len(values) == len(plain.columns)
+            require(fits, "value.wrong-type", sentence, f"published.rows.{label}")
+        return replace(plain, rows={label: tuple(map(float, values)) for label, values in rows.items()})
+
+    def text(self, number: float) -> str:
+        """Return a number with as many decimals as the table's longest has."""
+        decimals = max(len(repr(value).partition(".")[2]) for values in self.rows.values() for value in values)
+        return f"{number:.{decimals}f}"
+
+    def number(self, label: str, column: str) -> float | None:
+        """Return the paper's number for a row and a column; None where it prints none."""
+        found = self.rows.get(label)
+        return None if found is None or column not in self.columns else found[self.columns.index(column)]
+
+
+@dataclass(frozen=True)
 class PaperFigure:
     """Figure or table of a paper as a person asked for it: full or quick, on which data, how often repeated."""
 
@@ -72,6 +116,7 @@ class PaperFigure:
     quick: bool
     data: str | None  # the user's own collection instead of the file's
     asked_repetitions: int | None  # None: as many as the file says
+    published: tuple[Published, ...]  # the paper's own numbers
 
     @property
     def title(self) -> str:
@@ -161,6 +206,17 @@ class Figure(PaperFigure):
         """The grid values of a column of panels."""
         return ", ".join(str(value) for value in self.columns[index].values())
 
+    def published_number(
+        self, collection: str, measure: str, label: str, column: int
+    ) -> tuple[Published, float] | None:
+        """Return the paper's number for a variant of a panel, and the table that it stands in; None if it prints none."""
+        for table in self.published:
+            if table.collection == collection and (table.measure or self.header.measures[0]) == measure:
+                found = table.number(label, self.column_label(column))
+                if found is not None:
+                    return table, found
+        return None
+
 
 def figure_names() -> list[str]:
     """Return the names of all shipped figures whose curves are runs, such as "fpdgd/figure3"."""
@@ -218,6 +274,7 @@ def read_figure(
         collections = _named_settings(tables, "collection", quick)
         variants = _named_settings(tables, "variant", quick)
         checks = tuple(read_fields(Check, table, "check") for table in _tables(tables, "check"))
+        published = tuple(Published.read(table) for table in _tables(tables, "published"))
         if data is not None:
             # The user's collection replaces the figure's first one, in its settings and in its findings.
             own, first = collection_name(data), collections[0]
@@ -226,6 +283,13 @@ def read_figure(
             )
             settings = overlaid(first.settings, {"data": {"source": data, "queries": None}})
             collections = (NamedSettings(own, settings),)
+            published = tuple(
+                replace(p, collection=own if p.collection == first.label else p.collection) for p in published
+            )
+        for table in published:
+            for label in table.rows:
+                names = [variant.label for variant in variants]
+                require(label in names, "value.unknown", f"no variant {label!r}{suggest(label, names)}", "published")
         _require_shown(checks, [v.label for v in variants], header.measures)
     base = {key: tables[key] for key in SECTIONS if key in tables}
     cells = [
@@ -238,7 +302,7 @@ def read_figure(
     ]
     repeated = len({cell.name for cell in cells}) < len(cells)
     require(not repeated, "label.repeated", "two cells have the same name; give other labels", document.name)
-    return Figure(name, header, quick, data, repetitions, collections, variants, columns, checks, cells)
+    return Figure(name, header, quick, data, repetitions, published, collections, variants, columns, checks, cells)
 
 
 @contextmanager
@@ -302,6 +366,8 @@ def folds_of(source: str | None) -> int:
         folder_of(source.removeprefix(INTENTS))
         return 0
     folder = folder_of(source)
+    if is_log(folder):
+        return 1
     folds = count_folds(folder)
     for fold in range(1, folds + 1):
         find_files(folder, fold)

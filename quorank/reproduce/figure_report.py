@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
+from quorank.experiments.progress import DISCOUNT
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
 from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.curves import draw
-from quorank.reports.panels import Curve, Panel, thin
-from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
+from quorank.reports.panels import Curve, Panel, paired_differences, thin
+from quorank.reproduce.figure import Figure
+from quorank.reproduce.markdown_page import FigureContent, PageTable
+from quorank.reproduce.report import QUICK_NOTE, html_page, page_panels, terminal_report, terminal_table, write_files
 from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
 if TYPE_CHECKING:
@@ -31,32 +34,62 @@ START = 0.08  # share of the x axis that may leave the panel: the steep beginnin
 
 def write_report(results: Results, folder: Path) -> None:
     """Write drawing, results and page into the figure's directory."""
-    drawing = draw_results(results)
-    write_files(folder, as_dict(results), html_report(results, drawing), drawing)
+    write_files(folder, as_dict(results), html_report(results), draw_results(results))
 
 
 def draw_results(results: Results) -> Drawing:
-    """Draw a row of panels for each collection and measure, a column for each combination of grid values."""
-    rows, drawn = panel_rows(results), []
+    """Draw a row of panels for each collection and measure, a column for each combination of grid values.
+
+    Below each row with several runs stands one of paired differences from the first variant.
+    """
+    drawn = []
+    rows = panel_rows(results)
     for number, panels in enumerate(rows):
-        measure, curves = panels[0].measure, [_curves(panel, results) for panel in panels]
-        # Clicks on one list differ from user to user, so that their measure has no common scale.
-        shared = measure != ONLINE_MAXRR
-        every = list(itertools.chain(*curves))
-        for column, (panel, own) in enumerate(zip(panels, curves, strict=True)):
-            over_run = number == len(rows) - 1 and measure != ONLINE_DISCOUNTED
-            drawn.append(
-                Panel(
-                    _heading(results.figure.columns[panel.column]) if number == 0 else "",
-                    results.figure.header.x if over_run else "",
-                    f"{panel.collection}\n{measure_title(measure)}" if column == 0 else "",
-                    own,
-                    "marks" if measure == ONLINE_DISCOUNTED else "curves",
-                    y_range=_y_range(every if shared else own),
-                    y_numbers=column == 0 or not shared,
+        for at, row in enumerate(_rows_of_panels(panels, results)):
+            for column, panel in enumerate(row):
+                drawn.append(
+                    replace(
+                        panel,
+                        title=panel.title if number == at == 0 else "",
+                        x_label="",
+                        y_label=panel.y_label if column == 0 else "",
+                        y_numbers=column == 0 or panels[0].measure == ONLINE_MAXRR,
+                    )
                 )
+    columns = len(results.figure.columns)
+    axis = "" if rows[-1][0].measure == ONLINE_DISCOUNTED else results.figure.header.x
+    drawn[-columns:] = [replace(panel, x_label=axis) for panel in drawn[-columns:]]
+    return draw(drawn, columns, results.figure.title)
+
+
+def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[list[Panel]]:
+    """The panels of one collection and measure as they are drawn: values and, of several runs, paired differences."""
+    measure = panels[0].measure
+    name = measure_title(measure)
+    rows = [([_curves(panel, results) for panel in panels], f"{panels[0].collection}\n{name}")]
+    if results.repetitions > 1 and measure != ONLINE_DISCOUNTED:  # whose differences the table has
+        rows.append(
+            (
+                [paired_differences(curves) for curves in rows[0][0]],
+                f"{panels[0].collection}\ndifference from {results.figure.variants[0].label}",
             )
-    return draw(drawn, len(results.figure.columns), results.figure.title)
+        )
+    # Clicks on one list differ from user to user, so that their measure has no common scale.
+    shared = measure != ONLINE_MAXRR
+    return [
+        [
+            Panel(
+                _heading(results.figure.columns[panel.column]),
+                "" if measure == ONLINE_DISCOUNTED else results.figure.header.x,
+                label,
+                own,
+                "marks" if measure == ONLINE_DISCOUNTED else "curves",
+                y_range=_y_range([*itertools.chain(*found)] if shared else own),
+            )
+            for panel, own in zip(panels, found, strict=True)
+        ]
+        for found, label in rows
+    ]
 
 
 def _curves(panel: PanelResult, results: Results) -> tuple[Curve, ...]:
@@ -95,17 +128,34 @@ def panel_rows(results: Results) -> list[Sequence[PanelResult]]:
     return [results.panels[i : i + columns] for i in range(0, len(results.panels), columns)]
 
 
-def _table_rows(panels: Sequence[PanelResult]) -> list[list[str]]:
-    """A row per variant: its label, then per panel the final value and below it the difference."""
+def _table_rows(panels: Sequence[PanelResult], figure: Figure) -> list[list[str]]:
+    """A row per variant: its label, then per panel the final value, below it the difference and the paper's number."""
     variants = zip(*(panel.variants for panel in panels), strict=True)
-    digits = 2 if panels[0].measure == ONLINE_DISCOUNTED else 4
-    return [[entries[0].label, *(_value_text(entry, digits) for entry in entries)] for entries in variants]
+    return [
+        [entries[0].label, *(_value_text(entry, panel, figure) for entry, panel in zip(entries, panels, strict=True))]
+        for entries in variants
+    ]
 
 
-def _value_text(entry: VariantResult, digits: int) -> str:
+def _value_text(entry: VariantResult, panel: PanelResult, figure: Figure) -> str:
+    digits = 2 if panel.measure == ONLINE_DISCOUNTED else 4
     sd = "" if entry.sd is None else f" ±{entry.sd:.{digits}f}"
-    below = "" if entry.against_first is None else f"\n{_difference_text(entry.against_first, digits)}"
-    return f"{entry.mean:.{digits}f}{sd}{below}"
+    lines = [f"{entry.mean:.{digits}f}{sd}"]
+    if entry.against_first is not None:
+        lines.append(_difference_text(entry.against_first, digits))
+    if panel.measure == ONLINE_DISCOUNTED:
+        lines.append(f"{a_round(entry.mean, entry.runs[0].summary['rounds']):.3f} a round")
+    found = figure.published_number(panel.collection, panel.measure, entry.label, panel.column)
+    if found is not None:
+        table, number = found
+        mean = f", {a_round(number, table.rounds):.3f} a round" if table.rounds else ""
+        lines.append(f"paper {table.text(number)}{mean}")
+    return "\n".join(lines)
+
+
+def a_round(total: float, rounds: int) -> float:
+    """Return the mean whose discounted sum Σ γ^(t−1)·mean over so many rounds is `total`: runs of any length compare."""
+    return total * (1.0 - DISCOUNT) / (1.0 - DISCOUNT**rounds)
 
 
 def _difference_text(difference: Difference, digits: int) -> str:
@@ -157,7 +207,16 @@ def _notes(results: Results) -> list[str]:
         lines.append("Online: lists and clicks of the last tenth of the run.")
     if ONLINE_DISCOUNTED in measures:
         lines.append(
-            "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first."
+            "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first; "
+            "a round: that sum over Σ 0.9995ᵗ⁻¹, so that runs of different length compare."
+        )
+    if figure.published:
+        where = " and ".join(dict.fromkeys(table.where for table in figure.published))
+        lines.append(f"Paper: its own numbers ({where}), on its own collections and at its own size.")
+    if repetitions > 1 and {*measures} != {ONLINE_DISCOUNTED}:
+        lines.append(
+            f"Differences: each variant minus {figure.variants[0].label}, run by run with the same seed and fold; the band "
+            "is a standard error of their mean. Bands of values are a standard deviation over runs."
         )
     warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy]
     lines += [f"Privacy: {warning}." for warning in warnings[:1]]
@@ -177,7 +236,7 @@ def render_results(results: Results) -> Renderable:
     for panels in panel_rows(results):
         caption = f"{panels[0].collection}, {measure_title(panels[0].measure)}"
         labels = (results.figure.column_label(panel.column) for panel in panels)
-        tables.append(terminal_table([caption, *labels], _table_rows(panels)))
+        tables.append(terminal_table([caption, *labels], _table_rows(panels, results.figure)))
     if rows := _privacy_rows(results):
         tables.append(terminal_table(PRIVACY, rows, left=(0, 1)))
     if results.findings:
@@ -185,7 +244,7 @@ def render_results(results: Results) -> Renderable:
     return terminal_report(results.figure, tables, _notes(results))
 
 
-def html_report(results: Results, drawing: Drawing) -> str:
+def html_report(results: Results) -> str:
     """Return the page: paper, claim, what was measured, settings and data."""
     figure, body = results.figure, []
     if results.findings:
@@ -193,7 +252,7 @@ def html_report(results: Results, drawing: Drawing) -> str:
     for panels in panel_rows(results):
         head = ["", *(figure.column_label(panel.column) for panel in panels)]
         name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"
-        body.append(page.section(name, page.table(head, _table_rows(panels))))
+        body.append(page.section(name, page.table(head, _table_rows(panels, figure))))
     if rows := _privacy_rows(results):
         body.append(page.section("Privacy", page.table(PRIVACY, rows)))
     body += [page.paragraph(note, "note") for note in _notes(results)]
@@ -207,4 +266,29 @@ def html_report(results: Results, drawing: Drawing) -> str:
         for panel in results.panels
         for entry in panel.variants
     ]
-    return html_page(figure, (f"{figure.title}; at the end: {', '.join(ends)}", drawing), body, settings)
+    drawn = [
+        (row[0].y_label.replace("\n", ": "), [replace(panel, y_label="") for panel in row])
+        for panels in panel_rows(results)
+        for row in _rows_of_panels(panels, results)
+    ]
+    description = f"{figure.title}; at the end: {', '.join(ends)}"
+    return html_page(figure, page_panels(drawn, description), body, settings)
+
+
+def page_content(results: Results) -> FigureContent:
+    """Return what a Markdown page shows of these results."""
+    figure = results.figure
+    tables = [
+        PageTable(
+            f"{panels[0].collection}: {measure_title(panels[0].measure)}",
+            ("", *(figure.column_label(panel.column) for panel in panels)),
+            _table_rows(panels, figure),
+        )
+        for panels in panel_rows(results)
+    ]
+    findings = []
+    for finding in results.findings:
+        sign, sure, opposite = finding.counts()
+        tested = "" if sure == "–" else f", {sure} significant, {opposite} significant the other way"
+        findings.append((finding.check.claim, finding.verdict, f"{sign} as said{tested}"))
+    return FigureContent(figure, draw_results(results), findings, tables, _notes(results))

@@ -10,7 +10,8 @@ from quorank import __version__
 from quorank.documents import json_bytes
 from quorank.files import write_whole
 from quorank.reports import page
-from quorank.reports.curves import save, svg
+from quorank.reports.curves import draw, save, svg
+from quorank.reports.panels import DASHES, Panel
 from quorank.reproduce.figure import PaperFigure
 
 if TYPE_CHECKING:
@@ -32,13 +33,45 @@ def write_files(folder: Path, results: Mapping[str, Any], html: str, drawing: Dr
     write_whole(folder / REPORT, html.encode())
 
 
+MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
+LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
+"""How the legend of a page shows the marks and lines of `curves`."""
+
+
+def page_panels(rows: Sequence[tuple[str, Sequence[Panel]]], description: str) -> page.Markup:
+    """Write rows of panels below their titles, each panel a drawing of its own, so that it keeps its size on a phone.
+
+    One legend above stands for all panels; where their curves differ, names stand in the drawings.
+    """
+    panels = [panel for _, row in rows for panel in row]
+    labels = [curve.label for curve in panels[0].curves]
+    shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
+    written, number = [], 0
+    if shared:
+        marks = panels[0].form in ("points", "marks")
+        entries = [
+            (curve.label, f"var(--curve-{curve.colour_as(n) + 1})", (MARKS if marks else LINES)[curve.line_as(n)])
+            for n, curve in enumerate(panels[0].curves)
+        ]
+        written.append(page.legend(entries))
+    for title, row in rows:
+        drawings = []
+        for panel in row:
+            drawing = svg(draw([panel], 1, named=not shared), f"panel-{number}")
+            drawings.append((f"{description}: {title} {panel.title}", drawing))
+            number += 1
+        written += [page.subtitle(title)] if title else []
+        written.append(page.plots(drawings, small=shared))
+    return page.Markup("\n".join(written))
+
+
 def html_page(
     figure: PaperFigure,
-    drawing: tuple[str, Drawing] | None,
+    drawing: page.Markup | None,
     sections: Iterable[page.Markup],
     settings: Iterable[tuple[str, str]],
 ) -> str:
-    """Return the report as a page that loads nothing: paper, drawing with its text for the blind, sections, settings."""
+    """Return the report as a page that loads nothing: paper, drawings with texts for the blind, sections, settings."""
     header, title = figure.header, f"{figure.name}: {figure.title}"
     size = "quick: smaller than published" if figure.quick else "as published"
     body = [
@@ -50,7 +83,7 @@ def html_page(
         ),
     ]
     if drawing is not None:
-        body.append(page.section("What we measured", page.plots([(drawing[0], svg(drawing[1], "figure"))])))
+        body.append(page.section("What we measured", drawing))
     body += [
         *sections,
         page.section("Settings", page.facts([("size", size), *settings])),

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from command_line import Outcome, Quorank
 
+from quorank.rankers.ranker_file import ranker_digest
+
 EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     # what the file says → what the sentence must hold
     "unknown key": ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clints'", "did you mean 'clients'"]),
@@ -252,18 +254,20 @@ def ranker(finished_run: tuple[Path, Outcome]) -> dict[str, object]:
         ({"parameters": [0.0] * 45}, ["46"]),
         ({"parameters": "zero"}, ["damaged"]),
         ({"parameters": None}, ["damaged"]),
-        ({"n_features": 5, "parameters": [0.0] * 5}, ["5 features", "46"]),
+        ({"n_features": 5, "parameters": [0.0] * 5, "feature_names": [*"abcde"]}, ["5 features", "46"]),
         ({"n_features": "many"}, ["damaged"]),
         ({"ranker": {"kind": "forest"}}, ["'forest'"]),
         ({"ranker": {"kind": "mlp", "hidden": 2}}, ["damaged", "96"]),  # (46 + 2) · 2 parameters
-        ({"normalize": "sometimes"}, ["damaged"]),
-        ({"format": "quorank-ranker/99"}, ["format", "quorank-ranker/1"]),
+        ({"normalisation": {"kind": "sometimes"}}, ["damaged"]),
+        ({"format": "quorank-ranker/99"}, ["format", "quorank-ranker/2"]),
     ],
 )
 def test_a_damaged_ranker_is_refused(
     quorank: Quorank, ranker: dict[str, object], change: dict[str, object], words: list[str]
 ) -> None:
-    Path("bad.json").write_text(json.dumps({**ranker, **change}))
+    changed = {**ranker, **change}
+    changed["digest"] = ranker_digest(changed)
+    Path("bad.json").write_text(json.dumps(changed))
     sentence = quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused()
     assert sentence.startswith("bad.json") and all(word in sentence for word in words), sentence
 

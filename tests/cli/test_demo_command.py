@@ -52,8 +52,10 @@ def test_generated_files_give_what_the_generator_gives(quorank: Quorank) -> None
     )
     for name in ("text", "made"):
         assert quorank("run", f"{name}.toml", "--out", name, "-q").code == 0
-    for file in ("ranker.json", "history.parquet"):
-        assert Path("text", file).read_bytes() == Path("made", file).read_bytes()
+    assert Path("text/history.parquet").read_bytes() == Path("made/history.parquet").read_bytes()
+    text, made = (json.loads(Path(name, "ranker.json").read_text()) for name in ("text", "made"))
+    assert text["parameters"] == made["parameters"]
+    assert text["origin"]["experiment"] != made["origin"]["experiment"]  # which names the data
 
 
 @pytest.mark.parametrize("flag", [("--clients", 0), ("--rounds", 0), ("--seed", "x")])

@@ -30,6 +30,22 @@ def test_it_agrees_with_the_run_to_the_last_bit(
     }  # fmt: skip
 
 
+def test_rankers_are_judged_by_logged_clicks(quorank: Quorank, tmp_path: Path) -> None:
+    """The weights of the true relevance gain on what was shown; too few numbers are refused."""
+    weights = {str(n): (-1.0 if n <= 4 else 1.0) for n in range(1, 13)}
+    settings = ("data.source=synthetic:clicks", "data.normalize=none", "federation.rounds=1", "federation.clients=2")
+    start = "ranker.start={" + ", ".join(f"{name} = {value}" for name, value in weights.items()) + "}"
+    given = [word for setting in (*settings, start) for word in ("--set", setting)]
+    assert quorank("run", "fpdgd", *given, "--out", tmp_path / "run", "--quiet").code == 0
+    outcome = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--json", "--k", 5)
+    found = json.loads(outcome.out)["counterfactual"]
+    assert found["dcg@5"]["ips"]["gain"]["low"] > 0 and found["propensities"][1] == pytest.approx(0.5, rel=0.1)
+    shown = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--propensities", "power=1")
+    assert "by logged clicks" in shown.out and "over users" in shown.out and max(map(len, shown.out.splitlines())) <= 80
+    refused = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--propensities", "1,0.5")
+    assert refused.code == 2 and refused.err.count("\n") == 1
+
+
 def test_both_conventions_differ_by_the_queries_without_relevant_documents(
     quorank: Quorank, finished_run: tuple[Path, Outcome]
 ) -> None:

@@ -132,7 +132,13 @@ def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[P
     assert set(document.tables) == {"seed", *SECTIONS} - {"attack"}  # nobody attacks
     assert again == Experiment.read(read_experiment_file(folder.parent / "small.toml"))
     assert again.tables() == document.tables
-    assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0, "among": [], "shrink": 0.0}
+    assert document.tables["federation"]["server"] == {
+        "kind": "add",
+        "step": 1.0,
+        "among": [],
+        "shrink": 0.0,
+        "pull": 0.0,
+    }
     assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10, "cutoffs": [10]}
 
 
@@ -284,3 +290,25 @@ def test_the_report_is_one_page_about_this_run(finished_run: tuple[Path, Outcome
     assert page.startswith("<!doctype html>")
     assert f"{summary['offline']['ndcg@10']:.4f}" in page
     assert "<script src=" not in page and "<link" not in page
+
+
+def test_a_misspelt_experiment_is_answered_with_those_that_are_shipped(quorank: Quorank) -> None:
+    outcome = quorank("run", "fpgdd")
+    assert outcome.code == 2 and len(outcome.err.strip().splitlines()) == 1
+    assert "did you mean 'fpdgd'?" in outcome.err
+    for name in ("fpdgd", "private", "recommended", "search", "trees", "trees-private"):
+        assert name in outcome.err
+    assert "silo-group" not in outcome.err
+
+
+def test_jobs_of_a_single_run_say_that_they_do_nothing(quorank: Quorank, no_pages: None) -> None:
+    outcome = quorank("run", "small.toml", "--out", "made", "--jobs", 2, "--json", "--quiet")
+    assert outcome.code == 0 and json.loads(outcome.out)["rounds"] == 12
+    assert len(outcome.err.strip().splitlines()) == 1 and "--jobs" in outcome.err
+
+
+def test_logs_are_for_single_runs_and_known_tools(quorank: Quorank, own_folder: Path) -> None:
+    assert quorank("run", "small.toml", "--log", "papers:x", "--out", "made").code == 2
+    (own_folder / "grid.toml").write_text("[grid]\nseed = [1, 2]\n")
+    assert quorank("run", "grid.toml", "--log", "tensorboard:x", "--out", "made").code == 2
+    assert not Path("made").exists()

@@ -71,9 +71,11 @@ def test_all_files_without_times_are_the_same_again(tmp_path: Path, threads: int
 def test_the_ranker_file_says_how_to_score_and_nothing_about_when(tmp_path: Path) -> None:
     run_quickly(experiment("federation.rounds=1"), tmp_path / "run")
     content = json.loads((tmp_path / "run" / "ranker.json").read_text())
-    assert set(content) == {"format", "ranker", "n_features", "normalize", "parameters"}
-    assert (content["n_features"], len(content["parameters"])) == (46, 46)
-    assert content["ranker"] == {"kind": "linear"} and content["normalize"] == "query"
+    described = {"feature_names", "missing", "normalisation", "origin", "digest"}
+    assert set(content) == {"format", "ranker", "n_features", "parameters"} | described
+    assert (content["n_features"], len(content["parameters"]), len(content["feature_names"])) == (46, 46, 46)
+    assert content["ranker"] == {"kind": "linear"} and content["normalisation"] == {"kind": "query"}
+    assert set(content["origin"]) == {"by", "experiment", "seed", "rounds", "privacy"}
 
 
 def test_users_that_click_differently_give_another_ranker() -> None:

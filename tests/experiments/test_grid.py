@@ -62,7 +62,7 @@ def test_words_and_tables_stand_for_parts() -> None:
     servers = [cell.experiment.federation.server for cell in grid_of(text).cells]
     assert list(map(str, servers)) == [
         "Momentum(step=1.0, beta=0.9)",
-        "Add(step=20.0, average=None, among=(), shrink=0.0)",
+        "Add(step=20.0, average=None, among=(), shrink=0.0, pull=0.0)",
         "Adam(step=0.001, beta1=0.9, beta2=0.999, tiny=1e-08)",
     ]
 

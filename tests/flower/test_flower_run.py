@@ -26,7 +26,8 @@ from flower_runs import (
 
 from quorank import frames
 from quorank.cli.main import main
-from quorank.experiments.runner import collection_of, run_experiment
+from quorank.experiments.runner import run_experiment
+from quorank.experiments.workload import collection_of
 from quorank.federation import wire
 from quorank.federation.drivers.transport import Arrival
 from quorank.flower.transport import FlowerTransport

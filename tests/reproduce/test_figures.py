@@ -15,10 +15,13 @@ from quorank.cli.main import app
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.finished_run import Run
+from quorank.metrics.lists import discounted_sum
 from quorank.metrics.significance import corrected, paired_t
-from quorank.reports.panels import PALETTE
+from quorank.reports.panels import PALETTE, Curve, paired_differences
 from quorank.reproduce import figure as figure_module
 from quorank.reproduce.figure import Check, Figure, figure_names, load_figure, overlaid, read_figure, study_names
+from quorank.reproduce.figure_report import a_round
+from quorank.reproduce.markdown_page import FigureContent, PageTable, write_index, write_page
 from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
@@ -62,6 +65,13 @@ below = ["step 1"]
 claim = "Elsewhere"
 similar = ["step 1", "step 20"]
 only = ["large"]
+
+[[published]]
+where = "table 9, large"
+collection = "small"
+columns = ["navigational", "perfect"]
+[published.rows]
+"step 20" = [0.25, 0.125]
 
 [quick]
 repetitions = 2
@@ -130,6 +140,9 @@ def test_settings_are_laid_over_each_other() -> None:
         (('label = "step 20"', 'label = "step 1"'), "the same label"),
         (('["perfect", "navigational"]', '"perfect"'), "expected a list"),
         (('claim = "A longer step is better."', ""), "claim: is missing"),
+        (('"step 20" = [0.25', '"step 2" = [0.25'), "no variant 'step 2'"),
+        (("[0.25, 0.125]", "[0.25]"), "expected 2 numbers"),
+        (('where = "table 9, large"', ""), "needs where"),
     ],
 )
 def test_mistakes_in_a_file_are_sentences(change: tuple[str, str], message: str) -> None:
@@ -186,6 +199,24 @@ def test_a_finding_holds_only_where_the_difference_is_significant(
     assert Finding(Check("claim", above=("a",), below=("b",)), comparisons).verdict == verdict
 
 
+def test_a_discounted_sum_becomes_the_mean_of_a_round() -> None:
+    for rounds in (1, 40, 1000):
+        assert a_round(discounted_sum([0.3] * rounds), rounds) == pytest.approx(0.3)
+    assert a_round(1589.23, 10_000) == pytest.approx(0.8, abs=1e-4)  # the thesis's maximum is four fifths of one
+
+
+def test_differences_are_paired_run_by_run() -> None:
+    x = np.array([1.0, 2.0])
+    first = Curve("a", x, np.array([[0.5, 0.6], [0.1, 0.2]]))
+    other = Curve("b", x, np.array([[0.6, 0.8], [0.2, 0.2]]), colour=3, dashes="dotted")
+    zero, gained = paired_differences([first, other])
+    assert zero.mean.tolist() == [0.0, 0.0] and zero.spread is not None and zero.spread.tolist() == [0.0, 0.0]
+    assert gained.mean == pytest.approx([0.1, 0.1])
+    # runs gain 0.1 and 0.1, then 0.2 and 0.0: what the seeds change falls out
+    assert gained.spread == pytest.approx([0.0, 0.1], abs=1e-12)
+    assert (gained.colour, gained.dashes) == (3, "dotted")
+
+
 @pytest.fixture
 def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A library with the tiny figure only."""
@@ -204,7 +235,7 @@ def reproduce(*arguments: str | Path) -> Result:
 def test_a_figure_from_end_to_end(papers: Path) -> None:
     out = papers / "out"
     command = ("test/tiny", "--quick", "--jobs", "1", "--out", out)
-    first = reproduce(*command, "--json")
+    first = reproduce(*command, "--json", "--pages", papers / "pages")
     assert first.exit_code == 0, first.output
     results = json.loads(first.stdout)
     assert results == json.loads((out / "results.json").read_text())
@@ -231,6 +262,19 @@ def test_a_figure_from_end_to_end(papers: Path) -> None:
     assert "://" not in (out / "report.html").read_text()
     for name in ("figure.png", "figure.svg"):
         assert (out / name).stat().st_size > 5000
+    drawn = (out / "report.html").read_text()
+    assert (
+        "paper 0.125" in drawn and "paper 0.250" not in drawn
+    )  # the quick version has the panel of perfect clicks only
+    assert drawn.count("<svg") == 4  # two measures, of each the values and the differences
+    assert "small: difference from step 1" in drawn
+
+    written = (papers / "pages" / "test-tiny.md").read_text()
+    step_20 = results["panels"][0]["variants"][1]
+    assert f"{step_20['mean']:.4f} ±{step_20['sd']:.4f}<br>" in written and "<br>paper 0.125 |" in written
+    assert "quorank reproduce test/tiny --quick" in written and "](test-tiny.png)" in written
+    assert (papers / "pages" / "test-tiny.png").stat().st_size > 5000
+    assert not (papers / "pages" / "README.md").exists()  # of one figure there is nothing to list
 
     # One run was interrupted: it alone is done again, and nothing changes.
     broken = out / results["panels"][0]["variants"][1]["runs"][0]
@@ -274,3 +318,25 @@ def test_unknown_figure_and_list() -> None:
     every = {*figure_names(), *study_names()}
     assert all(name in listed.stdout for name in every)
     assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == every
+
+
+def test_pages_hold_texts_as_texts_and_the_index_lists_them(tmp_path: Path) -> None:
+    figure = read(TINY.replace("A tiny figure", "A <b>tiny</b> | *figure*"))
+    table = PageTable("values_of [it]", ("", "a|b"), [("x", "1 <2\n`3`")])
+    content = FigureContent(
+        figure, None, [("it | holds", "holds", "2 of 2"), ("more", "undecided", "")], [table], ["n *1*"]
+    )
+    page = write_page(content, tmp_path).read_text()
+    assert "# test/tiny: A \\<b\\>tiny\\</b\\> \\| \\*figure\\*" in page
+    assert "| x | 1 \\<2<br>\\`3\\` |" in page and "| it \\| holds | holds | 2 of 2 |" in page and "- n \\*1\\*" in page
+    listed = write_index([content], tmp_path).read_text()
+    assert "[test/tiny](test-tiny.md)" in listed and "1 holds<br>1 undecided" in listed
+
+
+def test_a_paper_stands_for_its_figures_and_mistakes_are_found_before_any_run(papers: Path) -> None:
+    (papers / "papers/test/other.toml").write_text(TINY.replace("step = 20.0", "step = 21.0"))
+    refused = reproduce("test", "test/nothing", "--quick", "--out", papers / "out")
+    assert isinstance(refused.exception, BadInput) and refused.exception.code == "figure.unknown"
+    assert not (papers / "out").exists()
+    several = reproduce("test", "--quick", "--json", "--out", papers / "out")
+    assert isinstance(several.exception, BadInput) and several.exception.code == "option.conflict"

@@ -24,6 +24,7 @@ from refusals import refused
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.federation import wire
 from quorank.federation.members.leaving import receipt_of, request_of
@@ -66,7 +67,8 @@ def expected(runner) -> bytes:
     state = runner.simulator.initial()
     for _ in range(ROUNDS):
         state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
-    return ranker_bytes(runner.experiment.ranker, 46, runner.experiment.federation.ranker(state), "query")
+    theta, statement = runner.experiment.federation.ranker(state), runner.mechanism.statement(ROUNDS)
+    return ranker_bytes(saved_ranker(runner.experiment, theta, 46, statement, by="coordinator"))
 
 
 class Devices(Fleet):

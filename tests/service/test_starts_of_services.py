@@ -15,7 +15,7 @@ from quorank.cli import coordinator
 from quorank.device import Client
 from quorank.errors import BadInput
 from quorank.rankers import Linear
-from quorank.rankers.ranker_file import ranker_bytes
+from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.reports.live.event_log import EventLog
 from quorank.service.holders.devices import Service
 from quorank.service.home import Home
@@ -54,7 +54,7 @@ def first_task(home: Home) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["weights", "file", "network"])
 def test_members_have_the_start_before_the_first_round(here: Path, kind: str) -> None:
-    (here / "prior.json").write_bytes(ranker_bytes(Linear(), 5, WEIGHTS, "query"))
+    (here / "prior.json").write_bytes(ranker_bytes(SavedRanker(Linear(), 5, WEIGHTS)))
     ranker = {
         "weights": "start = { 5 = 20.0, 2 = 0.1 }",
         "file": 'start = "prior.json"',

@@ -52,14 +52,23 @@ class Chromium:
         self._pending, self._number, self._session = b"", 0, ""
         self.events: list[dict[str, Any]] = []
         try:
-            targets = self.call("Target.getTargets")["targetInfos"]
-            page = next(target["targetId"] for target in targets if target["type"] == "page")
-            self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+            self._session = self.call("Target.attachToTarget", targetId=self._page(), flatten=True)["sessionId"]
             for room in ("Page", "Runtime", "Log", "Network"):
                 self.call(f"{room}.enable")
         except BaseException:
             self.close()
             raise
+
+    def _page(self, seconds: float = 30.0) -> str:
+        """The first page, which may come a moment after the browser."""
+        end = time.monotonic() + seconds
+        while True:
+            targets = self.call("Target.getTargets")["targetInfos"]
+            for target in targets:
+                if target["type"] == "page":
+                    return str(target["targetId"])
+            assert time.monotonic() < end, "the browser opens no page"
+            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         return self
@@ -160,11 +169,12 @@ class Chromium:
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
     def click(self, selector: str, number: int = 0) -> None:
-        """Click with the mouse in the middle of an element, which must be seen there."""
+        """Click with the mouse in the middle of an element, which must be seen there, when the page has come to rest."""
         found = f"document.querySelectorAll({json.dumps(selector)})[{number}]"
-        self.wait_for(f"!!{found}")
+        self.wait_for(f"document.readyState === 'complete' && !!{found}")
         place = self.value(
-            f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'center'}}); const r = e.getClientRects()[0];"
+            f"(async () => {{ const e = {found}; e.scrollIntoView({{block: 'center'}});"
+            " await new Promise((done) => setTimeout(done, 50)); const r = e.getClientRects()[0];"
             " return [r.x + r.width / 2, r.y + r.height / 2, e.contains(document.elementFromPoint("
             "r.x + r.width / 2, r.y + r.height / 2))]; })()"
         )

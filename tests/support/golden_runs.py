@@ -145,6 +145,26 @@ RUNS: dict[str, tuple[str, ...]] = {
         "privacy.kind=gaussian",
         "privacy.noise_multiplier=1.5",
     ),
+    "replayed log": (
+        "data.source=synthetic:clicks",
+        "data.queries=600",
+        "partition.kind=users",
+        "partition.order=arrival",
+        "partition.together=5",
+        "users.kind=logged",
+        "learner.kind=counterfactual",
+        "federation.clients=10",
+        "federation.interactions=3",
+    ),
+    "people of a log": (
+        "data.source=synthetic:aol",
+        "data.queries=600",
+        "partition.kind=users",
+        "partition.order=time",
+        "partition.iid=true",
+        "federation.clients=8",
+        "federation.interactions=3",
+    ),
     "poisson": ("federation.participation.kind=poisson", "federation.participation.rate=0.5"),
     "trees": (
         "ranker.kind=trees",
@@ -180,5 +200,6 @@ RUNS: dict[str, tuple[str, ...]] = {
         "privacy.noise_multiplier=1.5",
         "privacy.clip=1.0",
     ),
+    "queries of their own": ("partition.kind=assigned", f"partition.clients={[query % 20 for query in range(60)]}"),
 }
 """Each run by what differs from SMALL, as `--set` takes it."""

@@ -18,7 +18,7 @@ from quorank.attacks import (
     SignFlip,
     Tailored,
 )
-from quorank.data.partition import PARTITIONS, Clicks, Even, LabelSplit, Preferences, Quantity
+from quorank.data.partition import PARTITIONS, Assigned, Clicks, Even, LabelSplit, LogUsers, Preferences, Quantity
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
@@ -59,7 +59,7 @@ from quorank.privacy import (
 )
 from quorank.rankers import MLP, RANKERS, Linear, Trees
 from quorank.search.sources import SOURCES, ChromiumSource, FilesSource, FirefoxSource, MailSource
-from quorank.users import CLICK_MODELS, Cascade, PositionBased, TrustBias, UserBrowsing
+from quorank.users import CLICK_MODELS, Cascade, LoggedClicks, PositionBased, TrustBias, UserBrowsing
 
 NAN, INF = float("nan"), float("inf")
 
@@ -101,6 +101,7 @@ EXAMPLES: dict[str, list[Any]] = {
         TrustBias(eta=0.5, relevance=(0.1, 0.5, 0.6, 0.7, 1.0), epsilon_plus=(0.9, 0.8), epsilon_minus=(0.5,)),
         UserBrowsing(),
         UserBrowsing(eta=0.3, preset="navigational", click=(0.0, 0.1, 0.2, 0.3, 0.4)),
+        LoggedClicks(),
     ],
     "learners": [
         PDGD(),
@@ -171,6 +172,9 @@ EXAMPLES: dict[str, list[Any]] = {
         Clicks(model="position", iid=True),
         Quantity(),
         Quantity(counts=(2, 4)),
+        LogUsers(),
+        LogUsers(least=3, without=("u1", "u 2"), order="arrival", together=7, minutes=1.5, iid=True),
+        Assigned(clients=(0, 2, 1, 0)),
     ],
     "sources": [
         FilesSource(),
@@ -218,6 +222,8 @@ EXAMPLES: dict[str, list[Any]] = {
         Add(step=2.0, average=1.0),
         Add(step=0.1 + 0.2, average=-1.0, among=(1.0, -1 / 3)),
         Add(average=0.0, among=(-0.5,), shrink=1.5),
+        Add(step=2.0, pull=0.1),
+        Add(step=3.0, average=-0.5, shrink=1.0, pull=0.1 + 0.2),
         Momentum(step=2.0, beta=0.0),
         Adam(),
         Adam(step=1.0, beta1=0.5, beta2=0.25, tiny=1e-3),
@@ -387,6 +393,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("partitions", {"kind": "quantity", "counts": []}),
     ("partitions", {"kind": "quantity", "counts": [0]}),
     ("partitions", {"kind": "clicks", "model": "dice"}),
+    ("partitions", {"kind": "users", "least": 0}),
+    ("partitions", {"kind": "users", "together": 0}),
+    ("partitions", {"kind": "users", "minutes": 0.0}),
+    ("partitions", {"kind": "users", "minutes": NAN}),
+    ("partitions", {"kind": "users", "order": "alphabetical"}),
+    ("partitions", {"kind": "assigned", "clients": []}),
+    ("partitions", {"kind": "assigned", "clients": [0, -1]}),
     ("attacks", {"kind": "clicks", "clients": 0}),
     ("attacks", {"kind": "fang", "knowledge": "none"}),
     ("attacks", {"kind": "fang", "against": "mean"}),

@@ -84,7 +84,7 @@ def in_process(terms: SiloTerms, holdings: list[Holding]) -> bytes:
     """`ranker.json` of the same session in one process."""
     assert terms.seed is not None
     theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
-    return ranker_bytes(*terms.ranker_shape, theta, "query")
+    return ranker_bytes(terms.saved_ranker(theta))
 
 
 def write_collection(folder: Path, own: str) -> Path:

@@ -36,9 +36,7 @@ def experiment(*assignments: str) -> Experiment:
 def bytes_of(runner: Runner) -> tuple[bytes, bytes]:
     """ranker.json and history.parquet of a runner that has run."""
     assert runner.state is not None and runner.progress is not None
-    features = runner.collection.train.n_features
-    ranker = ranker_bytes(runner.experiment.ranker, features, runner.state.theta, "query")
-    return ranker, parquet_bytes(runner.progress.columns())
+    return ranker_bytes(runner.saved_ranker()), parquet_bytes(runner.progress.columns())
 
 
 def played(chosen: Experiment, **how: Any) -> tuple[bytes, bytes]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from docsite.markdown import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 
 
 def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    found = blocks(PAGE.read_text(encoding="utf-8"))
+    parts = [block.text for block in found if block.language == "python" and not block.not_run]
+    assert len(parts) == 3
     names: dict[str, object] = {}
-    exec(compile("\n".join(blocks), str(PAGE), "exec"), names)
+    exec(compile("\n".join(parts), str(PAGE), "exec"), names)
     assert names["receipt"] == (1, 0, 0, 0)
 
     def loss(fresh: float, old: float, mine: float) -> float:

@@ -19,10 +19,14 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.data import Collection
+from quorank.data.feature_names import names_of
 from quorank.errors import Interrupted, require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
+from quorank.experiments.learned_ranges import stated_altogether, with_learned_ranges, with_ranges_entry
 from quorank.experiments.progress import LEDGER, Progress, summary_of
+from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.workload import collection_of
 from quorank.federation import Report, State
 from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
@@ -38,6 +42,7 @@ from quorank.privacy import Mechanism, Setting
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads
 from quorank.rankers import Linear
+from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import add_tree_scores, tree_parameters
 
 CHECKPOINT_SECONDS = 20.0
@@ -55,15 +60,17 @@ class TreeRunner:
     state: State | None = None
     progress: Progress | None = None
     kept: KeptUpdates | None = None  # nothing is kept of trees
+    given: Collection | None = None  # raw data that no file holds
 
     def __post_init__(self) -> None:
+        self.experiment = with_learned_ranges(self.experiment, self.given)
         learner, ranker = self.experiment.federation.learner, self.experiment.ranker
         ranker = ranker.with_trees(self.experiment.rounds * learner.trees_per_round)
         experiment = self.experiment = replace(self.experiment, ranker=ranker)
-        self.collection = collection_of(experiment.data)
+        self.collection = collection_of(experiment.data, self.given)
         self.plan = learner.tree_plan(ranker.tree_leaves, experiment.evaluation.k)
         self.noisy = experiment.federation.privacy.sums_histograms == "noisy"
-        raw = self.noisy and experiment.data.normalize == "none"
+        raw = self.noisy and experiment.data.normalize.kind != "query"
         sentence = 'bins under noise take features from 0 to 1; set data.normalize = "query"'
         require(not raw, "trees.raw-features", sentence, "data.normalize")
         self._check_lists()
@@ -248,6 +255,12 @@ class TreeRunner:
         assert self.state is not None
         return self.state.theta
 
+    def saved_ranker(self) -> SavedRanker:
+        """Return the ranker that the run hands out, as its file holds it."""
+        experiment, n = self.experiment, self.collection.train.n_features
+        statement = stated_altogether(self.ledger(curve=False))
+        return saved_ranker(experiment, self.ranker, n, statement, names=names_of(experiment.data, self.collection))
+
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run, as `summary.json` holds them."""
         assert self.progress is not None and self.state is not None
@@ -267,11 +280,11 @@ class TreeRunner:
             self.evaluator,
             self.collection.test.n_queries,
             online,
-            self.mechanism.statement(progress.done + self.quantile_releases),
+            stated_altogether(self.ledger(curve=False)),
             {"trees": trees},
         )
 
-    def ledger(self) -> dict[str, Any]:
+    def ledger(self, *, curve: bool = True) -> dict[str, Any]:
         """Return what left the clients, as `ledger.json` holds it: the releases for bins, then those of the trees."""
         assert self.progress is not None
         self.bins  # noqa: B018  agreed by now, also where a resumed run had no tree left to grow
@@ -280,4 +293,5 @@ class TreeRunner:
             np.concatenate([first, self.progress.values[name][: self.progress.done]])
             for first, name in zip(before, LEDGER, strict=True)
         ]
-        return ledger(self.experiment.tables()["privacy"], self.mechanism, self.setting, *figures)
+        book = ledger(self.experiment.tables()["privacy"], self.mechanism, self.setting, *figures, curve=curve)
+        return with_ranges_entry(book, self.experiment, self.collection.train.n_features)

@@ -17,12 +17,14 @@ from typing import Any, Literal
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.data.feature_names import feature_names
 from quorank.documents import json_bytes
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, load_run, spent_of
 from quorank.experiments.kept_updates import kept_rounds, read_kept
+from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
     check_erased,
@@ -93,6 +95,9 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
 
 def check_method(experiment: Experiment, run: Path, method: Method) -> None:
     """Refuse a way to forget that a run's parts do not allow."""
+    without = 'run it again with partition.without = ["NAME"], which is exact'
+    sentence = f"a log decides who takes part in its rounds, which would be others without a client; {without}"
+    require(not experiment.partition.replays, "unlearning.replayed-log", sentence, str(run))
     if method != "pga":
         return
     learner, privacy = experiment.federation.learner, experiment.federation.privacy
@@ -371,9 +376,9 @@ class Unlearning:
         ledger, run = with_rebuilding(read_ledger(self.run), self.entry), load_run(self.run)
         summary = unlearned_summary(run.summary, result, self.leavers, before, after, ledger["altogether"])
         described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(ledger))
-        ranker = ranker_bytes(
-            experiment.ranker, self.runner.collection.train.n_features, theta, experiment.data.normalize
-        )
+        features, statement = self.runner.collection.train.n_features, ledger["altogether"]
+        names = feature_names(experiment.data, features)
+        ranker = ranker_bytes(saved_ranker(experiment, theta, features, statement, names=names, by="unlearning"))
         # in this order: nothing is handed out before it is accounted for
         files = {
             storage.LEDGER: json_bytes(ledger).decode(),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
+from quorank.data.partition.replay import LogReplay
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.attack import AttackedRule
@@ -60,6 +61,7 @@ class Simulator:
     chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
     rounds: int | None = None  # of the whole run, for which its privacy is planned
     interactions: Integers | None = None  # (clients,) per round, where clients differ in how much they search
+    replay: LogReplay | None = None  # which searches of a log are done when, and by whom
     absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers, and so their draws
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
@@ -70,6 +72,7 @@ class Simulator:
             require_range("chunk", self.chunk, least=1)
         privacy, federation = self.federation.privacy, self.federation
         unequal = self.interactions is not None and len(set(self.interactions.tolist())) > 1
+        unequal |= self.replay is not None
         sentence = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
         require(not (unequal and privacy.needs_equal_shares), "option.conflict", sentence, "interactions")
         missing = bool(self.absent) and not federation.everyone
@@ -87,6 +90,7 @@ class Simulator:
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
         present = setting.clients - len(self.absent)
         busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
+        busiest = busiest if self.replay is None else self.replay.busiest
         if setting.takes_whoever_comes:
             return replace(setting, interactions=busiest)  # its noise is planned for K, whoever has left
         return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
@@ -124,6 +128,8 @@ class Simulator:
     def _drawn(self, round_: int, taken: TurnsTaken | None) -> Integers | None:
         """The cohort of a round, those who have left included."""
         federation = self.federation
+        if self.replay is not None:
+            return self.replay.turns(round_)[0]
         return federation.participation.members(federation.clients, round_, self.simulation.seed, taken)
 
     def _present(self, members: Integers | None) -> Integers | None:
@@ -169,7 +175,7 @@ class Simulator:
         weights = None
         if rows is not None:
             clients = np.arange(count) if members is None else members
-            interactions = self._interactions(clients)
+            interactions = self._interactions(clients, state.round)
             weights = interactions.astype(np.float64)
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
@@ -180,7 +186,10 @@ class Simulator:
     def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
         """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
         self._check(state)
-        rows, interactions = np.zeros((len(clients), updates.shape[1] + STATISTICS)), self._interactions(clients)
+        rows, interactions = (
+            np.zeros((len(clients), updates.shape[1] + STATISTICS)),
+            self._interactions(clients, state.round),
+        )
         rows[:, : updates.shape[1]] = updates
         gathering = self.gathering()
         self._release(state, clients, rows, interactions, gathering)
@@ -209,8 +218,10 @@ class Simulator:
         federation, count = self.federation, self.federation.clients
         if count > self._step(count) or not self.mechanism.sums_as_sent or not can_play_ahead(federation):
             return None
+        if self.replay is not None:
+            return None
         clients = np.setdiff1d(np.arange(count), self.absent)
-        return RoundsAhead(self.world, federation, clients, self._interactions(clients), self.rounds)
+        return RoundsAhead(self.world, federation, clients, self._interactions(clients, 0), self.rounds)
 
     def replies(self, task: Task, clients: Integers, carried: Doubles | None = None) -> list[Reply]:
         """What these clients send back for a task, one by one: the clients' side of a round, for any transport.
@@ -220,6 +231,9 @@ class Simulator:
         """
         sentence = "attackers collude, so they are simulated in process only"
         require(self.federation.attack is None, "simulator.attack-on-network", sentence)
+        require(
+            self.replay is None, "simulator.replay-on-network", "a log is replayed in process only", "partition.order"
+        )
         sentence = "personal parameters are kept by simulated clients in process only"
         require(self._split is None, "simulator.personal-on-network", sentence)
         sentence = "with client_momentum a reply depends on what its client has sent before, which is not given here"
@@ -228,7 +242,7 @@ class Simulator:
         state = State(task.round, task.theta, {}, task.private)
         rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
         self._play(_Play(state, clients, None, None, rows), (0, len(clients)), self.gathering())
-        updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients)
+        updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients, task.round)
         if carried is not None:
             updates += self.federation.client_momentum * carried
             carried[:] = updates
@@ -266,12 +280,13 @@ class Simulator:
         """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
         state, members = play.state, play.members
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
-        rows, interactions = self._room(clients)
+        rows, interactions = self._room(clients, state.round)
         if play.rows is not None:
             rows = play.rows[span[0] : span[1]]
-        ground = self.world, self.simulation.seed, state.theta, state.round
+        ground = self._world_of(state.round), self.simulation.seed, state.theta, state.round
         offsets = None if state.personal is None else state.personal[clients]
-        work = Work(*ground, clients, interactions, self._privatise, self.mechanism.bound, offsets)
+        own = self._privatise, self.mechanism.bound, offsets, self.simulation.ranks
+        work = Work(*ground, clients, interactions, *own)
         self.federation.learner.updates(work, rows)
         if play.personal is not None and self._split is not None:
             updates, split = rows[:, : self.simulation.parameters], self._split
@@ -327,19 +342,34 @@ class Simulator:
                 updates[malicious] = lies
         gathering.add(state, clients, rows, interactions, within)
 
-    def _interactions(self, clients: Integers) -> Integers:
+    def _world_of(self, round_: int) -> SimulationArrays:
+        """The world of a round: where a log is replayed, the queries of a client follow each other from where it stands."""
+        if self.replay is None or round_ >= self.replay.rounds:
+            return self.world
+        clients, first, _ = self.replay.turns(round_)
+        each = np.arange(self.federation.clients, dtype=np.int64)
+        begins = np.zeros_like(each)
+        begins[clients] = first
+        return self.world._replace(group=each, first_query=begins, query_count=np.full_like(each, -1))
+
+    def _interactions(self, clients: Integers, round_: int) -> Integers:
         """How often each of these clients searches in a round."""
+        if self.replay is not None:
+            turns, _, counts = self.replay.turns(round_)
+            return counts[np.searchsorted(turns, clients)]
         if self.interactions is None:
             return np.full(len(clients), self.federation.interactions)
         return self.interactions[clients]
 
-    def _room(self, clients: Integers) -> tuple[Doubles, Integers]:
+    def _room(self, clients: Integers, round_: int) -> tuple[Doubles, Integers]:
         """Updates and interactions of a chunk: scratch of this thread, reused from chunk to chunk."""
         own, count = self._own, len(clients)
         if getattr(own, "count", -1) < count:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
             own.alike = np.full(count, self.federation.interactions)
+        if self.replay is not None:
+            return own.rows[:count], self._interactions(clients, round_)
         searched = own.alike[:count] if self.interactions is None else self.interactions[clients]
         return own.rows[:count], searched
 

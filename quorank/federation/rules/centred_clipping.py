@@ -27,9 +27,9 @@ class CentredClipping(RobustRule):
 
     kind: ClassVar[str] = "centred-clipping"
 
-    byzantine: int = 0  # m
-    radius: float | None = None  # τ
-    iterations: int = 5  # L
+    byzantine: int = 0  # m, how many clients may be malicious; held against the cohort only
+    radius: float | None = None  # τ; by default the median distance to the centre, anew in every step
+    iterations: int = 5  # L, steps of the centre
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,9 +24,9 @@ class GeometricMedian(RobustRule):
 
     kind: ClassVar[str] = "geometric-median"
 
-    byzantine: int = 0  # m
+    byzantine: int = 0  # m, how many clients may be malicious; held against the cohort only
     smoothing: float = 1e-6  # ν, as a share of the median distance to the start
-    iterations: int = 100  # R, at most
+    iterations: int = 100  # R, steps at most
 
     def __post_init__(self) -> None:
         super().__post_init__()

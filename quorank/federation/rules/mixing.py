@@ -37,7 +37,7 @@ class Mixing(RobustRule):
     kind: ClassVar[str] = "nearest-neighbour-mixing"
     pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
-    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"
+    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"  # the rule that sees the mixed updates
     history: float = 0.0  # β, how much of a client's past its update is judged with
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ class TrimmedMean(RobustRule):
 
     kind: ClassVar[str] = "trimmed-mean"
 
-    byzantine: int = 1  # β = m
+    byzantine: int = 1  # β = m, how many clients may be malicious
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """The trimmed mean of every parameter."""
@@ -35,7 +35,7 @@ class Median(RobustRule):
 
     kind: ClassVar[str] = "median"
 
-    byzantine: int = 0  # m
+    byzantine: int = 0  # m, how many clients may be malicious; held against the cohort only
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """The median of every parameter; of an even number of clients the mean of the two middle values."""

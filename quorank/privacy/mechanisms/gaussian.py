@@ -102,14 +102,14 @@ class ClippedGaussian(Privacy):
     kind: ClassVar[str] = "gaussian"
 
     epsilon: float = 8.0  # ε of the whole run
-    delta: float = 1e-5  # δ
+    delta: float = 1e-5  # δ of the whole run
     clip: float = 0.05  # C, on the L2 norm of an update; with `quantile`, of the first round
     noise_multiplier: float | None = None  # z; if given, ε follows from it instead
     quantile: float | None = None  # γ: the share of updates that should be within the clip
     clip_rate: float = 0.2  # η_C, how fast the clip follows its quantile
-    accountant: Accountant = "pld"
-    over_rounds: Literal["independent", "tree", "square-root", "optimal"] = "independent"
-    sum: Literal["plain", "secure"] = "plain"
+    accountant: Accountant = "pld"  # how ε is counted: privacy loss distributions or Rényi differential privacy
+    over_rounds: Literal["independent", "tree", "square-root", "optimal"] = "independent"  # noise over rounds
+    sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees nothing but sums, under masks
     noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
     masks: bool = True  # play every message of the secure sums; without, only their sums
     dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums

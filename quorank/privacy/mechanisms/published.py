@@ -45,7 +45,7 @@ class PublishedLaplace(Privacy):
     needs_equal_shares: ClassVar[bool] = True
 
     epsilon: float = 4.5  # ε of the paper: of one round, and understated (see above)
-    sensitivity: float = 5.0  # Δ
+    sensitivity: float = 5.0  # Δ, twice the bound on the norm of the parameters
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0)

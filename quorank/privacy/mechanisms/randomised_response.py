@@ -36,7 +36,7 @@ class RandomisedResponse(Privacy):
     protects_messages: ClassVar[bool] = True
 
     p: float = 0.9  # p, the probability of the truth
-    per: Literal["message", "interaction"] = "message"
+    per: Literal["message", "interaction"] = "message"  # the mean over interactions once, or the metric of each
 
     def __post_init__(self) -> None:
         sentence = f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"'

@@ -12,8 +12,9 @@ from quorank import __version__
 from quorank.reports import page
 from quorank.reports.curves import draw
 from quorank.reports.panels import Panel
-from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
-from quorank.reproduce.studies.study import StudyResults
+from quorank.reproduce.markdown_page import FigureContent, PageTable
+from quorank.reproduce.report import QUICK_NOTE, html_page, page_panels, terminal_report, terminal_table, write_files
+from quorank.reproduce.studies.study import Sheet, StudyResults
 from quorank.reproduce.studies.study_file import StudyFigure
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ FINDINGS = ("the paper's findings", "here", "what was seen")
 
 def write_report(study: StudyFigure, results: StudyResults, folder: Path) -> None:
     """Write drawing (if there are charts), results and page into the figure's directory."""
-    drawing = None
-    if charts := results.charts:
-        drawing = draw(charts, 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts)), study.title)
-    write_files(folder, as_dict(study, results), html_report(study, results, drawing), drawing)
+    write_files(folder, as_dict(study, results), html_report(study, results), _drawing(study, results))
+
+
+def _drawing(study: StudyFigure, results: StudyResults) -> Drawing | None:
+    """The charts in one figure; None if there are none."""
+    charts = results.charts
+    return draw(charts, 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts)), study.title) if charts else None
 
 
 def as_dict(study: StudyFigure, results: StudyResults) -> dict[str, Any]:
@@ -67,21 +71,44 @@ def _notes(study: StudyFigure, results: StudyResults) -> list[str]:
 
 def render_results(study: StudyFigure, results: StudyResults) -> Renderable:
     """Return the tables and notes for a terminal of 80 columns."""
-    tables = [terminal_table(sheet.columns, sheet.rows, title=sheet.title) for sheet in results.sheets]
+    tables = [
+        terminal_table(sheet.columns, sheet.rows, title=sheet.title)
+        for sheet in [*published_sheets(study), *results.sheets]
+    ]
     if results.findings:
         rows = [(finding.claim, finding.verdict, finding.seen) for finding in results.findings]
         tables.append(terminal_table(FINDINGS, rows, left=(0, 1, 2)))
     return terminal_report(study, tables, _notes(study, results))
 
 
-def html_report(study: StudyFigure, results: StudyResults, drawing: Drawing | None) -> str:
+def published_sheets(study: StudyFigure) -> list[Sheet]:
+    """Return the paper's own numbers as tables."""
+    return [
+        Sheet(
+            f"The paper's own numbers: {table.where}",
+            ("", *table.columns),
+            tuple((label, *map(table.text, values)) for label, values in table.rows.items()),
+        )
+        for table in study.published
+    ]
+
+
+def html_report(study: StudyFigure, results: StudyResults) -> str:
     """Return the page: paper, claim, what was measured and the settings."""
     body = []
     if results.findings:
         rows = [(finding.claim, f"{finding.verdict}: {finding.seen}") for finding in results.findings]
         body.append(page.section("Findings", page.facts(rows)))
-    body += [page.section(s.title, page.table(s.columns, s.rows)) for s in results.sheets]
+    sheets = [*published_sheets(study), *results.sheets]
+    body += [page.section(s.title, page.table(s.columns, s.rows)) for s in sheets]
     body += [page.paragraph(note, "note") for note in _notes(study, results)]
     alt = f"{study.title}: {', '.join(chart.title for chart in results.charts)}"
     settings = [("repetitions", str(study.header.repetitions)), ("study", str(study.part))]
-    return html_page(study, None if drawing is None else (alt, drawing), body, settings)
+    return html_page(study, page_panels([("", results.charts)], alt) if results.charts else None, body, settings)
+
+
+def page_content(study: StudyFigure, results: StudyResults) -> FigureContent:
+    """Return what a Markdown page shows of these results."""
+    tables = [PageTable(s.title, s.columns, s.rows) for s in [*published_sheets(study), *results.sheets]]
+    findings = [(finding.claim, finding.verdict, finding.seen) for finding in results.findings]
+    return FigureContent(study, _drawing(study, results), findings, tables, _notes(study, results))

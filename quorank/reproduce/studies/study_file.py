@@ -2,6 +2,7 @@
 
 [figure]   title, paper, claim, repetitions: see `FigureHeader`
 [study]    kind, and the study's settings
+[[published]]  the paper's own numbers: see `Published`
 [quick]    repetitions, and a table `study` of settings for the short version
 """
 
@@ -14,10 +15,10 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.parts import Family, read_fields, suggest
-from quorank.reproduce.figure import FigureHeader, PaperFigure, read_shipped
+from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
 from quorank.reproduce.studies.study import StudyPart
 
-TABLES = ("figure", "study", "quick")
+TABLES = ("figure", "study", "published", "quick")
 
 
 def study_family() -> Family[StudyPart]:
@@ -52,9 +53,10 @@ def read_study(
     try:
         header, part = _read(document.tables, quick)
         header = replace(header, repetitions=repetitions or header.repetitions)
+        published = tuple(Published.read(table) for table in document.tables.get("published", ()))
     except BadInput as error:
         raise document.located(error) from None
-    return StudyFigure(name, header, quick, data, repetitions, part)
+    return StudyFigure(name, header, quick, data, repetitions, published, part)
 
 
 def _read(tables: Mapping[str, Any], quick: bool) -> tuple[FigureHeader, StudyPart]:

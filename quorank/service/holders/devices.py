@@ -15,6 +15,7 @@ from quorank.arrays import Doubles
 from quorank.documents import json_bytes
 from quorank.experiments.deployed_privacy import DeployedPrivacy
 from quorank.experiments.deployment import deployed_coordinator, setting_of, start_of
+from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
@@ -150,15 +151,16 @@ class Service(Held[Home]):
     # ------------------------------------------------------------ what is written
 
     def _documents(self, coordinator: Coordinator, state: RoundState) -> Mapping[str, bytes | None]:
-        return {RANKER: self._ranker(coordinator.federation.ranker(state))}
+        return {RANKER: self._ranker(coordinator.federation.ranker(state), state.round)}
 
-    def _ranker(self, theta: Doubles) -> bytes:
+    def _ranker(self, theta: Doubles, rounds: int) -> bytes:
         experiment, features = self.home.experiment, self.home.settings.n_features
-        return ranker_bytes(experiment.ranker, features, theta, experiment.data.normalize)
+        stated = self.privacy.of_ranker
+        return ranker_bytes(saved_ranker(experiment, theta, features, stated, rounds=rounds, by="coordinator"))
 
     def _write_down(self) -> None:
         """Ranker, ledger and status, as they are now; where counting takes long, the ledger at start and end only."""
-        self.write_file(RANKER, self._ranker(self.coordinator.ranker))
+        self.write_file(RANKER, self._ranker(self.coordinator.ranker, self.coordinator.state.round))
         book = self.privacy.book()
         if book is not None:
             content = json_bytes(book)

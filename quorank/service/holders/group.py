@@ -93,7 +93,7 @@ class SiloService(Held[SiloHome]):
     def _write_ranker(self) -> None:
         theta = self.server.ranker
         if theta is not None:
-            self.write_file(RANKER, ranker_bytes(*self.server.terms.ranker_shape, theta, "query"))
+            self.write_file(RANKER, ranker_bytes(self.server.terms.saved_ranker(theta)))
 
     def attend(self) -> None:
         """Let the parties go that have asked to leave."""

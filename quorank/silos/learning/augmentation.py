@@ -117,7 +117,7 @@ class Augment:
 
     kind: ClassVar[str] = "augment"
 
-    ranking: Literal["bm25", "count"] = "bm25"
+    ranking: Literal["bm25", "count"] = "bm25"  # what found documents are ranked by
     take: int = 50  # found documents of a query at one owner; the paper's K = 150 over three owners
     highly: float = 0.1  # share of them, from the top, that is labelled 2
     relevant: float = 1.0  # share of them, from the top, that is labelled 1 or 2; the rest is 0

@@ -73,7 +73,7 @@ class SiloSetting:
     noise: tuple[float, ...] = (0.0,)  # share of labels that are another document's, likewise
     asked: int = 40  # queries that a party asks the others at most, labelled ones first
     tested: int = 60  # test queries of a party at most
-    test_share: float = 0.5
+    test_share: float = 0.5  # share of a party's queries that are kept for tests
     searched: OwnSearch = field(default_factory=OwnSearch)  # the lists of a search, by which all rankers are judged
     lists: Lists = field(default_factory=Lists)  # the instances of a training as published
     augment: Augment = field(default_factory=Augment.recommended)

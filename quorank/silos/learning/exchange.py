@@ -48,12 +48,12 @@ class SiloProtocol:
 
     kind: ClassVar[str] = "protocol"
 
-    perturbation: Literal["published", "strict", "none"] = "strict"
-    epsilon: float = 8.0  # ε
-    k: int = 150  # K
+    perturbation: Literal["published", "strict", "none"] = "strict"  # noise on answers, or in the sketches
+    epsilon: float = 8.0  # ε of that noise
+    k: int = 150  # K, documents that an answer names at most
     among: int = 3  # terms among which an asked one is hidden; 1 hides nothing
     shape: Shape | None = None  # of the sketches; None: the recommended one for K
-    questions: int = 0  # that an owner answers one asker
+    questions: int = 0  # questions that an owner answers one asker; 0 answers none
 
     def __post_init__(self) -> None:
         require_range("k", self.k, least=1)

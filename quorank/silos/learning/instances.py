@@ -196,8 +196,8 @@ class ReferenceRank:
     kind: ClassVar[str] = "reference-rank"
     needs_all_documents: ClassVar[bool] = True  # of all parties: no party could compute these labels
 
-    highly: int = 10
-    relevant: int = 100
+    highly: int = 10  # documents labelled 2, from the top
+    relevant: int = 100  # documents labelled 1 or 2, from the top
     share: float = 0.01  # of all documents that `relevant` is at most; at least 20 documents
     mu: float = 1000.0  # μ of the reference's smoothing
 

@@ -123,9 +123,9 @@ class FromPrior(SumTraining):
 
     kind: ClassVar[str] = "prior"
 
-    lambdas: tuple[float, ...] = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # λ, beside ∞; descending
-    turns: int = 12
-    folds: int = 5
+    lambdas: tuple[float, ...] = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # λ to choose among, beside ∞; descending
+    turns: int = 12  # Newton's steps
+    folds: int = 5  # folds of the labelled lists by which λ is validated
 
     def __post_init__(self) -> None:
         falls = all(a > b for a, b in zip(self.lambdas, self.lambdas[1:], strict=False))

@@ -48,7 +48,7 @@ class OwnSearch:
     kind: ClassVar[str] = "own-search"
 
     depth: int = 100  # documents of a list
-    evidence: tuple[EvidenceName, ...] = ("feedback", "latent")
+    evidence: tuple[EvidenceName, ...] = ("feedback", "latent")  # beside the text features; also embedding
     share: float = 1 / 3  # of each evidence in w₀, where BM25 has 1
 
     def __post_init__(self) -> None:

@@ -52,10 +52,10 @@ class Descent:
     runs_in_turns: ClassVar[bool] = True
     learns_from_sums: ClassVar[bool] = False
 
-    loss: Literal["squared", "logistic"] = "squared"
-    eta: float = 0.3  # η
-    batch: int = 32
-    decay: float = 1e-4  # λ
+    loss: Literal["squared", "logistic"] = "squared"  # of each instance
+    eta: float = 0.3  # η, how far a step goes
+    batch: int = 32  # instances of a step
+    decay: float = 1e-4  # λ, weight decay
 
     def _learner(self) -> Pointwise:
         return Pointwise(self.loss, self.eta, self.batch, self.decay)
@@ -114,7 +114,7 @@ class RoundRobin(Descent):
     kind: ClassVar[str] = "round-robin"
 
     turns: int = 80  # of all parties together, so that one party alone takes as many
-    steps: int = 30  # of a turn
+    steps: int = 30  # steps of a turn
 
     def __post_init__(self) -> None:
         self._learner()
@@ -141,7 +141,7 @@ class Averaging(Descent):
 
     kind: ClassVar[str] = "averaging"
 
-    rounds: int = 60
+    rounds: int = 60  # rounds of the training
     steps: int = 30  # of each party in a round
 
     def __post_init__(self) -> None:
@@ -174,9 +174,9 @@ class ClickTraining:
     runs_in_turns: ClassVar[bool] = False
     learns_from_sums: ClassVar[bool] = False
 
-    eta: float = 0.1  # η
+    eta: float = 0.1  # η, how far a step goes
     interactions: int = 20  # B, of each party in a round
-    rounds: int = 100
+    rounds: int = 100  # rounds of the training
     preset: Literal["perfect", "navigational", "informational"] = "perfect"  # how people click
 
     def __post_init__(self) -> None:

@@ -48,13 +48,13 @@ class TreeTraining(SumTraining):
     kind: ClassVar[str] = "trees"
 
     trees: int = 100  # T, at most
-    eta: float = 0.1  # η, shrinkage
+    eta: float = 0.1  # η, shrinkage of each tree
     depth: int = 4  # D, levels of splits
-    bins: int = 64  # of a feature, at most
-    least_data: int = 20  # documents of a leaf
-    least_hessian: float = 1e-3  # H of a leaf
-    ridge: float = 0.0  # λ
-    sigmoid: float = 1.0  # σ
+    bins: int = 64  # bins of a feature, at most
+    least_data: int = 20  # documents of a leaf at least
+    least_hessian: float = 1e-3  # H of a leaf at least
+    ridge: float = 0.0  # λ, added to H of a leaf
+    sigmoid: float = 1.0  # σ, steepness of the pairwise logistic loss
     truncation: int = 30  # a pair has a document above this rank
     least_lists: int = FEWEST  # training lists of all parties, below which no tree is grown
     folds: int = 5  # one list in so many is held out

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
-from quorank.rankers import Ranker
+from quorank.rankers.ranker_file import Origin, SavedRanker
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
@@ -95,10 +96,11 @@ class SiloTerms:
         """Names of the ranker's features, in their order."""
         return self.setting.searched.feature_names if self.setting.training.learns_from_sums else FEATURE_NAMES
 
-    @property
-    def ranker_shape(self) -> tuple[Ranker, int]:
-        """The kind of ranker that is trained, and how many features it has."""
-        return self.setting.ranker_part, len(self.feature_names)
+    def saved_ranker(self, theta: Doubles) -> SavedRanker:
+        """Return the trained ranker as its file holds it: the same at every party."""
+        ranker, names = self.setting.ranker_part, self.feature_names
+        origin = Origin("silo", self.digest().hex(), self.seed, self.turns)
+        return SavedRanker(ranker, len(names), theta, feature_names=names, origin=origin)
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""

@@ -33,17 +33,17 @@ class SearchTerms:
 
     kind: ClassVar[str] = "search"
 
-    perturbation: Literal["strict", "published", "none"] = "strict"
+    perturbation: Literal["strict", "published", "none"] = "strict"  # noise in sketches, or on answers
     epsilon: float = 8.0  # ε of one occurrence of one term in one document, cells and length together
     k: int = 5  # documents that an owner names for one bundle
     among: int = 3  # M, bundles of a question, one of them meant; 1 hides nothing
-    decoys: Literal["coherent", "random"] = "coherent"
+    decoys: Literal["coherent", "random"] = "coherent"  # bundles of terms that go together, or any
     share: float = 0.05  # of an owner's pairs (document, term) that one asker is told at most
     share_of_all: float = 0.10  # that all askers together are told at most
     share_of_document: float = 0.25  # of one document's pairs that one asker is told at most
     least_of_document: int = 5  # entries of a document that an asker may be told however short it is
-    questions_a_day: int = 200  # that an owner answers one asker
-    columns: int = 1 << 20  # w
+    questions_a_day: int = 200  # questions that an owner answers one asker
+    columns: int = 1 << 20  # w, columns of a sketch
 
     def __post_init__(self) -> None:
         require_choice("perturbation", self.perturbation, ("strict", "published", "none"))

@@ -1,0 +1,333 @@
+"""Estimator with scikit-learn's methods: `FederatedRanker().fit(X, y, group=…, client=…).predict(X)`.
+
+It follows scikit-learn's protocol (parameters by name, `clone`, `GridSearchCV`, `pickle`) and does not need scikit-learn.
+`fit` is a run: the rows of a client stay with a simulated client, whose user searches and clicks as the experiment says
+(labels decide what is clicked), and the same data, settings and seed give the bits of `quorank run`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.api.data_frames import FrameKind, columns_of, take_columns, to_frame, to_matrix
+from quorank.api.running import Named, run
+from quorank.arrays import Integers
+from quorank.data import Collection, RankingData
+from quorank.data.partition import Assigned
+from quorank.data.ranking import grouped_rows
+from quorank.errors import BadInput, require
+from quorank.learning.simulation import JUDGED
+from quorank.metrics.lists import ndcg
+from quorank.parts import suggest
+from quorank.rankers.ranker_file import SavedRanker
+
+
+class BadArgument(BadInput, ValueError):
+    """A refusal that callers of estimators expect as a ValueError."""
+
+
+class FederatedRanker:
+    """Ranker learned by a simulated federation from features, labels, queries and, where they are known, clients.
+
+    experiment: a shipped experiment's name, a file, tables or a value; the other parameters change it, None leaves it as
+    it is. `clients` counts where `fit` is told no client: then all clients search all queries. `step` is the server's,
+    `eta` the clients'. `settings` are further dotted keys, such as {"privacy.epsilon": 2.0}. `normalize` is "fixed"
+    (constants that the clients learn together, or {"kind": "fixed", "epsilon": 1.0} to learn them privately), "query" (each
+    list by its own minima and maxima, so that `predict` wants `group`), or "none". `out` keeps the directory of the run.
+    """
+
+    summary_: dict[str, Any]
+    ledger_: dict[str, Any]
+    ranker_: SavedRanker
+    n_features_in_: int
+    one_list_: bool  # whether fit was told no queries, so that its rows were one list
+
+    def __init__(
+        self,
+        experiment: Named = "recommended",
+        *,
+        rounds: int | None = 100,
+        clients: int | None = 100,
+        interactions: int | None = None,
+        eta: float | None = None,
+        step: float | None = None,
+        normalize: Any = "fixed",
+        settings: Mapping[str, Any] | None = None,
+        random_state: int | None = 1,
+        threads: int | None = None,
+        out: str | Path | None = None,
+        group_column: str = "qid",
+        client_column: str = "client",
+    ) -> None:
+        self.experiment = experiment
+        self.rounds = rounds
+        self.clients = clients
+        self.interactions = interactions
+        self.eta = eta
+        self.step = step
+        self.normalize = normalize
+        self.settings = settings
+        self.random_state = random_state
+        self.threads = threads
+        self.out = out
+        self.group_column = group_column
+        self.client_column = client_column
+
+    def fit(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        *,
+        group: npt.ArrayLike | None = None,
+        client: npt.ArrayLike | None = None,
+        eval_set: tuple[Any, ...] | None = None,
+    ) -> FederatedRanker:
+        """Run the federation on (rows, features) X with labels y from 0 to 4.
+
+        group: (rows,) the query of each row, or the sizes of lists one behind the other; client: (rows,) whose it is, the
+        same for all rows of a query, or (queries,) the client of each query as they first occur. Of a data frame, columns
+        with the names `group_column` and `client_column` are taken for them. eval_set: (X, y) or (X, y, group) that the
+        figures are of; the training data unless told.
+        """
+        with _as_value_errors():
+            require(y is not None, "ranking-data.no-labels", "requires y to be passed, but the target y is None", "y")
+            table, rows = self._split_columns(X, group=group, client=client)
+            names = columns_of(table)
+            features = _checked(table)
+            train = RankingData.from_rows(features, _labels(y), rows["group"])
+            sentence = f"no query has two documents (n_samples = {train.n_rows}); there is nothing to rank"
+            require(train.longest > 1, "ranking-data.nothing-to-rank", sentence, "group")
+            test = train
+            if eval_set is not None:
+                judged = self._split_columns(eval_set[0], group=eval_set[2] if len(eval_set) > 2 else None)
+                test = RankingData.from_rows(_checked(judged[0]), _labels(eval_set[1]), judged[1]["group"])
+            settings = self._settings(features, rows, every_round=eval_set is not None)
+            collection = Collection("arrays", train, test, feature_names=tuple(names or ()))
+            with nullcontext(self.out) if self.out else tempfile.TemporaryDirectory() as folder:
+                found = run(
+                    self.experiment,
+                    data=collection,
+                    set=settings,
+                    seed=self._seed(),
+                    out=Path(str(folder)) if self.out else Path(str(folder)) / "run",
+                    overwrite=True,
+                    threads=self.threads,
+                    report=bool(self.out),
+                )
+                self.summary_, self.ledger_, self._columns = dict(found.summary), found.ledger, found.columns()
+                self.ranker_ = found.ranker
+        self.n_features_in_, self.one_list_ = features.shape[1], rows["group"] is None
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def predict(self, X: Any, *, group: npt.ArrayLike | None = None) -> npt.NDArray[np.floating[Any]]:
+        """Return (rows,) scores, higher for documents that stand higher.
+
+        Where features are normalised within queries, `group` says which rows are one list, as in `fit`.
+        """
+        self._check_fitted()
+        with _as_value_errors():
+            table, rows = self._split_columns(X, group=group)
+            self._check_names(table)
+            features = _checked(table)
+            given, known = features.shape[1], self.n_features_in_
+            sentence = f"X has {given} features, but {type(self).__name__} is expecting {known} features as input"
+            require(given == known, "ranker.features-differ", sentence, "X")
+            alone = rows["group"] is None and self.one_list_
+            return self.ranker_.score(features, np.zeros(len(features), dtype=np.int64) if alone else rows["group"])
+
+    def score(self, X: Any, y: npt.ArrayLike, *, group: npt.ArrayLike | None = None) -> float:
+        """Compute the mean nDCG@10 of the lists that `predict` gives; lists without a relevant document are left out."""
+        scores = self.predict(X, group=group)
+        with _as_value_errors():
+            labels = np.asarray(_labels(y))
+            sentence = f"expected {len(scores):,}, one per row, got {labels.shape}"
+            require(labels.shape == scores.shape, "ranking-data.length", sentence, "y")
+            order, offsets, _ = grouped_rows(self._split_columns(X, group=group)[1]["group"], len(scores))
+            found = []
+            for first, last in pairwise(offsets.tolist()):
+                rows = order[first:last]
+                ranked = labels[rows[np.argsort(-scores[rows], kind="stable")]]
+                if ranked.max(initial=0) > 0:
+                    found.append(ndcg(ranked[:JUDGED], ranked, JUDGED))
+            sentence = "no query has a relevant document; there is nothing to judge a ranker by"
+            require(found, "data.without-relevant", sentence, "y")
+        return float(np.mean(found))
+
+    def history(self, frame: FrameKind = "pandas") -> Any:
+        """Return a DataFrame with a row for every round of `fit`."""
+        self._check_fitted()
+        return to_frame(self._columns, frame)
+
+    # ------------------------------------------------------------ scikit-learn's protocol
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> FederatedRanker:
+        """Change parameters by name."""
+        known = self._parameter_names()
+        for name in parameters:
+            if name not in known:
+                sentence = f"invalid parameter {name!r}{suggest(name, known)}; known: {', '.join(known)}"
+                raise BadArgument("estimator.unknown-parameter", sentence, "set_params")
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
+        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether `fit` came to its end."""
+        return hasattr(self, "ranker_")
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn asks of an estimator before it uses it."""
+        tags = import_module("sklearn.utils")
+        return tags.Tags(
+            estimator_type=None, target_tags=tags.TargetTags(required=True), input_tags=tags.InputTags(sparse=False)
+        )
+
+    def _check_fitted(self) -> None:
+        if self.__sklearn_is_fitted__():
+            return
+        sentence = f"this {type(self).__name__} is not fitted yet; call fit first"
+        try:
+            raise import_module("sklearn.exceptions").NotFittedError(sentence)
+        except ImportError:
+            raise BadArgument("estimator.not-fitted", sentence) from None
+
+    # ------------------------------------------------------------ what fit is given
+
+    def _split_columns(self, table: Any, **given: Any) -> tuple[Any, dict[str, Any]]:
+        """Features, and the query and client of each row: as they were given, else as the data frame's own columns."""
+        names = {"group": self.group_column, "client": self.client_column}
+        rest, found = take_columns(table, [*names.values()])
+        rows = {key: given.get(key) if given.get(key) is not None else found.get(name) for key, name in names.items()}
+        return rest, rows
+
+    def _settings(self, features: npt.NDArray[Any], rows: Mapping[str, Any], *, every_round: bool) -> dict[str, Any]:
+        """The dotted keys that parameters and clients stand for."""
+        chosen = {
+            "federation.rounds": self.rounds,
+            "federation.clients": self.clients,
+            "federation.interactions": self.interactions,
+            "learner.eta": self.eta,
+            "federation.server.step": self.step,
+            "data.normalize": self.normalize,
+        }
+        settings = {key: value for key, value in chosen.items() if value is not None}
+        if not every_round and self.rounds is not None:
+            settings["evaluation.every"] = self.rounds
+        if self.out is None:
+            settings["federation.keep_every"] = 0  # nobody can ask to be forgotten by a directory that is gone
+        if rows["client"] is not None:
+            owners = clients_of_queries(rows["client"], rows["group"], len(features))
+            settings["federation.clients"] = int(owners.max()) + 1
+            settings["partition"] = Assigned(tuple(owners.tolist()))
+        return settings | dict(self.settings or {})
+
+    def _seed(self) -> int | None:
+        seed = self.random_state
+        whole = seed is None or (isinstance(seed, int | np.integer) and not isinstance(seed, bool))
+        require(whole, "value.wrong-type", f"expected a whole number, got {seed!r}", "random_state")
+        return None if seed is None else int(seed)
+
+    def _check_names(self, table: Any) -> None:
+        """Refuse a data frame whose columns are not those of `fit`, in their order."""
+        names, known = columns_of(table), getattr(self, "feature_names_in_", None)
+        if names is None or known is None or names == known.tolist():
+            return
+        sentence = (
+            f"expected the columns of fit in their order ({', '.join(known[:5])}, …), got {', '.join(names[:5])}, …"
+        )
+        raise BadInput("ranker.features-differ", sentence, "X")
+
+
+def clients_of_queries(client: npt.ArrayLike, group: npt.ArrayLike | None, rows: int) -> Integers:
+    """Return (queries,) the number of each query's client; clients are numbered as they first occur."""
+    order, offsets, names = grouped_rows(group, rows)
+    given, queries = np.asarray(client), len(offsets) - 1
+    sentence = f"expected {rows:,}, the client of each row, or {queries:,}, of each query; got the shape {given.shape}"
+    require(given.shape in ((rows,), (queries,)), "ranking-data.length", sentence, "client")
+    _, number = np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)
+    if len(given) == rows:
+        ordered = number[order]
+        owner = ordered[offsets[:-1]]
+        strays = np.flatnonzero(ordered != np.repeat(owner, np.diff(offsets)))
+        if len(strays):
+            query = int(np.searchsorted(offsets, strays[0], side="right")) - 1
+            sentence = f"the rows of query {names[query]} are of several clients; a query's list is one client's"
+            raise BadInput("partition.query-divided", sentence, f"client row {order[strays[0]]}")
+    else:
+        owner = number
+    values, first = np.unique(owner, return_index=True)
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(values))
+    return rank[np.searchsorted(values, owner)]
+
+
+def _checked(table: Any) -> npt.NDArray[Any]:
+    """(rows, features) of real numbers."""
+    features = to_matrix(table)
+    if features.dtype == object:
+        try:
+            features = features.astype(np.float64)
+        except (TypeError, ValueError):
+            raise BadInput("ranking-data.not-numbers", "expected numbers, got an array of objects", "X") from None
+    require(features.dtype.kind != "c", "ranking-data.not-numbers", "Complex data not supported", "X")
+    shape = f"Expected 2D array, got the shape {features.shape}. Reshape your data"
+    require(features.ndim == 2, "ranking-data.shape", shape, "X")
+    for count, what in zip(features.shape, ("sample(s)", "feature(s)"), strict=True):
+        sentence = f"0 {what} (shape={features.shape}) while a minimum of 1 is required."
+        require(count > 0, "ranking-data.empty", sentence, "X")
+    if features.dtype.kind == "f" and not np.isfinite(features.sum(dtype=np.float64)):
+        rows = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        if len(rows):
+            sentence = "contains NaN or infinity; fill or remove it first"
+            raise BadInput("ranking-data.not-finite", sentence, f"X row {rows[0]}")
+    return features
+
+
+def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
+    """(rows,) labels; a column of them is taken as they are."""
+    labels = np.asarray(y)
+    if labels.dtype == object:
+        try:
+            labels = labels.astype(np.float64)
+        except (TypeError, ValueError):
+            sentence = "Unknown label type; expected whole numbers from 0 to 4"
+            raise BadInput("ranking-data.not-numbers", sentence, "y") from None
+    return labels.ravel() if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
+@contextmanager
+def _as_value_errors() -> Iterator[None]:
+    """Raise refusals as ValueErrors too."""
+    try:
+        yield
+    except BadArgument:
+        raise
+    except BadInput as error:
+        raise BadArgument(error.code, error.sentence, error.where) from None

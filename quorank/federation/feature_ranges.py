@@ -1,0 +1,134 @@
+"""Constants of a fixed normalisation from one private sum: the middle range of each feature within clients' lists.
+
+Before the first round each client tells, for each feature, in which decade of 10^−6 … 10^9 the range (highest − lowest) of
+its lists lies: shares of its lists over CELLS cells. A list in which a feature does not vary counts nothing. Divided by √n
+these n·CELLS numbers have a norm of at most 1, so their sum over the clients is one Gaussian release of clip 1, accounted
+like a round of updates. Cells that do not stand out of the noise (4σ) count nothing: a wrong decade would cost more than
+the feature does. Of the others the median, interpolated within its decade, becomes r, and x' = x / r (low 0, high r): a
+ranker that is linear in the features does not see a shift. A feature whose cells drown, or that never varies, becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Int8s, Integers
+from quorank.errors import BadInput
+from quorank.federation.leavers.unlearning import fresh_seed
+from quorank.federation.rounds import State
+from quorank.federation.sums import RunningSum
+from quorank.learning.simulation import STATISTICS
+from quorank.parts import to_table
+from quorank.privacy import ClippedGaussian, Mechanism, Setting
+from quorank.privacy.ledger import release_entries
+
+FIRST, LAST = -6, 9
+CELLS = LAST - FIRST
+EDGES = 10.0 ** np.arange(FIRST, LAST + 1)
+STANDS_OUT = 4.0
+"""Standard deviations of the noise that a cell must have to count."""
+CHUNK = 256
+"""Clients that are summed at a time."""
+
+
+def range_cells(features: Floats, offsets: Integers) -> Int8s:
+    """(queries, n) the decade in which each feature's range within each list lies; −1 where it does not vary."""
+    out = np.full((len(offsets) - 1, features.shape[1]), -1, dtype=np.int8)
+    for query in range(len(out)):
+        rows = features[offsets[query] : offsets[query + 1]].astype(np.float64)
+        if len(rows):
+            ranges = rows.max(axis=0) - rows.min(axis=0)
+            cells = np.clip(np.searchsorted(EDGES, ranges, side="right") - 1, 0, CELLS - 1)
+            out[query] = np.where(ranges > 0.0, cells, -1)
+    return out
+
+
+def range_shares(cells: Int8s, lists: Sequence[Integers]) -> Doubles:
+    """(clients, n·CELLS) the shares of each client's lists, rows of `cells` (queries, n), over the decades, over √n."""
+    n = cells.shape[1]
+    out = np.zeros((len(lists), n, CELLS))
+    for cell in range(CELLS):
+        there = cells == cell
+        for client, queries in enumerate(lists):
+            out[client, :, cell] = there[queries].sum(axis=0) / max(1, len(queries))
+    return np.asarray(out.reshape(len(lists), n * CELLS) / np.sqrt(n))
+
+
+def ranges_of(total: Doubles, n_features: int, deviation: float) -> Doubles:
+    """(n,) the median range of each feature from a sum (n·CELLS,) with noise of this deviation; 0 where none stands out."""
+    found = np.zeros(n_features)
+    for feature, counts in enumerate(total.reshape(n_features, CELLS)):
+        kept = np.where(counts > STANDS_OUT * deviation, counts, 0.0)
+        if kept.sum() > 0.0:
+            below = np.concatenate([[0.0], np.cumsum(kept)])
+            cell = int(np.searchsorted(below, below[-1] / 2.0, side="left")) - 1
+            within = (below[-1] / 2.0 - below[cell]) / kept[cell]
+            found[feature] = float(f"{10.0 ** (FIRST + cell + within):.3g}")
+    return found
+
+
+def range_setting(clients: int, n_features: int) -> Setting:
+    """The release as its accounting sees it: everyone, once."""
+    return Setting(clients, clients, 1, parameters=n_features * CELLS)
+
+
+def range_mechanism(part: ClippedGaussian, clients: int, n_features: int, seed: int) -> Mechanism:
+    """What adds the noise; its draws are none of the run's."""
+    try:
+        return part.mechanism(range_setting(clients, n_features), fresh_seed(seed, "normalisation", ()))
+    except BadInput as error:
+        raise _drowned(clients) if error.code == "privacy.too-much-noise" else error from None
+
+
+def _drowned(clients: int) -> BadInput:
+    sentence = (
+        f"no feature's range stands out of the noise on {clients} clients' sum; raise data.normalize.epsilon, find more "
+        "clients, or give low and high"
+    )
+    return BadInput("normalisation.too-much-noise", sentence, "data.normalize")
+
+
+def noise_part(epsilon: float, delta: float) -> ClippedGaussian:
+    """The privacy of the sum."""
+    return ClippedGaussian(epsilon=epsilon, delta=delta, clip=1.0)
+
+
+def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism | None) -> Doubles:
+    """(n,) the ranges that clients come to together, `lists` being the queries of each; exact without a mechanism."""
+    n, clients = cells.shape[1], len(lists)
+
+    def sent() -> Iterator[tuple[Integers, Doubles]]:
+        for first in range(0, clients, CHUNK):
+            some = lists[first : first + CHUNK]
+            yield np.arange(first, first + len(some), dtype=np.int64), range_shares(cells, some)
+
+    if mechanism is None:
+        total, deviation = np.sum([shares.sum(axis=0) for _, shares in sent()], axis=0), 0.0
+    else:
+        state = State(0, np.zeros(n * CELLS), {}, mechanism.start())
+        running = RunningSum(mechanism, n * CELLS)
+        for who, shares in sent():
+            rows = np.zeros((len(who), n * CELLS + STATISTICS))
+            rows[:, : n * CELLS] = shares
+            within = mechanism.release(rows[:, : n * CELLS], state.theta, 0, who, state.private)
+            running.add(state, who, rows, np.ones(len(who), dtype=np.int64), within)
+        gathered = running.close(state)
+        total, deviation = gathered.total, gathered.noise
+    found = ranges_of(total, n, deviation)
+    if not found.any():
+        raise _drowned(clients)
+    return found
+
+
+def range_release(part: ClippedGaussian, mechanism: Mechanism, clients: int, n_features: int) -> dict[str, Any]:
+    """Return the ledger's entry of the sum: mechanism, setting, release, and what it gives away."""
+    one = np.ones(1)
+    return {
+        "mechanism": to_table(part),
+        "setting": range_setting(clients, n_features).table() | {"planned_rounds": 1},
+        "releases": release_entries(clients * one, part.clip * one, mechanism.least_multiplier * part.clip * one),
+        "privacy": mechanism.statement(1),
+    }
