@@ -207,7 +207,7 @@ def _counterfactual(found: dict[str, Any] | None) -> list[tuple[str, str, str]]:
     """Return a row about the ranker by logged clicks, where a log was replayed."""
     if found is None:
         return []
-    metric, estimates = next((name, each) for name, each in found.items() if name.startswith("dcg@"))
+    metric, estimates = next((name, each) for name, each in found["estimates"].items() if name.startswith("dcg@"))
     gain, shown = estimates["snips"]["gain"], estimates["snips"]["shown"]["value"]
     around = "" if gain["error"] is None else f" ± {1.96 * gain['error']:.4f}"
     about = f"gain in {metric.upper()} of a relevant document over the lists as shown ({shown:.4f}){around}"

@@ -128,29 +128,6 @@ def _show(result: dict[str, Any]) -> None:
         f"those without relevant documents are {rule}.\n± is a 95 % interval over queries."
     )
     if "counterfactual" in result:
-        _show_counterfactual(result["counterfactual"])
+        from quorank.reports.logged_clicks import HEAD, estimates, how_estimated
 
-
-def _show_counterfactual(found: dict[str, Any]) -> None:
-    """Print the estimates from a log's clicks: of the ranker, of what was shown, and their difference."""
-    rows = []
-    for metric, estimates in found.items():
-        if not isinstance(estimates, dict):
-            continue
-        for name, each in estimates.items():
-            cells = [_with_interval(each[of]) for of in ("ranker", "shown", "gain")]
-            rows.append([f"{metric}, {name.upper()}", *cells])
-    print_text("", table_of(["by logged clicks", "this ranker", "as shown", "gain"], rows))
-    looks = ", ".join(f"{p:.2f}" for p in found["propensities"])
-    of_users, over = ("", "searches") if found["users"] is None else (f" of {found['users']:,} users", "users")
-    print_text(
-        f"{found['clicks']:,} clicks{of_users} in {found['searches']:,} searches, worth "
-        f"{found['effective_clicks']:,.0f} of equal weight; {found['clipped_clicks']:,} at ranks clipped to "
-        f"{found['clip']:g}. Propensities of ranks: {looks}. ± is a 95 % interval over {over}. Documents that were not "
-        "shown are not judged."
-    )
-
-
-def _with_interval(estimate: dict[str, float | None]) -> str:
-    error = estimate["error"]
-    return f"{estimate['value']:.4f}" + ("" if error is None else f" ± {1.96 * error:.4f}")
+        print_text("", table_of([*HEAD], estimates(result["counterfactual"])), how_estimated(result["counterfactual"]))

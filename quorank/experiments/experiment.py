@@ -203,7 +203,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
             counts.client_momentum,
         )  # fmt: skip
         if not own_server and counts.rounds >= 1:
-            federation = _with_step_for_noise(federation, counts.rounds, getattr(server, "pull", 0.0))
+            federation = _with_step_for_noise(federation, counts.rounds)
     except BadInput as error:
         section = error.where.partition(".")[0]
         raise error if section in SECTIONS else error.under("federation") from None
@@ -254,7 +254,7 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     return KEEP_EVERY if small and federation.participation.everyone and not federation.privacy.protects else 0
 
 
-def _with_step_for_noise(federation: Federation, rounds: int, pull: float) -> Federation:
+def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
     """Where noise is accounted and no step is chosen: the step that suits the noise, and a mean of rankers less it."""
     if federation.learner.estimates_gradient or federation.learner.grows_trees:
         return federation
@@ -264,7 +264,8 @@ def _with_step_for_noise(federation: Federation, rounds: int, pull: float) -> Fe
         raise error.under("privacy") from None
     if step is None:
         return federation
-    return replace(federation, server=server_for_noise(step, federation.privacy.independent_noise, pull))
+    independent = federation.privacy.independent_noise
+    return replace(federation, server=federation.server.suited_to_noise(step, independent=independent))
 
 
 def _names_a_step(server: Any) -> bool:
@@ -272,16 +273,6 @@ def _names_a_step(server: Any) -> bool:
     return not (
         isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
     )
-
-
-def server_for_noise(step: float, independent: bool = True, pull: float = 0.0) -> Add:
-    """Return the server that we recommend for accounted noise with this step; docs/results/privacy.md has the measurements.
-
-    It hands out a mean of all rankers, each number moved back by one standard deviation of its noise where that of a round
-    is independent of the others'.
-    """
-    shrink = 1.0 if independent else 0.0
-    return Add(float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=shrink, pull=pull)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ CONFIG_SHAPE = Table(
 _FIGURES = Each(Maybe(Number()))
 _OFFLINE = Table({"ndcg@10": Number(), "maxrr": Number()})
 _PRIVACY = Table({}, {"epsilon": Maybe(Number(0.0)), "delta": Maybe(Number(0.0, 1.0))})
+_ESTIMATE = Table({"value": Number(), "error": Maybe(Number(0.0))})
+_ESTIMATES = Each(Table({"ranker": _ESTIMATE, "shown": _ESTIMATE, "gain": _ESTIMATE}))
 SUMMARY_SHAPE = Table(
     {
         "offline": _FIGURES,
@@ -70,6 +72,18 @@ SUMMARY_SHAPE = Table(
     {
         "privacy": Maybe(_PRIVACY),
         "evaluation": Table({}, {"k": Whole(1), "test_queries": Whole(0), "counted_queries": Whole(0)}),
+        "counterfactual": Table(
+            {
+                "estimates": Each(_ESTIMATES),
+                "propensities": Items(Number(0.0, 1.0)),
+                "clip": Number(0.0),
+                "clicks": Whole(0),
+                "clipped_clicks": Whole(0),
+                "effective_clicks": Number(0.0),
+                "searches": Whole(0),
+                "users": Maybe(Whole(0)),
+            }
+        ),
         "unlearned": Table(
             {
                 "clients": Items(Whole(0)),

@@ -138,10 +138,10 @@ class LoggedClickEvaluator:
     def figures(self, scores: Floats | Doubles) -> dict[str, Any]:
         """Return all estimates of a ranker that has scored all rows, of the lists as they were shown, and the gain."""
         by_ranker, as_shown = self.ranks_of(scores), self.records.ranks.astype(np.int64)
-        found: dict[str, Any] = {}
+        estimates: dict[str, Any] = {}
         for metric in ("dcg", "clicks"):
             new, old = self.values(by_ranker, metric), self.values(as_shown, metric)
-            found[f"{metric}@{self.k}"] = {
+            estimates[f"{metric}@{self.k}"] = {
                 name: {
                     "ranker": estimate(new).figures(),
                     "shown": estimate(old).figures(),
@@ -151,7 +151,8 @@ class LoggedClickEvaluator:
             }
         clicked = self.weights > 0.0
         squares = float((self.weights**2).sum())
-        found |= {
+        return {
+            "estimates": estimates,
             "propensities": [float(p) for p in self.propensities],
             "clip": self.clip,
             "clicks": int(clicked.sum()),
@@ -160,4 +161,3 @@ class LoggedClickEvaluator:
             "searches": self.data.n_queries,
             "users": len(np.unique(self._user)) if self._knows_users else None,
         }
-        return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from quorank.experiments.finished_run import Run, load_run
 from quorank.files import write_whole
-from quorank.reports import page, statement
+from quorank.reports import logged_clicks, page, statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of
 from quorank.reports.curve_svg import panel_svg
 from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, paired_differences, panels_of
@@ -37,6 +37,7 @@ def report_page(run: Run) -> str:
             page.figures(_figures(run)),
             page.paragraph(_how_measured(run), "note"),
             *([_unlearned(run.summary["unlearned"])] if "unlearned" in run.summary else []),
+            *([_logged_clicks(run.summary["counterfactual"])] if "counterfactual" in run.summary else []),
             _curves([RunGroup("", {}, (run,))], [""]),
             _privacy(run),
             page.section(
@@ -76,6 +77,20 @@ def _unlearned(note: Mapping[str, Any]) -> page.Markup:
         f"updates of retraining ({note['method']})"
     )
     return page.section("Unlearned", page.paragraph(told), page.facts([*figures, ("effort", effort)]))
+
+
+def _logged_clicks(found: Mapping[str, Any]) -> page.Markup:
+    """What the ranker would be worth to the people of a log, by their clicks on the lists that they were shown."""
+    return page.section(
+        "By logged clicks",
+        page.paragraph(
+            "The final ranker was shown to nobody. Clicks of the log's test part, each counted by how likely its rank was "
+            "looked at, tell what its lists would be worth: DCG and clicks of a search (IPS), or of a relevant document "
+            "(SNIPS, which varies less)."
+        ),
+        page.table(logged_clicks.HEAD, logged_clicks.estimates(found)),
+        page.paragraph(logged_clicks.how_estimated(found), "note"),
+    )
 
 
 def _config_path(run: Run) -> str:

@@ -39,7 +39,9 @@ def test_rankers_are_judged_by_logged_clicks(quorank: Quorank, tmp_path: Path) -
     assert quorank("run", "fpdgd", *given, "--out", tmp_path / "run", "--quiet").code == 0
     outcome = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--json", "--k", 5)
     found = json.loads(outcome.out)["counterfactual"]
-    assert found["dcg@5"]["ips"]["gain"]["low"] > 0 and found["propensities"][1] == pytest.approx(0.5, rel=0.1)
+    assert found["estimates"]["dcg@5"]["ips"]["gain"]["low"] > 0 and found["propensities"][1] == pytest.approx(
+        0.5, rel=0.1
+    )
     shown = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--propensities", "power=1")
     assert "by logged clicks" in shown.out and "over users" in shown.out and max(map(len, shown.out.splitlines())) <= 80
     refused = quorank("evaluate", tmp_path / "run", "--data", "synthetic:clicks", "--propensities", "1,0.5")

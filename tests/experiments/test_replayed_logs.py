@@ -17,8 +17,10 @@ from quorank.data.logs.generated import LOG_SHAPES, log_blocks
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
+from quorank.experiments.finished_run import load_run
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.rankers import scores
+from quorank.reports.report import report_page
 
 LOGGED = (
     "data.source=synthetic:clicks",
@@ -79,6 +81,21 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert again["counterfactual"] == json.loads((tmp_path / "whole" / "summary.json").read_text())["counterfactual"]
     assert whole is not None
+
+
+def test_a_report_holds_every_estimate_by_logged_clicks(tmp_path: Path) -> None:
+    run_experiment(experiment(*LOGGED), tmp_path / "run", threads=1)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    page = report_page(load_run(tmp_path / "run"))
+    for estimators in summary["counterfactual"]["estimates"].values():
+        for each in estimators.values():
+            assert all(f"{each[of]['value']:.4f} ± {1.96 * each[of]['error']:.4f}" in page for of in each)
+    summary["counterfactual"]["estimates"]["dcg@10"]["ips"]["gain"] = "large"
+    for name in ("summary.json", "manifest.json"):
+        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    with refused("file.damaged", str(tmp_path / "run" / "summary.json")):
+        load_run(tmp_path / "run")
 
 
 def test_an_imported_log_gives_the_bits_of_the_generated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +167,7 @@ def test_learning_from_logged_lists_helps_rankers_that_were_not_shown() -> None:
         experiment(*LOGGED, "data.queries=2000", "federation.clients=40", "federation.rounds=60"), threads=1
     )
     runner.run()
-    found = runner.summary()["counterfactual"]["dcg@10"]["snips"]
+    found = runner.summary()["counterfactual"]["estimates"]["dcg@10"]["snips"]
     assert found["gain"]["low"] > 0.05
     assert found["shown"]["value"] + found["gain"]["value"] == pytest.approx(found["ranker"]["value"])
     assert np.isfinite(scores(runner.experiment.ranker, runner.ranker, runner.collection.test)).all()

@@ -86,7 +86,7 @@ def test_ratios_and_their_errors_by_hand() -> None:
         assert estimate.value == pytest.approx(mean)
         assert estimate.error == pytest.approx(np.sqrt(2 * ((totals - mean * sizes) ** 2).sum()) / sizes.sum())
     assert np.isnan(judge([(1, 0, 0), (0, 1, 0)], users=[0, 0]).ips(x[:2]).error)
-    assert judge([(1, 0, 0)]).figures(SCORES)["dcg@3"]["ips"]["ranker"]["error"] is None
+    assert judge([(1, 0, 0)]).figures(SCORES)["estimates"]["dcg@3"]["ips"]["ranker"]["error"] is None
 
 
 def test_ranks_follow_scores_and_ties_the_order_of_the_list() -> None:
