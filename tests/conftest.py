@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ from quorank.data.ranking import Collection, RankingData
 
 settings.register_profile("quorank", derandomize=True, deadline=None)
 settings.load_profile("quorank")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job: its processes would ignore Ctrl-C too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SLOW = (
