@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from quorank.steady import steady_environment
+from quorank.kernels.steady import steady_environment
 
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")

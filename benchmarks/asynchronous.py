@@ -17,16 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, load
+from quorank.engines.driver import Driver, SharedNodes
+from quorank.engines.process import Simulator
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
-from quorank.federation import Add, Federation, Simulator
+from quorank.federation import Add, Federation
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.drivers.driver import Driver, SharedNodes
-from quorank.federation.drivers.transport import Memory
+from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.metrics.evaluator import Evaluator
+from quorank.protocol.transport import Memory
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, RankingData
 from quorank.data.feature_names import feature_names, typed_name
 from quorank.data.layout import FOLDS, count_folds
@@ -44,6 +43,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import SHIPPED, read_experiment_file, set_value
 from quorank.experiments.runner import Runner
 from quorank.experiments.workload import collection_of
+from quorank.kernels.arrays import Doubles
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 

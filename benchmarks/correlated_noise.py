@@ -12,7 +12,7 @@ import argparse
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.privacy.mechanisms.correlated import KINDS, Factor, sensitivity
 
 

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data import DataSource
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Add, Federation
+from quorank.kernels.arrays import Doubles
 from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Learner
 from quorank.learning.propensities import FAIR_PAIRS, adjacent_chain, swap_counts
 from quorank.learning.simulation import STATISTICS, Work

@@ -30,10 +30,10 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
-from quorank.federation.members import requests
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.member_key import MemberKey
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.protocol import requests
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey
 from quorank.service.store.sql_store import open_store
 
 INTERACTIONS = 4

@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
-from quorank.draws import Purpose, normal_pair
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, normal_pair
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
 from quorank.privacy.mechanisms.gaussian import GaussianMechanism

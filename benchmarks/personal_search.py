@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 
 import quorank.experiments
-from quorank import private_file
 from quorank.data.letor.writer import write_letor
 from quorank.data.ranking import RankingData
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, read_experiment_file
 from quorank.experiments.runner import Runner
+from quorank.files import private_database as private_file
 from quorank.learning import OnlineRanker
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.pdgd import PDGD

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from ceilings import METHODS, Figures, Fold, federated, folds_of
 
-from quorank.arrays import Doubles
 from quorank.data import DataSource, RankingData, load
 from quorank.data.letor.writer import write_letor
 from quorank.data.source import SYNTHETIC
 from quorank.errors import BadInput
+from quorank.kernels.arrays import Doubles
 
 PLAIN = "FPDGD"
 DEFAULT = "recommended;private, ε = 2;private, ε = 1;private, ε = 0.5"

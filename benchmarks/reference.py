@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Integers
 
 
 def sample_list(scores: Doubles, k: int, rng: np.random.Generator) -> Integers:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from quorank.party.folder import PartyFolder
+from quorank.member.party_folder import PartyFolder
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome
 from quorank.silos.learning.comparison import joint_ranker

@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
-from quorank.compiled import kernel
 from quorank.data import Collection, DataSource, RankingData, load, write_letor
+from quorank.engines.process import Simulator
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Add, Federation, Simulator
+from quorank.federation import Add, Federation
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pdgd import SIDE_BY_SIDE
 from quorank.metrics.evaluator import ideal_dcg

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, RankingData, load
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import run_experiment
 from quorank.federation.rounds import State
 from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
+from quorank.kernels.arrays import Doubles
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
 from quorank.learning.trees.gradients import UNIT

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.line import ServiceLine, ServiceRefusal
-from quorank.federation.members.member_key import MemberKey
+from quorank.protocol.connection import ServiceLine, ServiceRefusal
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
 from quorank.tuning.closing import Count

@@ -32,13 +32,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.data import DataSource
+from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
-from quorank.federation import Federation, Simulator
+from quorank.federation import Federation
 from quorank.federation.leavers.unlearning import (
     KeptRound,
     ascend,
@@ -49,6 +49,7 @@ from quorank.federation.leavers.unlearning import (
     reference_ranker,
     retrain,
 )
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
 from quorank.learning.simulation import ClientDifferences
 from quorank.reproduce.figure import folds_of

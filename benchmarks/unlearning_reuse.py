@@ -15,12 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.data import DataSource
+from quorank.engines.process import Simulator
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Federation, Simulator, State
+from quorank.federation import Federation, State
 from quorank.federation.leavers.unlearning import averaged, fresh_seed, retrain
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.users import Cascade
 
 CLIENTS, INTERVAL, AVERAGE = 10, 10, 3.0

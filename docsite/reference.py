@@ -21,7 +21,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from quorank.attacks import ATTACKS
 from quorank.cli.main import app
 from quorank.data.partition import PARTITIONS
 from quorank.data.source import DataSource
@@ -30,6 +29,7 @@ from quorank.experiments.experiment_file import SHIPPED
 from quorank.experiments.silo_experiment import ONE_KIND, OWN
 from quorank.experiments.silo_experiment import SECTIONS as GROUP_SECTIONS
 from quorank.federation import AGGREGATIONS, PARTICIPATIONS, PERSONALISATIONS, SERVERS
+from quorank.federation.attacks import ATTACKS
 from quorank.learning import LEARNERS
 from quorank.parts import Family, Numbers
 from quorank.privacy import PRIVACIES

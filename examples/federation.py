@@ -1,7 +1,8 @@
 """A small federation from Python: parts are values, rounds are pure steps on explicit state."""
 
 from quorank.data import DataSource, load
-from quorank.federation import Add, Federation, Simulator
+from quorank.engines.process import Simulator
+from quorank.federation import Add, Federation
 from quorank.learning import PDGD, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear

@@ -31,10 +31,8 @@ from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
 from fuzz.targets.export import MODELS, small_ranker
 from fuzz.targets.silos import ASKED, KEY
-from quorank import frames
 from quorank.data.normalisation import FixedRange
 from quorank.data.source import DataSource, load
-from quorank.device.private_store import PrivateStore
 from quorank.errors import Interrupted
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
@@ -42,18 +40,11 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
 from quorank.export.directory import files_of
-from quorank.federation.drivers.secure_round import KEYS
-from quorank.federation.drivers.secure_round import envelope as envelope_of
 from quorank.federation.kept.checkpoint import Saved
 from quorank.federation.kept.journal import Journal
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.leaving import request_of
-from quorank.federation.members.member_key import MemberKey, enrolment_content
-from quorank.federation.members.requests import signed_headers
-from quorank.federation.members.terms import Terms
 from quorank.federation.rounds import Report, State
 from quorank.federation.wire import Reply, Task, encode_reply, encode_task
-from quorank.privacy.secure_sum.identity import SignedKeys
+from quorank.member.private_store import PrivateStore
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED
 from quorank.privacy.secure_sum.masks import KEY as KEY_BYTES
 from quorank.privacy.secure_sum.messages import (
@@ -65,6 +56,15 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.protocol import frames
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.leaving import request_of
+from quorank.protocol.member_key import MemberKey, enrolment_content
+from quorank.protocol.requests import signed_headers
+from quorank.protocol.secure_identity import SignedKeys
+from quorank.protocol.secure_round import KEYS
+from quorank.protocol.secure_round import envelope as envelope_of
+from quorank.protocol.terms import Terms
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import Origin, SavedRanker, ranker_bytes
 from quorank.reports.report import report_page

@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jo
 
 
 SLOW = (
-    "network/", "flower/", "service/", "device/", "party/", "cli/", "reproduce/", "fuzz/",
+    "engines/", "service/", "member/", "cli/", "reproduce/", "fuzz/",
     # those start processes and open connections, the others compute for seconds
     "experiments/test_determinism.py", "federation/test_line.py", "federation/test_simulator.py",
     "privacy/test_accounting.py",

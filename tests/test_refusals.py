@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, key_of
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.federation import Federation, Simulator, State
+from quorank.federation import Federation, State
+from quorank.kernels.draws import Purpose, key_of
 from quorank.learning import LEARNERS, PDGD, Evolution, OnlineRanker, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import RandomisedResponse

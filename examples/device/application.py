@@ -8,7 +8,7 @@ The folder is the device's own; the invitation is needed once. The service that 
 
 import sys
 
-from quorank.device import Client
+from quorank.member import Client
 
 RECIPES = {
     "Tomato soup": "tomatoes onions garlic cream",

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
-from quorank.documents import json_bytes, parse_json
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -17,6 +16,7 @@ from quorank.experiments.finished_run import load_run, load_runs
 from quorank.experiments.grid import Grid
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.commit import finish_request, is_pending, left_before
+from quorank.files.documents import json_bytes, parse_json
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.rankers.ranker_file import parse_ranker, ranker_bytes, ranker_digest, read_ranker
 from quorank.reports.comparison import compare_table, group_runs

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fuzz.target import as_file, target
-from quorank import frames
 from quorank.errors import BadInput
 from quorank.federation.kept.checkpoint import Saved
 from quorank.federation.kept.journal import Journal
 from quorank.federation.wire import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
+from quorank.protocol import frames
 
 _HEAD = (
     b'"run":',

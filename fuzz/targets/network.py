@@ -7,19 +7,19 @@ from functools import cache
 from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
-from quorank.certificates import Authority
-from quorank.device.leaving import left
-from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.silo_experiment import read_group
-from quorank.federation.members import requests
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.leaving import check_request
-from quorank.federation.members.member_key import MemberKey
-from quorank.federation.members.requests import read_enrolment
-from quorank.federation.members.terms import Terms
-from quorank.party.folder import terms_of as party_terms
+from quorank.member.leaving import left
+from quorank.member.party_folder import terms_of as party_terms
+from quorank.member.private_store import PrivateStore
+from quorank.protocol import requests
+from quorank.protocol.certificates import Authority
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.leaving import check_request
+from quorank.protocol.member_key import MemberKey
+from quorank.protocol.requests import read_enrolment
+from quorank.protocol.terms import Terms
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.home import Home
 from quorank.service.store.backup import restore

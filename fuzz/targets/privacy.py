@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from fuzz.target import target
+from quorank.engines.secure_driver import several, single
 from quorank.errors import BadInput
-from quorank.federation.drivers.secure_driver import several, single
-from quorank.federation.drivers.secure_round import envelope, opened
-from quorank.federation.members.claims import claims_bytes, claims_from
-from quorank.privacy.secure_sum.identity import SignedKeys, pack_clients, unpack_clients
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
@@ -17,6 +14,9 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.protocol.claims import claims_bytes, claims_from
+from quorank.protocol.secure_identity import SignedKeys, pack_clients, unpack_clients
+from quorank.protocol.secure_round import envelope, opened
 
 MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
 

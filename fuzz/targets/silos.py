@@ -10,8 +10,8 @@ import numpy as np
 
 from fuzz.target import as_file, scratch, target
 from quorank.data.ranking import RankingData
-from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
+from quorank.files.documents import ANYTHING, parse_json
 from quorank.silos.learning.searched_lists import SearchedLists
 from quorank.silos.learning.summed_training import DictMemory, SumRequest
 from quorank.silos.learning.tree_training import TreeTraining

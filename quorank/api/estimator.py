@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from quorank.api.data_frames import FrameKind, columns_of, take_columns, to_frame, to_matrix
 from quorank.api.running import Named, run
-from quorank.arrays import Integers
 from quorank.data import Collection, RankingData
 from quorank.data.partition import Assigned
 from quorank.data.ranking import grouped_rows
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Integers
 from quorank.learning.simulation import JUDGED
 from quorank.metrics.lists import ndcg
 from quorank.parts import suggest

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.api.data_frames import FrameKind, to_frame
-from quorank.column_files import read_columns
 from quorank.data import Collection, DataSource, RankingData
 from quorank.data import load as load_source
 from quorank.data.given import source_of
@@ -28,7 +27,8 @@ from quorank.experiments.grid import Grid
 from quorank.experiments.progress import Progress
 from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
-from quorank.manifest import digest_of, read_manifest
+from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.parquet import read_columns
 from quorank.parts import to_table
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import SavedRanker, read_ranker

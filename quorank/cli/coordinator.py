@@ -283,7 +283,7 @@ def token(folder: Folder, json: Json = False) -> None:
 @app.command()
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
     """Print the ranker of the newest round, or write it to a file."""
-    from quorank.files import write_whole
+    from quorank.files.atomic import write_whole
     from quorank.service.home import RANKER
 
     with _opened(folder) as (home, store):

@@ -14,7 +14,7 @@ from quorank.cli.display import print_figures, print_rows, print_text, say, tabl
 from quorank.cli.options import Json
 from quorank.cli.texts import find_text, skipped_table, tell_skipped
 from quorank.errors import require
-from quorank.text_formats import NAMED_FORMATS
+from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.data.library import ImportedCollection

@@ -42,7 +42,7 @@ def compiling(*, quiet: bool = False) -> Callable[[], None]:
 
     Made before the input is read, since readers compile too; a refusal stays one sentence on such a machine.
     """
-    from quorank.compiled import is_cold
+    from quorank.kernels.compiled import is_cold
 
     cold = not quiet and is_cold()
     return lambda: say("compiling for this machine (the first time only) …") if cold else None

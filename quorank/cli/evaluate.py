@@ -12,8 +12,8 @@ from quorank.cli.options import FiguresJson, Fold, Tag
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.arrays import Doubles
     from quorank.data import Collection
+    from quorank.kernels.arrays import Doubles
 
 SPLITS = ("train", "validation", "test")
 
@@ -47,7 +47,7 @@ def evaluate(
     import numpy as np
 
     from quorank.data import DataSource, load
-    from quorank.files import write_whole
+    from quorank.files.atomic import write_whole
     from quorank.metrics import trec_files
     from quorank.metrics.evaluator import Evaluator
     from quorank.rankers.ranker_file import read_ranker

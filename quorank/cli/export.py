@@ -162,7 +162,7 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
     from quorank.data.letor.reader import read_letor
     from quorank.data.normalisation import RawFeatures
     from quorank.data.ranking import widen
-    from quorank.foreign import home_expanded
+    from quorank.files.untrusted import home_expanded
 
     path = home_expanded(data)
     try:

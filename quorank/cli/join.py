@@ -21,11 +21,11 @@ from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_on
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.device.client import Client
-    from quorank.device.membership import SyncReport
-    from quorank.device.private_store import Erased
     from quorank.experiments.rehearsal import JoinRehearsal
-    from quorank.federation.members.declined import Declined
+    from quorank.member.client import Client
+    from quorank.member.membership import SyncReport
+    from quorank.member.private_store import Erased
+    from quorank.protocol.declined import Declined
 
 UNREACHED = 75
 """The exit code of `--once` where the service was not reached: a timer tries again (EX_TEMPFAIL)."""
@@ -117,7 +117,7 @@ def _stoppable() -> Iterator[None]:
 
 def _check_present(data: Path) -> None:
     """A client that has left does not come back by accident."""
-    from quorank.device.leaving import LEFT, left
+    from quorank.member.leaving import LEFT, left
 
     sentence = f"this client has left its run ({LEFT}); choose another folder, with a new invitation"
     require(left(data) is None, "device.left", sentence, f"{data}")
@@ -125,9 +125,9 @@ def _check_present(data: Path) -> None:
 
 def _invited(data: Path) -> bool:
     """Whether the folder holds an invitation."""
-    from quorank.device.membership import INVITATION
-    from quorank.device.private_store import PrivateStore
-    from quorank.private_file import FILE
+    from quorank.files.private_database import FILE
+    from quorank.member.membership import INVITATION
+    from quorank.member.private_store import PrivateStore
 
     if not (data / FILE).is_file():
         return False
@@ -137,8 +137,8 @@ def _invited(data: Path) -> bool:
 
 def _set_consent(data: Path, consent: str) -> None:
     """At any time, also while another process plays the device: by its socket, so that it acts at once."""
-    from quorank.device import local_socket
-    from quorank.device.private_store import PrivateStore
+    from quorank.member import local_socket
+    from quorank.member.private_store import PrivateStore
 
     if local_socket.call(data, "consent", given=consent == "on") is None:
         with PrivateStore(data, owner=False) as store, store.transaction():
@@ -155,10 +155,10 @@ def _take_part(
     quiet: bool,
     json: bool,
 ) -> None:
-    from quorank.device import local_socket
-    from quorank.device.client import Client
-    from quorank.device.membership import FINAL
-    from quorank.device.staying import stay, synced
+    from quorank.member import local_socket
+    from quorank.member.client import Client
+    from quorank.member.membership import FINAL
+    from quorank.member.staying import stay, synced
 
     if once and bundle is None and rehearsal is None:
         found = local_socket.call(data, "sync")
@@ -201,9 +201,9 @@ def _take_part(
 
 def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quiet: bool) -> None:
     """Play a client of an experiment, with the coordinator in this process."""
-    from quorank.device.device import Device
-    from quorank.device.private_store import PrivateStore
     from quorank.experiments.rehearsal import take_part
+    from quorank.member.device import Device
+    from quorank.member.private_store import PrivateStore
 
     sent = 0
 
@@ -228,9 +228,9 @@ def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quie
 
 
 def _leave(data: Path, json: bool) -> None:
-    from quorank.device import leaving, local_socket
-    from quorank.device.client import Client
-    from quorank.private_file import FILE
+    from quorank.files.private_database import FILE
+    from quorank.member import leaving, local_socket
+    from quorank.member.client import Client
 
     note = leaving.left(data)
     require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
@@ -244,7 +244,7 @@ def _leave(data: Path, json: bool) -> None:
         while (note := leaving.left(data)) is None or note["erased"] is None:
             _still(end)
             time.sleep(0.2)
-        from quorank.device.private_store import Erased
+        from quorank.member.private_store import Erased
 
         table = note["erased"]
         _print_erased(data, Erased(tuple(table["files"]), table["bytes"], table["traces"], table["searched"]), json)
@@ -278,8 +278,8 @@ def _print_erased(data: Path, erased: Erased, json: bool) -> None:
 
 def show_status(data: Path, json: bool) -> None:
     """Print consent, searches, and what was sent so far."""
-    from quorank.device.private_store import PrivateStore
-    from quorank.device.status import status_of
+    from quorank.member.private_store import PrivateStore
+    from quorank.member.status import status_of
 
     with PrivateStore(data, owner=False) as store:
         figures = status_of(store)
@@ -303,8 +303,8 @@ def _print_status(figures: dict[str, Any]) -> None:
 
 def show_log(data: Path, json: bool) -> None:
     """Print all that ever left the device, and when consent was given or withdrawn."""
-    from quorank.device.private_store import PrivateStore
-    from quorank.device.status import log_of
+    from quorank.member.private_store import PrivateStore
+    from quorank.member.status import log_of
 
     with PrivateStore(data, owner=False) as store:
         found = log_of(store)

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from quorank.errors import require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.service.home import Home
 
 TEMPLATES = Path(__file__).parent / "files"

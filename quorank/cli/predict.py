@@ -28,7 +28,7 @@ def predict(
     qid, docid and label may stand beside them.
     """
     from quorank.data.feature_tables import read_feature_table
-    from quorank.files import write_whole
+    from quorank.files.atomic import write_whole
     from quorank.rankers.ranker_file import read_ranker
 
     saved = read_ranker(ranker)

@@ -191,7 +191,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     from quorank.errors import Interrupted
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
-    from quorank.process import available_threads
+    from quorank.kernels.process import available_threads
     from quorank.reports.report import report_page
     from quorank.reproduce.figure_runs import figure_grid
 

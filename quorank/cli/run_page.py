@@ -20,9 +20,9 @@ from starlette.applications import Starlette
 from quorank import __version__
 from quorank.experiments.runner import Runner
 from quorank.experiments.trees.runner import TreeRunner
-from quorank.reports.live.live_page import page_routes
-from quorank.reports.live.loopback import loopback_socket, served
-from quorank.reports.live.status import (
+from quorank.service.live.live_page import page_routes
+from quorank.service.live.loopback import loopback_socket, served
+from quorank.service.live.status import (
     MemberCounts,
     Quality,
     RoundFigures,

@@ -113,7 +113,7 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
 
 
 def _progress(name: str) -> Callable[[UpdateReport], None]:
-    from quorank.foreign import printable
+    from quorank.files.untrusted import printable
 
     shown = 0.0
 
@@ -138,7 +138,7 @@ def _line(entry: Any) -> dict[str, Any]:
 
 
 def _show_added(figures: dict[str, Any]) -> None:
-    from quorank.foreign import printable
+    from quorank.files.untrusted import printable
 
     for source in figures["sources"]:
         counts = ", ".join(
@@ -168,7 +168,7 @@ def find(
 
 
 def _show_found(page: Any, empty: bool) -> None:
-    from quorank.foreign import printable
+    from quorank.files.untrusted import printable
 
     if empty:
         print("Nothing is indexed yet: quorank search add FOLDER")
@@ -198,7 +198,7 @@ def why(
 
 
 def _show_reasons(reasons: Any) -> None:
-    from quorank.foreign import printable
+    from quorank.files.untrusted import printable
 
     if not reasons:
         print("Nothing found.")
@@ -270,7 +270,7 @@ def status(
 
 
 def _show_status(figures: dict[str, Any]) -> None:
-    from quorank.foreign import printable
+    from quorank.files.untrusted import printable
 
     federation = figures["federation"]
     told = (
@@ -363,8 +363,8 @@ def demo(
 
     from quorank.cli.coordinator import check_installed
     from quorank.cli.display import compiling, progress_lines
-    from quorank.files import make_private_folder
-    from quorank.process import interruptible
+    from quorank.files.atomic import make_private_folder
+    from quorank.kernels.process import interruptible
 
     check_installed()
     from quorank.search.demo.demonstration import DemoPlan, played

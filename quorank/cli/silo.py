@@ -14,7 +14,7 @@ from quorank.cli import silo_group, silo_join, silo_search
 from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.texts import read_texts, skipped_of
-from quorank.text_formats import NAMED_FORMATS
+from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.text import TextCollection

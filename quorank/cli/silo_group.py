@@ -149,7 +149,7 @@ def stop(folder: Folder) -> None:
 
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
     """Write the ranker that all parties have, once the session is done."""
-    from quorank.files import write_whole
+    from quorank.files.atomic import write_whole
     from quorank.service.holders.group_home import SiloHome
     from quorank.service.home import RANKER
 

@@ -15,11 +15,11 @@ from quorank.cli.display import consent_line, print_figures, print_rows, print_t
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.cli.texts import read_texts, skipped_of
 from quorank.errors import require
-from quorank.text_formats import NAMED_FORMATS
+from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
-    from quorank.party.folder import PartyFolder
-    from quorank.party.party import SiloParty
+    from quorank.member.party import SiloParty
+    from quorank.member.party_folder import PartyFolder
 
 GRACE = 5.0
 """Seconds that a search is waited for beyond its own time."""
@@ -91,7 +91,7 @@ def join(
 
 
 def _checked(url: str | None) -> str:
-    from quorank.addresses import check_url
+    from quorank.protocol.addresses import check_url
 
     if url is not None:
         check_url(url)
@@ -99,8 +99,8 @@ def _checked(url: str | None) -> str:
 
 
 def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
-    from quorank.federation.members.invitation import Invitation
-    from quorank.party.folder import PartyFolder
+    from quorank.member.party_folder import PartyFolder
+    from quorank.protocol.invitation import Invitation
     from quorank.silos.protocol.terms import read_identities
 
     folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, Invitation.read(bundle))
@@ -111,7 +111,7 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
 def _note_source(
     folder: PartyFolder, collection: Path | None, generated: int | None, documents: int, embeddings: Path | None
 ) -> None:
-    from quorank.party.folder import FolderSource
+    from quorank.member.party_folder import FolderSource
 
     for given, name in ((collection, "collection"), (embeddings, "embeddings")):
         found, sentence = given is None or given.exists(), f"there is nothing here; expected {name}"
@@ -121,10 +121,10 @@ def _note_source(
 
 
 def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
-    from quorank.files import write_whole
-    from quorank.party.folder import RANKER
-    from quorank.party.taking_part import take_part
-    from quorank.process import interruptible
+    from quorank.files.atomic import write_whole
+    from quorank.kernels.process import interruptible
+    from quorank.member.party_folder import RANKER
+    from quorank.member.party_session import take_part
     from quorank.rankers.ranker_file import ranker_bytes
 
     tell, told = _Progress(quiet), ""
@@ -166,8 +166,8 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
 def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | None:
     """Wait for the result of a search, and play the party meanwhile where no other process does."""
     from quorank.errors import BadInput
-    from quorank.party.taking_part import take_part
-    from quorank.process import interruptible
+    from quorank.kernels.process import interruptible
+    from quorank.member.party_session import take_part
 
     found: dict[str, Any] | None = None
     until = time.monotonic() + wait + GRACE
@@ -197,9 +197,9 @@ def _party(
     folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], bool], seen: Callable[[], None]
 ) -> SiloParty:
     """The party of a folder, with its documents read."""
-    from quorank.compiled import is_cold
-    from quorank.party.folder import SESSION
-    from quorank.party.party import SiloParty
+    from quorank.kernels.compiled import is_cold
+    from quorank.member.party import SiloParty
+    from quorank.member.party_folder import SESSION
 
     invitation = folder.invitation
     if is_cold():
@@ -263,7 +263,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
 
 def show_status(folder: PartyFolder, json: bool) -> None:
     """Print where the party stands in its run."""
-    from quorank.party.folder import RANKER
+    from quorank.member.party_folder import RANKER
 
     state, terms = folder.state, folder.terms
     figures: dict[str, Any] = {

@@ -11,7 +11,7 @@ from quorank.cli.display import compact, print_figures, print_rows, print_text, 
 from quorank.cli.options import Json
 from quorank.cli.texts import read_texts, skipped_of
 from quorank.errors import BadInput, require
-from quorank.text_formats import NAMED_FORMATS
+from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ def search(
 def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
     """Ask the other members of a group from a party's folder, through the process that plays it or as that process."""
     from quorank.cli.silo_join import play_party
-    from quorank.party.folder import PartyFolder
+    from quorank.member.party_folder import PartyFolder
 
     party = PartyFolder.open(folder)
     sentence = "this group has not agreed to search; its operator begins one with quorank silo start --search"

@@ -12,7 +12,7 @@ import _signal as signal  # type: ignore[import-not-found]  # signal itself take
 import os
 import sys
 
-from quorank.steady import steady_environment
+from quorank.kernels.steady import steady_environment
 
 TYPE_CHECKING = False  # as typing has it, which is not imported here for the same reason
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ def find_text(source: Path | str) -> TextCollection | None:
     """Return the text collection that a path holds; None where it holds LETOR files or nothing that is known."""
     from quorank.data.importing import find_collection
     from quorank.errors import BadInput
-    from quorank.foreign import home_expanded
+    from quorank.files.untrusted import home_expanded
     from quorank.text import read_collection
 
     path = home_expanded(source)
@@ -49,7 +49,7 @@ def find_text(source: Path | str) -> TextCollection | None:
 def _holds_letor(folder: Path) -> bool:
     """Return whether one of the first files begins like a row of LETOR: then the folder lacks a file of its layout."""
     from quorank.errors import BadInput
-    from quorank.foreign import read_head
+    from quorank.files.untrusted import read_head
 
     for file in sorted(file for file in folder.iterdir() if file.is_file())[:_FILES]:
         with suppress(BadInput):

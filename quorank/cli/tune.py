@@ -13,7 +13,7 @@ from quorank.cli import tune_study
 from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
 from quorank.errors import require
-from quorank.foreign import printable
+from quorank.files.untrusted import printable
 
 if TYPE_CHECKING:
     from quorank.federation.server_optimisers import Server

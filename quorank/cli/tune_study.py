@@ -16,7 +16,7 @@ from quorank.cli.options import Json
 from quorank.errors import BadInput, require, require_range
 
 if TYPE_CHECKING:
-    from quorank.arrays import Doubles
+    from quorank.kernels.arrays import Doubles
     from quorank.tuning.histories.people import People
     from quorank.tuning.studies.analysis import Analysis
     from quorank.tuning.studies.power import Plan
@@ -92,7 +92,7 @@ def assign(
         import csv
         import io
 
-        from quorank.files import write_whole
+        from quorank.files.atomic import write_whole
 
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([("client", "arm"), *zip(names, arms, strict=True)])
@@ -216,7 +216,7 @@ def _ids(file: Path) -> list[str]:
 def _saved_and_printed(figures: dict[str, Any], out: Path | None, json: bool) -> bool:
     """Write the figures where --out says, print them for --json; return whether they were printed."""
     if out is not None:
-        from quorank.files import write_whole
+        from quorank.files.atomic import write_whole
 
         write_whole(out, json_.dumps(figures, indent=2) + "\n")
     if json:

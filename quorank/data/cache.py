@@ -25,9 +25,10 @@ from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData, stride_of
 from quorank.data.strings import Strings, to_arrow
-from quorank.documents import read_json
 from quorank.errors import BadInput
-from quorank.files import atomically, cache_root, remove_leftovers
+from quorank.files.atomic import atomically, remove_leftovers
+from quorank.files.documents import read_json
+from quorank.kernels.compiled import cache_root
 
 FORMAT_VERSION = 1
 CACHE = ".quorank"

@@ -9,8 +9,8 @@ from quorank.data.library import folder_of
 from quorank.data.ranking import Collection
 from quorank.data.source import GIVEN, INTENTS, SYNTHETIC, DataSource
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
-from quorank.foreign import bounded_lines, read_bounded
+from quorank.files.atomic import write_whole
+from quorank.files.untrusted import bounded_lines, read_bounded
 
 FILE = "features.txt"
 LARGEST, LONGEST = 1 << 20, 200

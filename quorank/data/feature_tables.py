@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Floats
-from quorank.column_files import open_table
 from quorank.data.columns import BESIDE, DOCUMENT, QUERY, check_columns
 from quorank.data.letor.reader import read_letor_lines
 from quorank.data.ranking import widen
 from quorank.errors import BadInput, brief, require
-from quorank.foreign import limits_from_environment, ordinary_size, read_bounded, reason, sound
+from quorank.files.parquet import open_table
+from quorank.files.untrusted import limits_from_environment, ordinary_size, read_bounded, reason, sound
+from quorank.kernels.arrays import Floats
 
 MOST_FIELD = 1 << 20
 """Bytes of the first line of a CSV file."""

@@ -17,7 +17,7 @@ from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, require
-from quorank.foreign import archive_members, excerpt, home_expanded
+from quorank.files.untrusted import archive_members, excerpt, home_expanded
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes there will be."""
@@ -87,7 +87,7 @@ def find_collection(folder: Path) -> Path:
 def unpack_archive(archive: Path, folder: Path) -> Path:
     """Unpack into `folder`, which is replaced; it appears when it is complete, or not at all.
 
-    What the gate lets through is unpacked: ordinary files below the folder, within the limits (`quorank.foreign`).
+    What the gate lets through is unpacked: ordinary files below the folder, within the limits (`quorank.files.untrusted`).
     """
     name = archive.name.lower()
     sentence = f"is a {archive.suffix} archive, which cannot be unpacked here; unpack it with another program"

@@ -16,13 +16,13 @@ from typing import Literal
 
 import numpy as np
 
-from quorank.arrays import Booleans, Int8s, Integers
 from quorank.data.cache import load_letor
 from quorank.data.layout import FOLDS
 from quorank.data.letor.reader import read_bytes
 from quorank.data.ranking import Collection, RankingData, join_parts
 from quorank.errors import BadInput, require, require_range
-from quorank.foreign import excerpt, printable
+from quorank.files.untrusted import excerpt, printable
+from quorank.kernels.arrays import Booleans, Int8s, Integers
 
 TABLE = "intent_labels.tsv"
 INTENTS = 4

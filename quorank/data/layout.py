@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quorank.errors import BadInput, require, require_range
-from quorank.foreign import printable
+from quorank.files.untrusted import printable
 
 FOLDS = 5
 VALIDATION = ("vali", "valid", "validation")

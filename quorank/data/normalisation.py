@@ -17,10 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats
-from quorank.documents import Items, Number, Table, check_shape, read_json
 from quorank.errors import BadInput, require, require_range
-from quorank.foreign import home_expanded
+from quorank.files.documents import Items, Number, Table, check_shape, read_json
+from quorank.files.untrusted import home_expanded
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.parts import Family
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Floats, Integers
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
+from quorank.kernels.arrays import Floats, Integers
+from quorank.kernels.compiled import kernel
 
 
 @kernel

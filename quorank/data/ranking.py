@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Floats, Int8s, Integers
 from quorank.data.search_records import LoggedSplits
 from quorank.data.strings import Strings, concatenate_strings, select_strings
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Floats, Int8s, Integers
 
 LANES = 8
 """Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""

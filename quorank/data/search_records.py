@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Integers
+from quorank.kernels.arrays import Integers
 
 
 @dataclass(frozen=True)

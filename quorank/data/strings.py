@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from quorank.arrays import Bytes, Integers
+from quorank.kernels.arrays import Bytes, Integers
 
 
 class Strings(Sequence[str]):

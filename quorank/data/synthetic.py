@@ -21,10 +21,10 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from quorank import elementary
-from quorank.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.data.ranking import Collection, RankingData, stride_of
 from quorank.errors import BadInput, require_range
+from quorank.kernels import elementary
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.parts import suggest
 
 GENERATOR_VERSION = 2

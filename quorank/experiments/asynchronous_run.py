@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from quorank.documents import Number, Table, read_json
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import Number, Table, read_json
 
 FILE = "asynchronous.json"
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, key_of
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Simulator
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
 from quorank.privacy.audit.reconstruction import reconstruction_study

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.engines.process import Simulator
 from quorank.errors import require
 from quorank.experiments.run_directory import CARRIED
-from quorank.federation import Simulator, wire
-from quorank.files import atomically
+from quorank.federation import wire
+from quorank.files.atomic import atomically
+from quorank.kernels.arrays import Doubles, Integers
 
 NOTHING = -2
 """The round of a slot without a row; rows before the first round are of round -1."""

@@ -6,8 +6,8 @@ from typing import cast
 
 from quorank.errors import require
 from quorank.experiments.experiment import Experiment
-from quorank.federation.members.terms import Terms
 from quorank.learning.list_learner import ListLearner
+from quorank.protocol.terms import Terms
 
 
 def terms_of(

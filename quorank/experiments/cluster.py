@@ -27,10 +27,10 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
-from quorank.documents import parse_json
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import parse_json
 
 if TYPE_CHECKING:
     from quorank.experiments.finished_run import ReportPage

@@ -6,18 +6,18 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.kept.keeping import Keeping
-from quorank.federation.members.terms import PARTS
+from quorank.kernels.arrays import Doubles
 from quorank.privacy import Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE
+from quorank.protocol.terms import PARTS
 
 
 def check_experiment(experiment: Experiment, n_features: int = 46) -> None:

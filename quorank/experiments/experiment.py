@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from quorank.attacks import ATTACKS
 from quorank.data.normalisation import with_file_read
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
+from quorank.engines.process import UNEQUAL
 from quorank.errors import BadInput, brief, require, require_range
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.trees.checks import check_trees
@@ -26,7 +26,7 @@ from quorank.federation import (
     Mean,
     Shared,
 )
-from quorank.federation.drivers.simulator import UNEQUAL
+from quorank.federation.attacks import ATTACKS
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.simulation import JUDGED
 from quorank.parts import Family, P, read_fields, suggest, to_table

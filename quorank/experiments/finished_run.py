@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.column_files import read_columns
-from quorank.documents import (
+from quorank.errors import BadInput, require
+from quorank.experiments import run_directory as storage
+from quorank.files.atomic import read_whole
+from quorank.files.documents import (
     ANYTHING,
     LARGEST_TOML,
     DocumentShape,
@@ -31,10 +32,9 @@ from quorank.documents import (
     parse_toml,
     read_json,
 )
-from quorank.errors import BadInput, require
-from quorank.experiments import run_directory as storage
-from quorank.files import read_whole
-from quorank.manifest import digest_of, read_manifest
+from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.parquet import read_columns
+from quorank.kernels.arrays import Doubles
 
 _PART = Either((Text(), Table({}, {"kind": Text()})))
 CONFIG_SHAPE = Table(

@@ -13,15 +13,15 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import json_bytes
 from quorank.errors import BadInput, Interrupted, brief
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, flatten, set_key, write_toml
 from quorank.experiments.finished_run import ReportPage
 from quorank.experiments.runner import run_experiment
-from quorank.files import write_whole
-from quorank.process import available_threads, without_interrupts
+from quorank.files.atomic import write_whole
+from quorank.files.documents import json_bytes
+from quorank.kernels.process import available_threads, without_interrupts
 
 LONGEST_NAME = 120  # of a sub-directory
 MOST_CELLS = 100_000

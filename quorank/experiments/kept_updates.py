@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.array_files import Arrays, ArrayShape, archive_bytes, read_arrays
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file, kept_name
 from quorank.federation.leavers.unlearning import KeptRound, norms_of
-from quorank.files import make_private_folder, sha256, write_whole
-from quorank.manifest import digest_of, read_manifest
+from quorank.files.atomic import make_private_folder, sha256, write_whole
+from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 WARNING = (
     "its clients' raw updates are kept in {}, unclipped and without noise: whoever can read them has what privacy hides"

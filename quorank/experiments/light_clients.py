@@ -21,15 +21,15 @@ from pathlib import Path
 from threading import local
 from typing import TypeVar
 
-from quorank import frames
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import OVER
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.line import ServedTask, ServiceLine, ServiceRefusal
-from quorank.federation.members.member_key import MemberKey
+from quorank.protocol import frames
+from quorank.protocol.connection import ServedTask, ServiceLine, ServiceRefusal
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey
 
 TOGETHER = 256
 """Clients that learn in one call."""

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank import __version__
-from quorank.array_files import Arrays, ArrayShape, read_arrays, write_arrays
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -21,6 +19,8 @@ from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
 from quorank.federation.kept.checkpoint import below, state_arrays, state_fault, state_from, state_shapes
+from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
+from quorank.kernels.arrays import Doubles
 from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import discounted_sum
 

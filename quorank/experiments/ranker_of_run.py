@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from quorank.arrays import Doubles
 from quorank.experiments.experiment import Experiment
+from quorank.kernels.arrays import Doubles
 from quorank.rankers.ranker_file import Origin, SavedRanker, stated_privacy
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from quorank.engines.process import Simulator
 from quorank.errors import require
 from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.client_terms import terms_of
@@ -23,11 +24,11 @@ from quorank.experiments.run_directory import CARRIED
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.workload import Workload, collection_of, experiment_collection
-from quorank.federation import Simulator, wire
+from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
 from quorank.federation.kept.keeping import KeptInFolder
-from quorank.federation.members.declined import Declined
-from quorank.federation.members.terms import Terms
+from quorank.protocol.declined import Declined
+from quorank.protocol.terms import Terms
 
 FOLDER = "rehearsal"
 
@@ -39,7 +40,7 @@ Others = Callable[[wire.Task, list[int]], Iterable[bytes | wire.Reply]]
 
 
 class Rehearsed(Searched, Protocol):
-    """The device that is rehearsed, as `quorank.device.device.Device` is one."""
+    """The device that is rehearsed, as `quorank.member.device.Device` is one."""
 
     def ready(self) -> bool:
         """Whether a task would be answered."""

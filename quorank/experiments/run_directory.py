@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
-from quorank.files import read_whole, remove_leftovers, sha256, write_whole
-from quorank.manifest import MANIFEST, write_manifest
+from quorank.files.atomic import read_whole, remove_leftovers, sha256, write_whole
+from quorank.files.manifest import MANIFEST, write_manifest
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment

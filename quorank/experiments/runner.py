@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.column_files import parquet_bytes
 from quorank.data import Collection
 from quorank.data.feature_names import names_of
-from quorank.documents import json_bytes
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import CarriedUpdates
@@ -30,15 +28,18 @@ from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.trees.runner import TreeRunner
 from quorank.experiments.workload import Workload, best_ranker, experiment_collection
-from quorank.federation import Report, Simulator, State
+from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.files import sha256, write_whole
+from quorank.files.atomic import sha256, write_whole
+from quorank.files.documents import json_bytes
+from quorank.files.manifest import MANIFEST, write_manifest
+from quorank.files.parquet import parquet_bytes
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.process import available_threads, interruptible
 from quorank.learning.lambdamart import not_by_updates
-from quorank.manifest import MANIFEST, write_manifest
 from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
-from quorank.process import available_threads, interruptible
 from quorank.rankers import scores
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.users.harvesting import deepest_rank

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank import frames
-from quorank.arrays import Doubles, Floats, Integers
+from quorank.engines.process import Simulator
 from quorank.errors import require
 from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
@@ -23,10 +22,12 @@ from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.kept_updates import KeptUpdates, read_kept
 from quorank.experiments.run_directory import clients_with_kept
 from quorank.experiments.runner import Runner
-from quorank.federation import Simulator, wire
+from quorank.federation import wire
 from quorank.federation.personal import Shared as SharedRanker
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.protocol import frames
 
 if TYPE_CHECKING:
     from quorank.experiments.simulated_members import SimulatedMembers

@@ -11,16 +11,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from quorank import frames
-from quorank.arrays import Integers
+from quorank.engines.process import Simulator
+from quorank.engines.secure_driver import single
 from quorank.errors import BadInput, require
 from quorank.experiments.carried_updates import OVER
-from quorank.federation import Simulator, wire
-from quorank.federation.drivers.secure_driver import single
-from quorank.federation.drivers.secure_round import SecureMember, invitation
+from quorank.federation import wire
+from quorank.kernels.arrays import Integers
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.signing import MemberKey
+from quorank.protocol import frames
+from quorank.protocol.secure_round import SecureMember, invitation
+from quorank.protocol.signing import MemberKey
 
 Learn = Callable[[wire.Task, Integers], list[wire.Reply]]
 

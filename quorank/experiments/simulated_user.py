@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorank.draws import BATCH
+from quorank.kernels.draws import BATCH
 from quorank.learning import Shown
 from quorank.learning.simulation import Simulation, SimulationArrays, draw_query
 from quorank.users.click_model import click_list
 
 
 class Searched(Protocol):
-    """What a user searches with, as `quorank.device.device.Device` is it."""
+    """What a user searches with, as `quorank.member.device.Device` is it."""
 
     @property
     def turn(self) -> tuple[int, int]:

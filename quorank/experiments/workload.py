@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Integers
 from quorank.data import Collection, DataSource, load
 from quorank.data.given import prepared
 from quorank.data.partition import Shares
@@ -18,6 +17,7 @@ from quorank.data.source import stamps_of
 from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
 from quorank.rankers.array_scoring import query_ranges_scaled
 
 TOLERANCE = 1e-5

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorank.documents import Flag, Items, Table, Text, json_bytes, parse_json
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
@@ -23,8 +22,9 @@ from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import ExportTarget, Scorer
 from quorank.export.vectors import FILE as VECTORS
 from quorank.export.vectors import read_vectors, vectors_bytes, vectors_of
-from quorank.files import read_whole, sha256, write_whole
-from quorank.manifest import MANIFEST, read_manifest, write_manifest
+from quorank.files.atomic import read_whole, sha256, write_whole
+from quorank.files.documents import Flag, Items, Table, Text, json_bytes, parse_json
+from quorank.files.manifest import MANIFEST, read_manifest, write_manifest
 from quorank.rankers.ranker_file import FILE as RANKER
 from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
 

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats
 from quorank.data.normalisation import Normalisation, RawFeatures, WithinQuery
 from quorank.export.tree_nodes import TreeNodes, trees_of
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.rankers.ranker_file import SavedRanker
 
 LONGEST_NAME = 60

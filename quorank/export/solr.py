@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Floats
 from quorank.export.evaluators.solr import load_solr
 from quorank.export.exported_ranker import ExportedRanker, short_floats
 from quorank.export.target import ExportTarget
 from quorank.export.tree_nodes import TreeNodes
+from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "features.json", "model.json"
 STORE, MODEL_NAME = "quorank", "quorank"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.exported_ranker import ExportedRanker
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 TELL = {"linear": "a linear ranker", "network": "a network", "trees": "trees"}
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Floats
 from quorank.data.normalisation import Normalisation
+from quorank.kernels.arrays import Floats
 from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import TreeArrays, Trees
 

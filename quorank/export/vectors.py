@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
-from quorank.documents import Items, Maybe, Number, Table, Text, Whole, json_bytes, parse_json
 from quorank.errors import require
 from quorank.export.comparison import expected_scores, normalised
 from quorank.export.exported_ranker import ExportedRanker, short_floats
+from quorank.files.documents import Items, Maybe, Number, Table, Text, Whole, json_bytes, parse_json
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE, FORMAT = "vectors.json", "quorank-vectors/1"
 LISTS, DOCUMENTS = 12, 6

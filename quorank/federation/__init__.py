@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quorank.federation.drivers.simulator import Simulator
     from quorank.federation.participation import PARTICIPATIONS, Arrivals, Full, Participation, Poisson, Sampled
     from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
     from quorank.federation.rounds import CohortSum, Federation, Report, State
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",
     "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer",
-    "Participation", "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State",
+    "Participation", "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "State",
     "TrimmedMean",
 ]  # fmt: skip
 
@@ -32,7 +31,6 @@ _HOMES = {
     "quorank.federation.rules.mean": ("Mean",),
     "quorank.federation.rules.trimmed": ("Median", "TrimmedMean"),
     "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Momentum", "Rprop", "Server"),
-    "quorank.federation.drivers.simulator": ("Simulator",),
 }
 """Where each name is; loaded when it is asked for, since a device needs few of them."""
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
@@ -34,9 +33,10 @@ from quorank.federation.participation import TurnsTaken
 from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.process import memory_bytes
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Int8s, Integers
 from quorank.errors import BadInput
 from quorank.federation.leavers.unlearning import fresh_seed
 from quorank.federation.rounds import State
 from quorank.federation.sums import RunningSum
+from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
 from quorank.learning.simulation import STATISTICS
 from quorank.parts import to_table
 from quorank.privacy import ClippedGaussian, Mechanism, Setting

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, Purpose, fill_clients, key_of, uniform_pair
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, Purpose, fill_clients, key_of, uniform_pair
 from quorank.parts import Family
 from quorank.privacy.setting import Turns
 

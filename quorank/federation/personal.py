@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.parts import Family
 from quorank.rankers import Ranker
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import LARGEST, ROOM, RunningSum
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.mechanisms.figure_response import FigureResponse

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require, require_range
-from quorank.federation.attack import Attack
+from quorank.federation.attacks.attack import Attack
 from quorank.federation.participation import Full, Participation, TurnsTaken
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.rule import RuleMemory
 from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import PDGD, Learner
 from quorank.privacy import NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 
 Memory = dict[str, Doubles]

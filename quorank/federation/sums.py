@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import BadInput
 from quorank.federation.rounds import CohortSum, State
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.simulation import STATISTICS
 from quorank.privacy import Mechanism
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.foreign import parse_json
+from quorank.files.untrusted import parse_json
+from quorank.kernels.arrays import Doubles
 
 Memory = dict[str, Doubles]
 

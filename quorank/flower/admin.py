@@ -14,7 +14,7 @@ from typing import Any
 import click
 from flwr.cli.app import app
 
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from quorank import __version__
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 
 OLDEST, NEWEST = (1, 41), (1, 43)
 """Versions of Flower from the first to below the second are known to work."""

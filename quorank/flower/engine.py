@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quorank.engines.driver import Driver, SharedNodes
+from quorank.engines.node_driver import Stopped
 from quorank.errors import Interrupted, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.drivers.driver import Driver, SharedNodes
-from quorank.federation.drivers.node_driver import Stopped
 from quorank.federation.rounds import Report
 from quorank.flower import app as flower_app
 from quorank.flower.network import FlowerNetwork, NetworkDown

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quorank.certificates import CERTIFICATE, Authority, node_keys, write_private
-from quorank.documents import Each, Items, read_json
 from quorank.errors import require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import Each, Items, read_json
 from quorank.flower import app as flower_app
 from quorank.flower import transport, worker
 from quorank.flower.processes import Processes, free_ports
+from quorank.protocol.certificates import CERTIFICATE, Authority, node_keys, write_private
 
 START_SECONDS = 300.0
 """No part of a network takes longer to start, also on a machine that is busy."""

@@ -15,10 +15,10 @@ import time
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from quorank import frames
 from quorank.flower.app import CONTENT, RECORD
 from quorank.flower.transport import FORGET, SOCKET
 from quorank.flower.worker import FAILED
+from quorank.protocol import frames
 
 KIND = "query"
 LOOK = 1.0

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorank import frames
 from quorank.errors import BadInput
-from quorank.federation.drivers.transport import FAILED, Arrival, Failure
 from quorank.flower.worker import listening
+from quorank.protocol import frames
+from quorank.protocol.transport import FAILED, Arrival, Failure
 
 SOCKET = "QUORANK_COORDINATOR"
 """The environment's variable that tells the app where the coordinator listens."""

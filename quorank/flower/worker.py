@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from quorank import frames
+from quorank.protocol import frames
 
 SOCKET = "QUORANK_WORKER"
 """The environment's variable that tells a shim where the worker listens."""

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.online import Shown
 from quorank.learning.pair_weights import last_included

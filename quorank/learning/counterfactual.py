@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.learning.exploration import Dial
 from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule
 from quorank.learning.list_learner import ListLearner, check_dial

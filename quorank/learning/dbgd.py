@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, key_of
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, key_of
 from quorank.learning.interleaving import duel_clients
 from quorank.learning.learner import Learner
 from quorank.learning.list_learner import NO_OFFSETS

@@ -12,10 +12,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers, Uint32s, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.learning.learner import Learner
 from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
 from quorank.metrics.evaluator import top_k

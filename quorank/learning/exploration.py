@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, fill_batch, uniform_pair
+from quorank.kernels.arrays import Doubles, Floats, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, fill_batch, uniform_pair
 from quorank.learning.plackett_luce import LARGEST, Scratch, fast_exp, remains, sample_list
 from quorank.metrics.evaluator import top_k
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.exploration import Dial, draw_list
 from quorank.learning.inverse_propensity import PAIRS, ClickRule, value_coefficients
 from quorank.learning.pair_weights import pair_coefficients

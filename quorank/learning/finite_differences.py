@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles
 
 
 def ends(

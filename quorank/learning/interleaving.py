@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, fill_batch, fill_normal, uniform_pair
+from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, fill_batch, fill_normal, uniform_pair
 from quorank.learning.simulation import STATISTICS, SimulationArrays, draw_query, keep_within, list_ndcg
 from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_of

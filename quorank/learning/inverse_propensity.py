@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 
 PAIRS, IPS, SNIPS, DR = 0, 1, 2, 3
 """How a list's clicks are weighed: by the pair weights of PDGD, or by one of the estimates above."""

@@ -23,8 +23,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.learning.learner import Learner
 from quorank.learning.simulation import Work
 from quorank.learning.trees.bins import MOST_BINS

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.learning.simulation import Work
 from quorank.learning.trees.plan import TreePlan
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles
 from quorank.learning.exploration import Dial
 from quorank.learning.exploring_clients import explore_clients
 from quorank.learning.inverse_propensity import ClickRule

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.inverse_propensity import ClickRule, value_coefficients
 from quorank.learning.simulation import STATISTICS, SimulationArrays, draw_query, keep_within, list_ndcg
 from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, width_of

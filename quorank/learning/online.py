@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import pad
-from quorank.draws import Purpose, key_of
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.draws import Purpose, key_of
 from quorank.learning.exploration import FREE, IN_BLOCKS, draw_list
 from quorank.learning.exploring_clients import learn_drawn_list
 from quorank.learning.list_learner import ListLearner

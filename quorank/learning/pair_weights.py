@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.plackett_luce import fast_exp, log_denominators
 

@@ -20,10 +20,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, fill_batch
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, fill_batch
 from quorank.learning.learner import Learner
 from quorank.learning.list_learner import NO_OFFSETS
 from quorank.learning.pair_weights import last_included

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
-from quorank.compiled import kernel
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.exploration import FREE, Dial
 from quorank.learning.inverse_propensity import PAIRS, ClickRule
 from quorank.learning.learner import PDGDStep

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Integers, Uint64s
-from quorank.compiled import kernel, vector_code
-from quorank.draws import BATCH, fill_batch
+from quorank.kernels.arrays import Doubles, Floats, Integers, Uint64s
+from quorank.kernels.compiled import kernel, vector_code
+from quorank.kernels.draws import BATCH, fill_batch
 from quorank.rankers.scoring import ask_for
 
 BLOCK = 8

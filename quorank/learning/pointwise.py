@@ -16,11 +16,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Int8s, Uint64s
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Int8s, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, uniform_pair
 
 
 @kernel

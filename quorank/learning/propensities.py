@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.exploration import Dial, draw_list
 from quorank.learning.plackett_luce import scratch_for
 from quorank.learning.simulation import SimulationArrays, Work, draw_query

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Int8s, Integers, Uint64s
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.metrics.evaluator import discounts, ideal_dcg
 from quorank.rankers import Ranker
 from quorank.users import ClickModel

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import RankingData
 from quorank.data.search_records import SearchRecords
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.metrics.evaluator import discounts
 
 NORMAL = 1.96

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.metrics.lists import NoRelevant, err
 from quorank.rankers import Ranker, scores
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_of

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 
 NoRelevant = Literal["skip", "zero"]
 """What a query without any relevant document counts in an offline mean: nothing at all, or 0."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.metrics.evaluator import top_k
 from quorank.rankers import Ranker, scores
 

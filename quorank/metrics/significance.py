@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 
 CONFIDENCE = 0.95
 Unit = Literal["fold", "seed", "run"]

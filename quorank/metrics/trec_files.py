@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Integers
 from quorank.data.ranking import RankingData
 from quorank.errors import brief, require
+from quorank.kernels.arrays import Integers
 
 TAG = "quorank"
 LONGEST_TAG = 100

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.documents import read_json
 from quorank.errors import BadInput, require
+from quorank.files.documents import read_json
+from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import NOTHING_COUNTS, Loss, compose, total_loss
 from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.mechanism import Mechanism, Privacy

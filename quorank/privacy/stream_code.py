@@ -6,7 +6,7 @@ from typing import Any
 
 from numba.extending import overload
 
-from quorank import draws
+from quorank.kernels import draws
 from quorank.privacy import streams
 
 

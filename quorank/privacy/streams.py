@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank import draws
-from quorank.arrays import Uint32s, Uint64s
-from quorank.compiled import kernel, vector_code
-from quorank.draws import Purpose
 from quorank.errors import require
+from quorank.kernels import draws
+from quorank.kernels.arrays import Uint32s, Uint64s
+from quorank.kernels.compiled import kernel, vector_code
+from quorank.kernels.draws import Purpose
 
 Seed = int | bytes
 """A simulation's seed, or a secret."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData, pad
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.parts import Family
 from quorank.rankers.linear import Linear
 from quorank.rankers.mlp import MLP

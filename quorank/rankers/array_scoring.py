@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import LANES, stride_of
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers import Ranker, scores
 from quorank.rankers.raw_features import filled
 

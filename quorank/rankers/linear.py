@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers
 from quorank.rankers.prior import Prior, Scale, Start, prior_of, wrong_size
 from quorank.rankers.ranker import Ranker

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, normals
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, normals
 from quorank.parts import Numbers
 from quorank.rankers.prior import Prior, Scale, Start, prior_of, wrong_size
 from quorank.rankers.ranker import Ranker

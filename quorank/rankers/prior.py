@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers
 
 Start = str | tuple[float, ...] | Numbers

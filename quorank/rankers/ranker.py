@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.rankers.prior import Prior
 from quorank.rankers.scoring import SIGMOID
 

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
 from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery
-from quorank.documents import (
+from quorank.errors import BadInput, require
+from quorank.files.atomic import read_whole, write_whole
+from quorank.files.documents import (
     ANYTHING,
     Either,
     Items,
@@ -36,9 +37,8 @@ from quorank.documents import (
     json_bytes,
     parse_json,
 )
-from quorank.errors import BadInput, require
-from quorank.files import read_whole, write_whole
-from quorank.manifest import read_manifest
+from quorank.files.manifest import read_manifest
+from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
 from quorank.rankers import RANKERS, Ranker
 

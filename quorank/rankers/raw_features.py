@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.columns import QUERY, check_columns
 from quorank.data.ranking import grouped_rows
 from quorank.errors import BadInput, brief, require
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 
 def raw_array(features: Any, group: Any, names: Sequence[str]) -> tuple[npt.NDArray[Any], Any]:

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
-from quorank.compiled import kernel, vector_code
 from quorank.data.ranking import LANES
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel, vector_code
 
 _HOME = "quorank.rankers.vector_code"
 TOGETHER = 4

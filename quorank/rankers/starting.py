@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data.feature_names import typed_name
 from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, brief, require
-from quorank.foreign import home_expanded
+from quorank.files.untrusted import home_expanded
+from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers, suggest
 from quorank.rankers import Linear, Ranker, scores
 from quorank.rankers.prior import is_number

@@ -17,9 +17,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Int32s
-from quorank.compiled import kernel
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Int32s
+from quorank.kernels.compiled import kernel
 from quorank.rankers.ranker import Ranker
 
 MOST_TREES, MOST_LEAVES = 100_000, 4096

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.finished_run import Run
-from quorank.files import sha256
+from quorank.files.atomic import sha256
+from quorank.kernels.arrays import Doubles
 from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
 from quorank.reports import statement
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.reports.page import Markup, element
 from quorank.reports.panels import DASHES, FEW_POINTS, Curve, Panel, compact, spread_out, thin
 

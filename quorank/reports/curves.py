@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorank.errors import require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.reports.panels import DASHES, FEW_POINTS, PALETTE, Curve, Panel, compact, spread_out, thin
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
 from quorank.experiments.finished_run import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.reports.comparison import RunGroup
 
 # Okabe & Ito's colour-blind-safe hues, darkened where they are too pale to read on white; yellow is left out.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from quorank.experiments.finished_run import Run, load_run
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.reports import logged_clicks, page, statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of
 from quorank.reports.curve_svg import panel_svg

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from quorank import __version__
-from quorank.documents import json_bytes, read_json
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.grid import Grid
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import json_bytes, read_json
 from quorank.reproduce.figure import Figure, PaperFigure
 
 IDENTITY = "figure.json"

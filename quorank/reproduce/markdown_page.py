@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorank import __version__
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.reports.curves import save_small
 from quorank.reproduce.figure import PaperFigure
 

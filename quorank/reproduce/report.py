@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
-from quorank.documents import json_bytes
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import json_bytes
 from quorank.reports import page
 from quorank.reports.curves import draw, save, svg
 from quorank.reports.panels import DASHES, Panel

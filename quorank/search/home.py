@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
 
-from quorank.documents import read_json, shape_of
 from quorank.errors import BadInput, require_choice
-from quorank.files import make_private_folder, write_whole
-from quorank.private_file import lock
+from quorank.files.atomic import make_private_folder, write_whole
+from quorank.files.documents import read_json, shape_of
+from quorank.files.private_database import lock
 from quorank.text.function_words import Language
 from quorank.text.tokens import Tokeniser
 

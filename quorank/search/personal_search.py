@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.search.home import SearchHome
 from quorank.search.index import (
     SearchCandidates,

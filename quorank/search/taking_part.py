@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.foreign import home_expanded
+from quorank.files.untrusted import home_expanded
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 
 if TYPE_CHECKING:
-    from quorank.device import Client
-    from quorank.device.membership import SyncReport
+    from quorank.member import Client
+    from quorank.member.membership import SyncReport
 
 FOLDER = "device"
 
@@ -42,7 +42,7 @@ class TakingPart:
     @property
     def joined(self) -> bool:
         """Whether there is a device."""
-        from quorank.private_file import FILE
+        from quorank.files.private_database import FILE
 
         return (self.folder / FILE).is_file()
 
@@ -51,7 +51,7 @@ class TakingPart:
         """The device; it is opened when it is first asked for."""
         with self._mutex:
             if self._client is None or self._client.closed:
-                from quorank.device import Client
+                from quorank.member import Client
 
                 require(
                     self.joined, "device.missing", "this search has not joined a federation; join with an invitation"
@@ -61,9 +61,9 @@ class TakingPart:
 
     def join(self, invitation: Path | str) -> dict[str, Any]:
         """Accept an invitation; nothing is sent before consent is given. Returns what is agreed to."""
-        from quorank.device import Client
-        from quorank.federation.members.invitation import Invitation
-        from quorank.federation.members.terms import Terms
+        from quorank.member import Client
+        from quorank.protocol.invitation import Invitation
+        from quorank.protocol.terms import Terms
 
         with self._mutex:
             path = home_expanded(invitation).absolute()
@@ -77,7 +77,7 @@ class TakingPart:
 
     def _put_note_aside(self) -> None:
         """Let a person who withdrew join again, as a new device: the note of the old one stays under another name."""
-        from quorank.device import leaving
+        from quorank.member import leaving
 
         note = leaving.left(self.folder)
         if note is not None and note.get("erased") is not None:
@@ -147,8 +147,8 @@ class TakingPart:
 
     def status(self) -> dict[str, Any] | None:
         """How the device stands; None where there is none."""
-        from quorank.device.private_store import PrivateStore
-        from quorank.device.status import status_of
+        from quorank.member.private_store import PrivateStore
+        from quorank.member.status import status_of
 
         with self._mutex:
             if self._client is not None or not self.joined:
@@ -158,8 +158,8 @@ class TakingPart:
 
     def log(self) -> dict[str, Any]:
         """All that ever left this machine, and when consent was given or withdrawn."""
-        from quorank.device.private_store import PrivateStore
-        from quorank.device.status import log_of
+        from quorank.member.private_store import PrivateStore
+        from quorank.member.status import log_of
 
         with self._mutex:
             if self._client is not None or not self.joined:

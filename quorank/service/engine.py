@@ -17,16 +17,16 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from quorank.engines.node_driver import Stopped
 from quorank.errors import Interrupted, require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.drivers.node_driver import Stopped
-from quorank.federation.members.invitation import Invitation
 from quorank.federation.rounds import Report
-from quorank.process import finish
+from quorank.kernels.process import finish
+from quorank.protocol.invitation import Invitation
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.store.sql_store import HolderLost, SqlStore

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quorank.documents import parse_json
 from quorank.errors import BadInput
-from quorank.reports.live.status import Problem, problems_of, public_problems
+from quorank.files.documents import parse_json
 from quorank.service.home import STATUS, Home
+from quorank.service.live.status import Problem, problems_of, public_problems
 from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.writer import Writer
 

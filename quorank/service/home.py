@@ -20,16 +20,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from quorank.addresses import check_url
-from quorank.certificates import CERTIFICATE, Authority, days_left, write_private
-from quorank.documents import ANYTHING, Table, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
-from quorank.files import ProcessLock, new_folder, write_whole
+from quorank.files.atomic import ProcessLock, new_folder, write_whole
+from quorank.files.documents import ANYTHING, Table, read_json, shape_of
+from quorank.protocol.addresses import check_url
+from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
-    from quorank.federation.members.member_key import MemberKey
-    from quorank.federation.members.terms import Terms
+    from quorank.protocol.member_key import MemberKey
+    from quorank.protocol.terms import Terms
     from quorank.service.store.sql_store import SqlStore
 
 FORMAT = 2
@@ -206,7 +206,7 @@ class Home:
     @cached_property
     def key(self) -> MemberKey:
         """The service's own key: it signs tasks, and members know its public half from their invitations."""
-        from quorank.federation.members.member_key import MemberKey
+        from quorank.protocol.member_key import MemberKey
 
         return MemberKey(self._secret(SERVICE_KEY))
 
@@ -244,7 +244,7 @@ class Home:
 
     def terms(self, client: int) -> Terms:
         """What one client agrees to."""
-        from quorank.federation.members.terms import Terms
+        from quorank.protocol.terms import Terms
 
         return Terms.read(self.terms_table | {"client": client})
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorank.errors import require
-from quorank.federation.members.invitation import CODE, Invitation, MemberKind
+from quorank.protocol.invitation import CODE, Invitation, MemberKind
 from quorank.service.home import Home
 
 if TYPE_CHECKING:

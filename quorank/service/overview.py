@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.reports.live.event_log import add_refusals, plain_events
-from quorank.reports.live.status import (
+from quorank.service.health import ServiceHealth
+from quorank.service.home import STATUS, Home
+from quorank.service.live.event_log import add_refusals, plain_events
+from quorank.service.live.status import (
     LISTED,
     SEEN_SECONDS,
     Kind,
@@ -24,8 +26,6 @@ from quorank.reports.live.status import (
     member_state,
     shown_state,
 )  # fmt: skip
-from quorank.service.health import ServiceHealth
-from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import Member, SqlStore
 
 AWAITED = 50

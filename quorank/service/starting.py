@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from quorank.documents import read_json
 from quorank.errors import BadInput
+from quorank.files.documents import read_json
 from quorank.service.home import LOG, Home
 from quorank.service.supervisor import STATE
 
@@ -22,7 +22,7 @@ def start_service(home: Home, *more: str, stays: bool = True) -> subprocess.Pope
 
     Either way it is in a session of its own, so that Ctrl-C in a terminal does not reach it.
     """
-    bound = [] if stays else ["quorank.process", str(os.getpid())]
+    bound = [] if stays else ["quorank.kernels.process", str(os.getpid())]
     descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     begun = os.fstat(descriptor).st_size
     try:

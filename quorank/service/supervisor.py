@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorank.certificates import fit_together
 from quorank.errors import BadInput
-from quorank.files import write_whole
-from quorank.process import finish, open_many_files
-from quorank.reports.live.event_log import EventLog, turn_over
+from quorank.files.atomic import write_whole
+from quorank.kernels.process import finish, open_many_files
+from quorank.protocol.certificates import fit_together
 from quorank.service.home import LOG, Home
+from quorank.service.live.event_log import EventLog, turn_over
 
 WORKER = "quorank.service.intake.worker"
 STATE = "supervisor.json"
@@ -60,7 +60,7 @@ class ServiceProcess:
             self._told, told = os.pipe()
             os.set_blocking(self._told, False)
             passed = (self.listener, told)
-        words = [sys.executable, "-m", "quorank.process", str(os.getpid()), *self.words, *map(str, passed)]
+        words = [sys.executable, "-m", "quorank.kernels.process", str(os.getpid()), *self.words, *map(str, passed)]
         try:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed)
         finally:

@@ -17,10 +17,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, uniform_pair, uniforms
 
 TOPICS, QUERIES, DOCUMENTS = (1, 2, 8)  # rounds in the addresses of draws; the fields of documents have the next ones
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]

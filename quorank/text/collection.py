@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from quorank.errors import BadInput
-from quorank.foreign import excerpt
+from quorank.files.untrusted import excerpt
 from quorank.text.tokens import normalised_words
 
 _NAME = 32

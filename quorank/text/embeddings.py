@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
-from quorank.foreign import bounded_lines, excerpt, read_bounded
+from quorank.files.untrusted import bounded_lines, excerpt, read_bounded
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.text.tokens import normalised_words
 
 MOST_TOKENS = 256

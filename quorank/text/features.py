@@ -25,9 +25,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
 from quorank.errors import require, require_choice, require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)

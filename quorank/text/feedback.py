@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text.features import Features
 from quorank.text.index import UNSEEN, Index
 

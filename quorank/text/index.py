@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Bytes, Doubles, Int32s, Integers, Uint64s
-from quorank.compiled import kernel
 from quorank.errors import require, require_choice, require_range
+from quorank.kernels.arrays import Bytes, Doubles, Int32s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
 from quorank.text.collection import Document, refuse_twice
 from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words

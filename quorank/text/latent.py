@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.text.index import UNSEEN, Index
 
 LATENT = 6  # in the addresses of draws: where the search for the space begins

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
 from quorank.data.normalize import normalize_queries
 from quorank.data.ranking import RankingData
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.text.features import FEATURE_NAMES
 
 

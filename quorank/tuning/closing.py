@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 
 

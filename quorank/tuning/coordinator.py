@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.errors import require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
+from quorank.kernels.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
 from quorank.tuning.guards import Evidence, Guard, ImmediateGuard

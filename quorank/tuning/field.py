@@ -20,8 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles
-from quorank.documents import (
+from quorank.errors import BadInput, require, require_range
+from quorank.federation import wire
+from quorank.federation.server_optimisers import Rprop, Server
+from quorank.files.documents import (
     ANYTHING,
     Each,
     Items,
@@ -35,9 +37,7 @@ from quorank.documents import (
     parse_toml,
     read_json,
 )
-from quorank.errors import BadInput, require, require_range
-from quorank.federation import wire
-from quorank.federation.server_optimisers import Rprop, Server
+from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 from quorank.tuning.closing import CLOSINGS, Closing, Count
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS, TuningCoordinator, TuningState, Updates
@@ -262,7 +262,7 @@ class TuningTerms:
     def read(cls, table: object) -> TuningTerms:
         """Read terms that came with an invitation or an enrolment; anything else is refused."""
         other = isinstance(table, dict) and table.get("kind") != "tuning"
-        require(not other, "terms.other-kind", "these are no terms of a tuning; use quorank.device.Client")
+        require(not other, "terms.other-kind", "these are no terms of a tuning; use quorank.member.Client")
         check_shape(table, _TERMS, "terms", code="terms.malformed")
         assert isinstance(table, dict)
         try:

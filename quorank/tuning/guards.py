@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorank.arrays import Doubles
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles
 from quorank.parts import Family
 
 

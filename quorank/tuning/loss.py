@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.finite_differences import differences, ends, places
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.searches import check_items, check_scores, count_searches, search_blocks

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import ANYTHING, read_json
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic
 

@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Booleans, Bytes, Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Booleans, Bytes, Doubles
 from quorank.parts import Family
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 
 Items = TypeVar("Items", bound=Any)
 

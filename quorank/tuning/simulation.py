@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
 from quorank.federation.server_optimisers import Rprop, Server
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
 from quorank.tuning.coordinator import Receipt, TuningCoordinator, TuningState, Updates

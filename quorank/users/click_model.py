@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Int8s, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import BATCH, Purpose, fill_batch, key_of
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import BATCH, Purpose, fill_batch, key_of
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Integers
 from quorank.data.ranking import RankingData
 from quorank.data.search_records import SearchRecords
 from quorank.data.strings import to_arrow
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Int8s, Integers
 
 HARVEST = "harvest"
 MOST_RANKS = 1000

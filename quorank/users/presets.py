@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 
 Preset = Literal["perfect", "navigational", "informational", "poison"]
 

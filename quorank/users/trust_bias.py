@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.users.click_model import ClickModel, ClickTables
 from quorank.users.presets import check_range
 

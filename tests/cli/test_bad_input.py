@@ -140,7 +140,7 @@ def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> No
 @pytest.mark.usefixtures("no_pages")
 def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is one sentence also where nothing is compiled yet."""
-    monkeypatch.setattr("quorank.compiled.is_cold", lambda: True)
+    monkeypatch.setattr("quorank.kernels.compiled.is_cold", lambda: True)
     write_data(Path("label"), "label")
     quorank("run", "small.toml", "--set", "data.source=label").refused()
     quorank("tune", "study", "simulate", "--repetitions", 0).refused()

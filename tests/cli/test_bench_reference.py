@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from quorank.data import DataSource, load
-from quorank.federation import Federation, Simulator
+from quorank.engines.process import Simulator
+from quorank.federation import Federation
 from quorank.federation.rounds import State
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pair_weights import pair_weight

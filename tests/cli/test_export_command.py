@@ -10,8 +10,8 @@ import pytest
 from command_line import Quorank
 from exported_rankers import saved_ranker
 
-from quorank.files import sha256
-from quorank.manifest import read_manifest, write_manifest
+from quorank.files.atomic import sha256
+from quorank.files.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture(autouse=True)

@@ -211,7 +211,7 @@ def test_an_audit_takes_noise_in_floating_point_off(
     quorank: Quorank, private_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Honest noise stays; as much noise by Box and Muller in float64 is taken off every time, and the audit fails."""
-    from quorank.draws import Purpose, normal_pair
+    from quorank.kernels.draws import Purpose, normal_pair
     from quorank.privacy.mechanisms.gaussian import GaussianMechanism
     from quorank.privacy.streams import key_for, uniform_pair
 

@@ -15,7 +15,7 @@ import pytest
 from command_line import ROOT, SMALL, Quorank, command, environment
 
 from quorank.cli.start import show_anything
-from quorank.compiled import unfit
+from quorank.kernels.compiled import unfit
 
 LONG = SMALL.replace("rounds = 12", "rounds = 100000")
 
@@ -125,7 +125,7 @@ def kept_in(tmp_path: Path, script: str, **places: str) -> subprocess.CompletedP
 
 
 COMPILE = """
-from quorank.compiled import cache_folder, kernel
+from quorank.kernels.compiled import cache_folder, kernel
 def double(x):
     return 2 * x
 assert kernel(double)(21) == 42

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Quorank
 
-from quorank.text_formats import TEXT_FORMATS
+from quorank.text.formats import TEXT_FORMATS
 
 ENGLISH = "the heat of a wing that was measured at high speed, and what it has to do with the shape which it had"
 

@@ -17,15 +17,15 @@ from quick_runs import run_quickly
 from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
+from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.unlearning import commit
 from quorank.experiments.unlearning.commit import erase
 from quorank.experiments.workload import collection_of
-from quorank.federation import Simulator
 from quorank.federation.leavers.unlearning import KeptRound, ascend, fresh_seed, rebuild, retrain, scaled_steps
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.reports import report

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank import files
 from quorank.data import cache, read_letor
 from quorank.errors import BadInput
+from quorank.files import atomic as files
 
 TEXT = "1 qid:a 1:0.5 3:2 #docid = x\n0 qid:a 1:1.5 #docid = y\n2 qid:b 2:7\n"
 

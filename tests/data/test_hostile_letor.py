@@ -12,11 +12,11 @@ from archives import zipped
 from damaged_files import mutations, refusals
 from refusals import refused
 
-from quorank import foreign
 from quorank.data import cache
 from quorank.data.cache import load_letor
 from quorank.data.importing import unpack_archive
 from quorank.data.letor.reader import read_bytes, read_letor
+from quorank.files import untrusted as foreign
 
 TEXT = (
     b"2 qid:10 1:0.5 2:3e-2 #docid = G1\n0 qid:10 2:-.25 1:+7 46:1e-9\n# comment\n\n1.0 qid:x 3:123456789012345678901\n"

@@ -26,7 +26,6 @@ from small_logs import (
     write_ubi,
 )
 
-from quorank import foreign
 from quorank.data.library import imported_collections
 from quorank.data.logs import importing
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
@@ -34,6 +33,7 @@ from quorank.data.logs.click_log import NO_TIME, LogWriter, open_log
 from quorank.data.logs.generated import generated_log, log_blocks, true_relevance, write_aol4foltr
 from quorank.data.logs.importing import export_log, import_log
 from quorank.data.logs.times import read_time, write_time
+from quorank.files import untrusted as foreign
 
 SECOND = 1_000_000
 MARCH = 1_141_171_200 * SECOND  # 2006-03-01

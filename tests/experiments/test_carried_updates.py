@@ -8,12 +8,12 @@ import numpy as np
 from devices import simulator_of
 from refusals import refused
 
-from quorank import frames
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import NOTHING, OVER, CarriedUpdates
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, wire
 from quorank.federation.participation import Sampled
+from quorank.protocol import frames
 
 CLIENTS = 9
 

@@ -30,7 +30,7 @@ from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.kept.checkpoint import Saved
 from quorank.federation.rounds import State
-from quorank.files import remove_leftovers
+from quorank.files.atomic import remove_leftovers
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import read_ranker
 from quorank.reports.comparison import compare_table, group_runs
@@ -320,7 +320,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(made: Path, int
 
 
 def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
-    from quorank.files import atomically
+    from quorank.files.atomic import atomically
 
     def save(temporary: Path) -> None:
         temporary.write_bytes(b"half")

@@ -12,13 +12,13 @@ import pytest
 from quick_runs import run_quickly
 from refusals import refused
 
-from quorank.column_files import read_columns
 from quorank.data import load
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.trees.runner import ADVICE, TreeRunner
+from quorank.files.parquet import read_columns
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.rankers.ranker_file import read_ranker

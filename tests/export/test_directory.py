@@ -14,8 +14,8 @@ from quorank.export import TARGETS
 from quorank.export.comparison import Comparison, compare_lists, compare_scores
 from quorank.export.directory import check_vectors, read_export, write_export
 from quorank.export.vectors import vectors_of
-from quorank.files import sha256
-from quorank.manifest import read_manifest, write_manifest
+from quorank.files.atomic import sha256
+from quorank.files.manifest import read_manifest, write_manifest
 
 MODELS = {
     "onnx": "model.onnx",

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from part_examples import EXAMPLES
 
+from quorank.engines import ahead
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Add, Federation, Momentum, Sampled, Simulator
-from quorank.federation.drivers import ahead
+from quorank.federation import Add, Federation, Momentum, Sampled
 from quorank.learning import PDGD, Simulation
 from quorank.privacy import ClippedGaussian
 from quorank.rankers import MLP, Linear

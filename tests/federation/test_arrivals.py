@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Arrivals, Federation, Sampled, Simulator, wire
+from quorank.federation import Arrivals, Federation, Sampled, wire
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.kept.checkpoint import Saved

@@ -11,15 +11,16 @@ import pytest
 from part_examples import EXAMPLES
 from refusals import refused as refuses
 
-from quorank.arrays import Doubles
-from quorank.attacks import SignFlip
 from quorank.data.partition import Clicks, Quantity
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator, State
+from quorank.federation import Arrivals, Federation, Poisson, Sampled, State
+from quorank.federation.attacks import SignFlip
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.mixing import Mixing
+from quorank.kernels.arrays import Doubles
 from quorank.learning import PDGD, Evolution, Learner, Simulation
 from quorank.learning.exploration import FREE
 from quorank.learning.simulation import STATISTICS, Work

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled, Simulator, wire
+from quorank.federation import Federation, Sampled, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -410,7 +411,7 @@ def test_another_protocol_is_named() -> None:
 
 
 def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> None:
-    from quorank.attacks import ATTACKS
+    from quorank.federation.attacks import ATTACKS
     from quorank.federation.personal import PERSONALISATIONS
 
     federation = Federation(CLIENTS, 3, attack=ATTACKS.read({"kind": "sign-flip", "clients": 1}, "attack"))

@@ -14,9 +14,9 @@ import pytest
 from damaged_files import mutations, refusals
 from refusals import refused
 
-from quorank import frames
 from quorank.errors import BadInput
 from quorank.federation import wire
+from quorank.protocol import frames
 
 REPLY = wire.encode_reply(wire.Reply("run", 3, 7, np.arange(5.0), 4, True, (1.0, 2.0, 3.0)))
 TASK = wire.encode_task(wire.Task("run", 3, np.arange(5.0), {"clip": np.ones(1)}, (1, 2, 3)))

@@ -6,19 +6,10 @@ import numpy as np
 import pytest
 from test_simulator import assert_contract, family, simulation_of, updates
 
-from quorank.attacks import ClickPoisoning, Fang, LittleIsEnough, SignFlip
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import (
-    Federation,
-    Krum,
-    LocalOffset,
-    Median,
-    Momentum,
-    OutputLayer,
-    Sampled,
-    Simulator,
-    TrimmedMean,
-)
+from quorank.federation import Federation, Krum, LocalOffset, Median, Momentum, OutputLayer, Sampled, TrimmedMean
+from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough, SignFlip
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.rankers import MLP, Linear

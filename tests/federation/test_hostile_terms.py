@@ -8,7 +8,7 @@ from refusals import refused
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation.members.terms import Terms
+from quorank.protocol.terms import Terms
 
 
 def terms() -> dict:

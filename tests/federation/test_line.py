@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 from refusals import refused
 
-from quorank import __version__, certificates
-from quorank.certificates import Authority
-from quorank.federation.members import line as line_module
-from quorank.federation.members import requests
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.line import Pace, ServedMail, ServiceLine, ServiceRefusal
-from quorank.federation.members.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank import __version__
+from quorank.protocol import certificates, requests
+from quorank.protocol import connection as line_module
+from quorank.protocol.certificates import Authority
+from quorank.protocol.connection import Pace, ServedMail, ServiceLine, ServiceRefusal
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey, enrolment_content, is_signed, task_content
 
 SERVICE, MEMBER = MemberKey(bytes(32)), MemberKey(bytes([1]) * 32)
 TASK = base64.b64encode(SERVICE.sign(task_content("round", b"theta"))).decode()

@@ -11,8 +11,8 @@ from chance import assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorank.draws import Purpose, uniforms
 from quorank.federation import Full, Poisson, Sampled
+from quorank.kernels.draws import Purpose, uniforms
 
 
 def test_full_is_everyone() -> None:

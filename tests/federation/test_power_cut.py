@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.array_files import write_arrays
-from quorank.certificates import write_private
 from quorank.federation.kept.journal import Journal
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.npz import write_arrays
+from quorank.protocol.certificates import write_private
 
 pytestmark = pytest.mark.slow
 

@@ -10,25 +10,25 @@ import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
 from quick_runs import run_quickly
 
-from quorank import frames
-from quorank.device.answering import DeviceAnswers
-from quorank.device.private_store import PrivateStore
+from quorank.engines.driver import Driver, Own, SharedNodes
+from quorank.engines.node_driver import Stopped
+from quorank.engines.secure_driver import several, single
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.drivers.driver import Driver, Own, SharedNodes
-from quorank.federation.drivers.node_driver import Stopped
-from quorank.federation.drivers.secure_driver import several, single
-from quorank.federation.drivers.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
-from quorank.federation.drivers.transport import BUSY, FAILED, Failure, Memory
 from quorank.federation.kept.keeping import BEGUN, KeptInFolder
-from quorank.federation.members.declined import Declined
 from quorank.federation.rules import Median
 from quorank.flower.engine import flower
+from quorank.member.answering import DeviceAnswers
+from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
+from quorank.protocol import frames
+from quorank.protocol.declined import Declined
+from quorank.protocol.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
+from quorank.protocol.transport import BUSY, FAILED, Failure, Memory
 
 NAMES = ("node-0", "node-1", "node-2")
 PRIVACIES = {
@@ -344,7 +344,7 @@ def clipped(simulator, state, client: int) -> np.ndarray:
 def simulator_of_plain(simulator):
     from dataclasses import replace as changed
 
-    from quorank.federation import Simulator
+    from quorank.engines.process import Simulator
     from quorank.privacy import NoPrivacy
 
     federation = changed(simulator.federation, privacy=NoPrivacy())

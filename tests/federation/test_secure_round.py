@@ -11,14 +11,23 @@ from devices import CLIENTS, device_of, search, simulator_of, task_of, user_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorank import frames
-from quorank.device.secure_device import SecureDevice
+from quorank.engines.secure_driver import gathered_of
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
-from quorank.federation.drivers import secure_round
-from quorank.federation.drivers.secure_driver import gathered_of
-from quorank.federation.drivers.secure_round import (
+from quorank.federation.rounds import State
+from quorank.member.secure_device import SecureDevice
+from quorank.privacy import ClippedGaussian, SecureSum, Setting
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
+from quorank.privacy.secure_sum.server import RoundFailed
+from quorank.protocol import frames, secure_round
+from quorank.protocol.client_privacy import words_of
+from quorank.protocol.declined import Declined
+from quorank.protocol.secure_identity import GuardedClient, SignedKeys, pack_clients, signed_content
+from quorank.protocol.secure_round import (
     AGREEMENT,
     KEYS,
     MASKED,
@@ -30,17 +39,7 @@ from quorank.federation.drivers.secure_round import (
     envelope,
     opened,
 )
-from quorank.federation.members.client_privacy import words_of
-from quorank.federation.members.declined import Declined
-from quorank.federation.rounds import State
-from quorank.privacy import ClippedGaussian, SecureSum, Setting
-from quorank.privacy.secure_sum.client import SecureClient
-from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum.identity import GuardedClient, SignedKeys, pack_clients, signed_content
-from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
-from quorank.privacy.secure_sum.server import RoundFailed
-from quorank.signing import MemberKey
+from quorank.protocol.signing import MemberKey
 
 SESSION, LENGTH = b"a session", 7
 TASK = wire.Task("run", 2, np.zeros(LENGTH))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from part_examples import EXAMPLES
 
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Add, Federation, Full, Sampled, Simulator, State
+from quorank.federation import Add, Federation, Full, Sampled, State
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorank.array_files import read_arrays, write_arrays
 from quorank.federation import Federation, State
 from quorank.federation.kept.checkpoint import state_arrays, state_from, state_shapes
 from quorank.federation.rounds import CohortSum
@@ -20,6 +19,7 @@ from quorank.federation.rules.spectral import (
     pulled_in,
     unsuspected,
 )
+from quorank.files.npz import read_arrays, write_arrays
 
 
 def combine(rule: Aggregation, updates) -> np.ndarray:

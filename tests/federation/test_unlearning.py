@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from part_examples import EXAMPLES
 
-from quorank.attacks import Fang, SignFlip
 from quorank.data.ranking import RankingData
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled, Simulator
+from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled
+from quorank.federation.attacks import Fang, SignFlip
 from quorank.federation.leavers.unlearning import (
     Calibration,
     KeptRound,

@@ -10,9 +10,10 @@ import pytest
 from chance import UNLIKELY, assert_mean
 from scipy import stats
 
-from quorank.draws import Purpose, key_of, philox_reference, uniforms
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Adam, Federation, Simulator
+from quorank.federation import Adam, Federation
+from quorank.kernels.draws import Purpose, key_of, philox_reference, uniforms
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.evolution import perturbation, rebuild
 from quorank.learning.simulation import STATISTICS, Work

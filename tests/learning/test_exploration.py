@@ -11,7 +11,7 @@ import pytest
 from chance import assert_follows, assert_mean
 
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, key_of
+from quorank.kernels.draws import Purpose, key_of
 from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.click_guard import weighted_pairs
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, draw_list

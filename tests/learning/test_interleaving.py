@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
 
-from quorank.draws import BATCH, Purpose, key_of, normals, uniforms
+from quorank.kernels.draws import BATCH, Purpose, key_of, normals, uniforms
 from quorank.learning import DBGD, MGD, Simulation
 from quorank.learning.interleaving import WINNER_DRAW, credits_of, team_draft, unit_directions
 from quorank.learning.simulation import STATISTICS, Work
@@ -120,7 +120,7 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
 
 
 def uniforms_at(seed, address) -> float:
-    from quorank.draws import uniform_pair
+    from quorank.kernels.draws import uniform_pair
 
     key = key_of(seed, Purpose.DIRECTION)
     return float(uniform_pair(key, WINNER_DRAW, address["interaction"], address["client"], address["round_"])[0])

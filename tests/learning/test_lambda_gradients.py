@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from quorank.compiled import plainly
+from quorank.kernels.compiled import plainly
 from quorank.learning.trees.gradients import UNIT, LambdaRule, fill_best_dcg, fill_gradients, rank_discounts, rank_rows
 
 

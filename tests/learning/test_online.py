@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Counterfactual, OnlineRanker, Simulation
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import MLP, Linear

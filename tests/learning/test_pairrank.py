@@ -11,7 +11,7 @@ import pytest
 from chance import assert_follows
 
 from quorank.data.ranking import pad
-from quorank.draws import BATCH, Purpose, key_of, uniforms
+from quorank.kernels.draws import BATCH, Purpose, key_of, uniforms
 from quorank.learning import PairRank, Simulation
 from quorank.learning.pairrank import logistic_coefficients, shuffle_blocks
 from quorank.learning.simulation import STATISTICS, Work

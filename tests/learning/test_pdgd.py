@@ -9,7 +9,7 @@ from chance import assert_mean
 from lists import Sampler
 
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, uniforms
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Simulation
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import MLP, Linear

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.arrays import Doubles
 from quorank.data.logs.generated import generated_log, true_propensities, true_relevance
 from quorank.data.logs.splitting import log_collection
 from quorank.data.ranking import RankingData
 from quorank.data.search_records import SearchRecords
+from quorank.kernels.arrays import Doubles
 from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.metrics.lists import dcg
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, normals, uniforms
 from quorank.privacy.audit.bound import epsilon_lower_bound, guess_accuracy, p_value
 
 

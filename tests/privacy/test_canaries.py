@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.fft import idct
 
-from quorank.draws import Purpose, key_of, normals
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, key_of, normals
 from quorank.privacy.audit.bound import epsilon_lower_bound
 from quorank.privacy.audit.canaries import Canaries, audit_coins, guess_coins, slow_waves
 

@@ -13,13 +13,13 @@ from secure_rounds import OCCASION, refused, rows_for
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for, tolerated_colluders
-from quorank.privacy.secure_sum.identity import GuardedClient, GuardedServer
 from quorank.privacy.secure_sum.masks import pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.messages import UnmaskRequest
 from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer, X25519PrivateKey
 from quorank.privacy.secure_sum.shamir import join_shares
-from quorank.signing import MemberKey
+from quorank.protocol.secure_identity import GuardedClient, GuardedServer
+from quorank.protocol.signing import MemberKey
 
 LENGTH = 3
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
-from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy.mechanisms.correlated import (
     KINDS,
     Factor,

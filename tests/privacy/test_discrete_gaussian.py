@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refused
 from scipy import stats
 
-from quorank.draws import Purpose
+from quorank.kernels.draws import Purpose
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.discrete_gaussian import (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ive, logsumexp
 
-from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy.mechanisms.discrete_noise import (
     ORDERS,
     l1_bound,

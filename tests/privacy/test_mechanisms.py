@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from part_examples import EXAMPLES
 from scipy import stats
 
-from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates, norm
 from quorank.privacy.mechanisms.gaussian import signal_to_noise

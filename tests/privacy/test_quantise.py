@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.draws import Purpose, key_of, uniforms
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, key_of, uniforms
 from quorank.privacy.mechanisms.quantise import dequantise, quantise, quantised_norm_bound, rounded, scale_for
 
 KEY = key_of(5, Purpose.QUANTISATION)

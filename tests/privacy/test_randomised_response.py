@@ -10,8 +10,8 @@ from chance import assert_follows, assert_mean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values, randomised_response, round_at_random
 

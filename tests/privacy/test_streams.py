@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from scipy import stats
 from secure_rounds import seeded
 
-from quorank import draws
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, philox_reference
 from quorank.errors import BadInput
-from quorank.federation.members.client_privacy import refreshed, words_of
+from quorank.kernels import draws
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, philox_reference
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Setting, Signs, streams
 from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
+from quorank.protocol.client_privacy import refreshed, words_of
 
 WORD = st.integers(0, 2**32 - 1)
 SETTING = Setting(20, 20, 5, parameters=6)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quorank.draws import Purpose, normal_pair
+from quorank.kernels.draws import Purpose, normal_pair
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.audit.subtraction import TRIALS, Round, guess_presence, subtraction_attack
 from quorank.privacy.mechanisms.clipping import clip_updates

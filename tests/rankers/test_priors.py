@@ -12,14 +12,15 @@ from refusals import refused
 
 from quorank.data.normalisation import RawFeatures, WithinQuery
 from quorank.data.ranking import RankingData
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import config_bytes
-from quorank.federation import Federation, Simulator
-from quorank.federation.members.terms import Terms
+from quorank.federation import Federation
 from quorank.learning import Simulation
 from quorank.parts import Numbers, to_table
+from quorank.protocol.terms import Terms
 from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
 from quorank.rankers.prior import MOST, Prior
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quorank.attacks import SignFlip
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.unlearning.request import Unlearning
+from quorank.federation.attacks import SignFlip
 from quorank.parts import read_fields
 from quorank.reproduce.figure import PAPERS
 from quorank.reproduce.studies.study import StudyRequest

@@ -9,7 +9,6 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from quorank.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.data.partition import Clicks, Quantity
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
@@ -17,6 +16,7 @@ from quorank.errors import BadInput
 from quorank.experiments.finished_run import Run
 from quorank.experiments.grid import Cell
 from quorank.experiments.runner import Runner
+from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
 from quorank.reports.curves import MARKS

@@ -10,10 +10,10 @@ import pytest
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.federation.members.invitation import Invitation
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.online import OnlineRanker
 from quorank.learning.pdgd import PDGD
+from quorank.protocol.invitation import Invitation
 from quorank.rankers import Linear
 from quorank.search.personal_search import PAGE, PersonalSearch
 from quorank.search.ranking.choice_history import ChoiceHistory, query_key

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from quorank.cli import coordinator
 from quorank.cli.coordinator import app
-from quorank.federation.members.invitation import Invitation
+from quorank.protocol.invitation import Invitation
 from quorank.service.home import Home
 
 SMALL = """\

@@ -15,7 +15,7 @@ from real_services import RealService, real_service, until
 from signed_calls import Caller, Got, reply_of
 
 from quorank.federation import wire
-from quorank.federation.members.invitation import Invitation
+from quorank.protocol.invitation import Invitation
 from quorank.service.members import invite
 
 pytestmark = pytest.mark.slow

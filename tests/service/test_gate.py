@@ -15,16 +15,16 @@ import pytest
 from signed_calls import Caller, Desk, Got, digest, folder_of, publish, reply_of
 
 from quorank import __version__
-from quorank.addresses import network_of
 from quorank.federation import wire
-from quorank.federation.members import requests
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.leaving import receipt_of, request_of
-from quorank.federation.members.member_key import MemberKey
-from quorank.reports.live.event_log import EventLog
+from quorank.protocol import requests
+from quorank.protocol.addresses import network_of
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.leaving import receipt_of, request_of
+from quorank.protocol.member_key import MemberKey
 from quorank.service.home import Home
 from quorank.service.intake import intake as intake_module
 from quorank.service.intake.traffic import IntakeTraffic
+from quorank.service.live.event_log import EventLog
 from quorank.service.members import open_enrolment
 from quorank.service.overview import Overview
 
@@ -343,7 +343,7 @@ def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Caller) -> None:
-    from quorank.federation.members.member_key import is_signed, task_content
+    from quorank.protocol.member_key import is_signed, task_content
 
     found = desk.signed(anna, "GET", "/v1/task")
     signature = base64.b64decode(found.headers["quorank-signature"])

@@ -10,13 +10,14 @@ from devices import SEED, killed, shoot, simulator_of
 from fleets import SERVICE, Fleet, enrolled, sent
 from refusals import refused
 
+from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
-from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator, wire
+from quorank.federation import Arrivals, Federation, Poisson, Sampled, wire
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.members.member_key import is_signed, task_content
 from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
+from quorank.protocol.member_key import is_signed, task_content
 from quorank.service.holders.rounds import NOBODY, Holder, next_seconds
 from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, open_store
 

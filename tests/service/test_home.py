@@ -16,7 +16,7 @@ from signed_calls import folder_of
 
 from quorank.cli import machine_files
 from quorank.experiments.deployment import setting_of
-from quorank.federation.members.invitation import Invitation
+from quorank.protocol.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service.health import ServiceHealth
 from quorank.service.holders.devices import coordinator_of

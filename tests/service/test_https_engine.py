@@ -25,8 +25,8 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.light_clients import LightClients, key_of
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.federation.members.line import ServiceLine
-from quorank.federation.members.member_key import MemberKey
+from quorank.protocol.connection import ServiceLine
+from quorank.protocol.member_key import MemberKey
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
 from quorank.service.store.sql_store import open_store
 

@@ -13,21 +13,22 @@ from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
 from fleets import Fleet, enrolled, sent
 from refusals import refused
 
-from quorank.device.answering import DeviceAnswers
+from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
-from quorank.federation import Federation, Sampled, Simulator, wire
+from quorank.federation import Federation, Sampled, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.leavers.departures import LEAVERS
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
-from quorank.federation.members.declined import Declined
-from quorank.federation.members.leaving import receipt_of, request_of
-from quorank.federation.members.member_key import MemberKey
-from quorank.federation.members.publication import Publication
 from quorank.learning.late_learning import LateRanker
+from quorank.member.answering import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
+from quorank.protocol.declined import Declined
+from quorank.protocol.leaving import receipt_of, request_of
+from quorank.protocol.member_key import MemberKey
+from quorank.protocol.publication import Publication
 from quorank.service.holders.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.intake.intake import NOTHING
 

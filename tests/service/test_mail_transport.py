@@ -7,19 +7,20 @@ import pytest
 from devices import SEED, simulator_of
 from fleets import Fleet, enrolled, sent
 
-from quorank import frames
+from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
 from quorank.experiments.simulated_members import SimulatedMembers
-from quorank.federation import Federation, Simulator
+from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.drivers.mail_transport import MailTransport
-from quorank.federation.drivers.secure_round import SecureMember, invitation, opened
-from quorank.federation.drivers.transport import BUSY, Failure
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
+from quorank.protocol import frames
+from quorank.protocol.mail_transport import MailTransport
+from quorank.protocol.secure_round import SecureMember, invitation, opened
+from quorank.protocol.signing import MemberKey
+from quorank.protocol.transport import BUSY, Failure
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.holders.rounds import Holder
-from quorank.signing import MemberKey
 
 CLIENTS, ROUNDS = 8, 3
 

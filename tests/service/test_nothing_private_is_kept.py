@@ -18,11 +18,11 @@ from silo_groups import NAMES as PARTIES
 from silo_groups import SMALL, made, write_collection
 from tuned_fleets import field_of
 
-from quorank.device import Client, Tuner
-from quorank.federation.members.invitation import Invitation
-from quorank.party.folder import SESSION, FolderSource, PartyFolder
-from quorank.party.party import SiloParty
-from quorank.party.taking_part import take_part
+from quorank.member import Client, Tuner
+from quorank.member.party import SiloParty
+from quorank.member.party_folder import SESSION, FolderSource, PartyFolder
+from quorank.member.party_session import take_part
+from quorank.protocol.invitation import Invitation
 from quorank.service.holders.tuning import TuningHome, settings_of
 from quorank.service.members import invite
 from quorank.service.overview import Overview

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
-from quorank.reports.live.event_log import (
+from quorank.service.live.event_log import (
     EVENTS,
     OTHER,
     EventLog,
@@ -33,8 +33,8 @@ from quorank.reports.live.event_log import (
     plain_event,
     turn_over,
 )
-from quorank.reports.live.live_page import event_words
-from quorank.reports.live.status import Event
+from quorank.service.live.live_page import event_words
+from quorank.service.live.status import Event
 
 SECRET = "/anna/how to leave my job"
 
@@ -199,7 +199,7 @@ def test_every_event_is_said_in_words() -> None:
 PRINTING = """
 import os, sys
 from pathlib import Path
-from quorank.reports.live.event_log import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
+from quorank.service.live.event_log import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
 name, path = sys.argv[1], Path(sys.argv[2])
 turned = 0
 for number in range(300):

@@ -11,10 +11,10 @@ from full_status import FULL
 from refusals import refused
 from signed_calls import folder_of
 
-from quorank.federation.members.publication import Publication
-from quorank.reports.live.live_page import draw_page
-from quorank.reports.live.status import LISTED, Event, MemberStatus
+from quorank.protocol.publication import Publication
 from quorank.service.home import STATUS, Home
+from quorank.service.live.live_page import draw_page
+from quorank.service.live.status import LISTED, Event, MemberStatus
 from quorank.service.overview import Overview
 from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import SqlStore

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
-from quorank.reports.live import live_page as page
-from quorank.reports.live.live_page import SECTIONS, draw_page, draw_sections, page_routes
-from quorank.reports.live.spoken_figures import duration
-from quorank.reports.live.status import (
+from quorank.service.live import live_page as page
+from quorank.service.live.live_page import SECTIONS, draw_page, draw_sections, page_routes
+from quorank.service.live.spoken_figures import duration
+from quorank.service.live.status import (
     Event,
     MemberCounts,
     MemberStatus,

@@ -21,10 +21,10 @@ from played_federations import played_devices, played_session, played_tuning
 from real_services import real_service
 from starlette.applications import Starlette
 
-from quorank.reports.live import live_page as page
-from quorank.reports.live.live_page import page_routes
-from quorank.reports.live.loopback import loopback_socket, served
-from quorank.reports.live.status import Quality, Status, Versions
+from quorank.service.live import live_page as page
+from quorank.service.live.live_page import page_routes
+from quorank.service.live.loopback import loopback_socket, served
+from quorank.service.live.status import Quality, Status, Versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 

@@ -16,8 +16,8 @@ from real_services import real_service, until
 from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 
 from quorank.federation import wire
-from quorank.federation.members import requests
-from quorank.federation.members.leaving import request_of
+from quorank.protocol import requests
+from quorank.protocol.leaving import request_of
 from quorank.service.intake.intake import OPERATOR
 from quorank.service.members import invite
 

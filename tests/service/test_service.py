@@ -27,15 +27,15 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.federation import wire
-from quorank.federation.members.leaving import receipt_of, request_of
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
+from quorank.protocol.leaving import receipt_of, request_of
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.reports.live.event_log import EventLog
-from quorank.reports.live.status import Status
 from quorank.service.holders.devices import Service, coordinator_of
 from quorank.service.holders.holding import hold
 from quorank.service.home import Home, Settings
+from quorank.service.live.event_log import EventLog
+from quorank.service.live.status import Status
 from quorank.service.store.backup import backup, restore
 from quorank.service.store.sql_store import HolderLost
 

@@ -13,7 +13,7 @@ from silo_groups import KEYS, NAMES, SMALL, call, group, refused, workplace
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.silo_experiment import read_group
-from quorank.federation.members.invitation import Invitation
+from quorank.protocol.invitation import Invitation
 from quorank.service import supervisor
 from quorank.service.holders.group_home import SiloHome
 from quorank.silos.learning.augmentation import Augment

@@ -11,11 +11,11 @@ import pytest
 from fleets import sent
 from silo_groups import NAMES, call, made, workplace
 
-from quorank.federation.members.leaving import receipt_of, request_of
-from quorank.federation.members.member_key import MemberKey
-from quorank.reports.live.event_log import EventLog
-from quorank.reports.live.status import Status
+from quorank.protocol.leaving import receipt_of, request_of
+from quorank.protocol.member_key import MemberKey
 from quorank.service.holders.group import SiloService
+from quorank.service.live.event_log import EventLog
+from quorank.service.live.status import Status
 from quorank.service.overview import Overview
 
 

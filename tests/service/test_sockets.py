@@ -22,7 +22,7 @@ from postgresql_server import empty_database
 from real_services import RealService, free_port, is_alive, listening_sockets, real_service, until
 from signed_calls import Caller, folder_of, reply_of
 
-from quorank.certificates import Authority
+from quorank.protocol.certificates import Authority
 from quorank.service.home import Home
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")

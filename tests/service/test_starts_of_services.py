@@ -12,13 +12,13 @@ from refusals import refused
 from typer.testing import CliRunner
 
 from quorank.cli import coordinator
-from quorank.device import Client
 from quorank.errors import BadInput
+from quorank.member import Client
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
-from quorank.reports.live.event_log import EventLog
 from quorank.service.holders.devices import Service
 from quorank.service.home import Home
+from quorank.service.live.event_log import EventLog
 from quorank.service.members import invite
 
 FILE = "[federation]\nclients = 2\ninteractions = 3\nrounds = 5\n[data]\nqueries = 60\n"

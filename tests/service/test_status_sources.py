@@ -12,12 +12,12 @@ from played_federations import played_session, played_tuning
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.participation import Arrivals
-from quorank.federation.private_figures import LEAST_DEVICES, reported
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.reports.live.live_page import draw_page
-from quorank.reports.live.status import MemberCounts, MemberStatus, RoundFigures, Status
-from quorank.reports.live.status_sources import coordinator_status, quality_of, round_figures
+from quorank.protocol.private_metrics import LEAST_DEVICES, reported
+from quorank.service.live.live_page import draw_page
+from quorank.service.live.status import MemberCounts, MemberStatus, RoundFigures, Status
+from quorank.service.live.status_sources import coordinator_status, quality_of, round_figures
 
 BASE = Status(
     "devices", "running", "demo", 1e9, sent_bytes=5, received_bytes=6, counts=MemberCounts(6, 0, 6, 6, late=1),

@@ -12,7 +12,7 @@ from postgresql_server import empty_database
 from refusals import refused
 from tuned_fleets import TunedFleet, field_of, rehearsed
 
-from quorank.federation.members.leaving import receipt_of, request_of
+from quorank.protocol.leaving import receipt_of, request_of
 from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
 from quorank.tuning.closing import Stable

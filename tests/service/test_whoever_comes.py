@@ -9,10 +9,11 @@ import pytest
 from devices import SEED, simulator_of
 from fleets import Fleet, enrolled, sent
 
-from quorank.federation import Arrivals, Federation, Simulator, wire
+from quorank.engines.process import Simulator
+from quorank.federation import Arrivals, Federation, wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.members.member_key import MemberKey
 from quorank.privacy import ClippedGaussian
+from quorank.protocol.member_key import MemberKey
 from quorank.service.holders.rounds import Holder
 
 PLANNED, ROUNDS = 6, 5

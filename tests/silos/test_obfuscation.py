@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from published_decoys import FreshDecoys, owner_guess
 from scipy import stats
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.protocol.asker import KeyedBlocks, NoObfuscation
 from quorank.silos.sketch.hashing import Hashing
 

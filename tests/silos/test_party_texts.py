@@ -76,7 +76,7 @@ def test_a_party_whose_library_makes_other_terms_stops_the_session_before_anythi
                 group.message(name)
         stopped = [group.parties[name].stopped or "" for name in ("north", "west")]
         assert all("south" in sentence for sentence in stopped), stopped
-        from quorank.party.folder import sent_log
+        from quorank.member.party_folder import sent_log
 
         for name in group.terms.parties:
             kinds = {entry["kind"] for entry in sent_log(tmp_path / name)}

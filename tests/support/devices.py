@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from quorank.device.device import Device
-from quorank.device.private_store import PrivateStore
+from quorank.engines.process import Simulator
 from quorank.experiments.simulated_user import SimulatedUser
-from quorank.federation import Federation, Simulator, wire
+from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.members.terms import Terms
 from quorank.learning import Simulation
+from quorank.member.device import Device
+from quorank.member.private_store import PrivateStore
+from quorank.protocol.terms import Terms
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 
 
 def log_sum(values: Sequence[float]) -> float:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from quorank.federation import Simulator, wire
-from quorank.federation.members.member_key import MemberKey
-from quorank.federation.members.publication import Publication
+from quorank.engines.process import Simulator
+from quorank.federation import wire
+from quorank.protocol.member_key import MemberKey
+from quorank.protocol.publication import Publication
 from quorank.service.holders.rounds import Holder
 from quorank.service.store.calls import Call, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.draws import Purpose, key_of
+from quorank.kernels.draws import Purpose, key_of
 from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import sample_list, scratch_for
 

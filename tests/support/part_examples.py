@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorank.attacks import (
-    ATTACKS,
-    ClickPoisoning,
-    Fang,
-    InnerProduct,
-    Lies,
-    LittleIsEnough,
-    Mimic,
-    MinMax,
-    MinSum,
-    Scaled,
-    SignFlip,
-    Tailored,
-)
 from quorank.data.partition import PARTITIONS, Assigned, Clicks, Even, LabelSplit, LogUsers, Preferences, Quantity
 from quorank.federation import (
     AGGREGATIONS,
@@ -40,6 +26,20 @@ from quorank.federation import (
     Sampled,
     Shared,
     TrimmedMean,
+)
+from quorank.federation.attacks import (
+    ATTACKS,
+    ClickPoisoning,
+    Fang,
+    InnerProduct,
+    Lies,
+    LittleIsEnough,
+    Mimic,
+    MinMax,
+    MinSum,
+    Scaled,
+    SignFlip,
+    Tailored,
 )
 from quorank.federation.rules.bulyan import Bulyan
 from quorank.federation.rules.centred_clipping import CentredClipping

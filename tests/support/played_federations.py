@@ -22,8 +22,8 @@ from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.privacy.composition import Loss, compose
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.reports.live.event_log import plain_event
-from quorank.reports.live.status import (
+from quorank.service.live.event_log import plain_event
+from quorank.service.live.status import (
     KEPT_EVENTS,
     Event,
     MemberCounts,
@@ -34,7 +34,7 @@ from quorank.reports.live.status import (
     problems_of,
     with_round,
 )
-from quorank.reports.live.status_sources import (
+from quorank.service.live.status_sources import (
     coordinator_status,
     round_figures,
     session_status,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.draws import Purpose, uniforms
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.protocol.asker import HiddenTerm
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from signed_calls import Caller, Got, folder_of, over_tls
 
-from quorank.federation.members.invitation import Invitation
+from quorank.protocol.invitation import Invitation
 from quorank.service.home import Home
 from quorank.service.members import invite
 

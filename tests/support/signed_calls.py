@@ -20,11 +20,11 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import wire
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.member_key import MemberKey, enrolment_content, task_content
-from quorank.federation.members.publication import Kind, Publication
-from quorank.federation.members.requests import signed_headers
 from quorank.federation.replies import ReplyLimits
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey, enrolment_content, task_content
+from quorank.protocol.publication import Kind, Publication
+from quorank.protocol.requests import signed_headers
 from quorank.service.home import Home, Settings
 from quorank.service.intake.intake import LIMITS, Intake
 from quorank.service.intake.traffic import IntakeTraffic

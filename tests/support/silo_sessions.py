@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.federation.members.declined import Declined
-from quorank.federation.members.line import Pace, ServedMail, ServedTask, ServiceRefusal
-from quorank.party.party import SiloParty
-from quorank.party.taking_part import exchange
+from quorank.member.party import SiloParty
+from quorank.member.party_session import exchange
+from quorank.protocol.connection import Pace, ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.declined import Declined
 from quorank.service.holders.group import SessionStreams
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.store.calls import Call

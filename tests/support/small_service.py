@@ -18,15 +18,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from quorank.certificates import Authority
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.members.invitation import Invitation
-from quorank.federation.members.leaving import check_request, receipt_of
-from quorank.federation.members.member_key import MemberKey, enrolment_content, is_signed, task_content
-from quorank.federation.members.requests import check, check_body, read_head, status_of
-from quorank.federation.members.terms import Terms
+from quorank.protocol.certificates import Authority
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.leaving import check_request, receipt_of
+from quorank.protocol.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.requests import check, check_body, read_head, status_of
+from quorank.protocol.terms import Terms
 
 CODE = bytes(range(32))
 

@@ -9,9 +9,9 @@ from typing import Any
 from fleets import enrolled, sent
 
 from quorank.federation import wire
-from quorank.federation.members.member_key import MemberKey
-from quorank.reports.live.event_log import EventLog
+from quorank.protocol.member_key import MemberKey
 from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
+from quorank.service.live.event_log import EventLog
 from quorank.service.store.calls import Outcome
 from quorank.service.store.sql_store import SqlStore
 from quorank.tuning.closing import Count

@@ -15,7 +15,7 @@ import pytest
 from browser_files import make_chromium, make_places
 
 from quorank.errors import BadInput
-from quorank.foreign import ForeignDatabase
+from quorank.files.untrusted import ForeignDatabase
 from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
 from quorank.tuning.histories.generated import TYPES

@@ -12,8 +12,8 @@ from browser_files import make_chromium, make_places
 from damaged_files import mutations, refusals
 from refusals import refused
 
-from quorank import foreign
-from quorank.foreign import ForeignDatabase
+from quorank.files import untrusted as foreign
+from quorank.files.untrusted import ForeignDatabase
 from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import extract_searches
 from quorank.tuning.histories.profiles import read_bookmarks, read_history

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.data.ranking import Collection, RankingData
-from quorank.draws import Purpose, uniforms
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import Simulation
 from quorank.rankers import Linear
 from quorank.users import Cascade, ClickTables, PositionBased, TrustBias, UserBrowsing, simulate_clicks

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import BATCH
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import BATCH
 from quorank.learning import Learner
 from quorank.learning.simulation import STATISTICS, Work, draw_query, list_ndcg
 from quorank.users.click_model import click_list

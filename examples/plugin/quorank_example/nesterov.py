@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require_range
 from quorank.federation.server_optimisers import Memory, Server
+from quorank.kernels.arrays import Doubles
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.draws import Purpose
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.draws import Purpose
 from quorank.privacy import Mechanism, Privacy, Setting
 from quorank.privacy.mechanisms.mechanism import Memory, Sum
 from quorank.privacy.streams import Seed, key_for, uniform_pair

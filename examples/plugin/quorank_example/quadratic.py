@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.rankers import Ranker
 
 

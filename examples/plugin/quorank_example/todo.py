@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quorank.errors import BadInput
-from quorank.foreign import read_ordinary
+from quorank.files.untrusted import read_ordinary
 from quorank.search.sources.file_names import absolute_path, keep_path, stored_path
 from quorank.search.sources.source import (
     FoundDocument,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Bytes, Floats, Int8s, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
+from quorank.kernels.compiled import kernel
 
 HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535
 """A feature array is as wide as its highest index, so that a mistyped one would ask for terabytes."""

@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Bytes, Floats, Int8s, Integers
 from quorank.data.ranking import RankingData, stride_of
 from quorank.data.strings import Strings, select_strings, strings_from_bytes
 from quorank.errors import BadInput, require
-from quorank.foreign import (
+from quorank.files.untrusted import (
     MOST_LINE,
     RATIO_VARIABLE,
     excerpt,
@@ -40,6 +39,7 @@ from quorank.foreign import (
     read_bounded,
     sound,
 )
+from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
 READER_VERSION = 2
 """Part of every cache key: raise it when the same text is read differently."""

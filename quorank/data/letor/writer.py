@@ -12,10 +12,10 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Floats
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, require
-from quorank.files import atomically
+from quorank.files.atomic import atomically
+from quorank.kernels.arrays import Floats
 
 _BREAKS_ID = re.compile(r"[ \t\n\v\f\r#]")
 _BREAKS_NAME = re.compile(r"[ \t\n\v\f\r]")

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Floats, Int8s, Integers
 from quorank.data.letor.reader import letor_blocks
 from quorank.data.logs.click_log import SearchBlock
 from quorank.data.logs.times import read_time
 from quorank.errors import BadInput, require
-from quorank.foreign import csv_records, excerpt
+from quorank.files.untrusted import csv_records, excerpt
+from quorank.kernels.arrays import Booleans, Floats, Int8s, Integers
 
 FEATURES = 103
 STREAMS = ("title", "body", "url")

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quorank.arrays import Floats, Integers
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
 from quorank.errors import BadInput, require
-from quorank.foreign import arrow_batches, excerpt, ordinary_size
+from quorank.files.untrusted import arrow_batches, excerpt, ordinary_size
+from quorank.kernels.arrays import Floats, Integers
 
 LEXICAL = (
     "bm25", "title_bm25", "abstract_bm25", "tf_idf", "tf", "idf", "ql_jelinek_mercer_short", "ql_jelinek_mercer_long",

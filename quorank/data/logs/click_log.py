@@ -28,14 +28,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.array_files import ArrayAppender, ArrayShape, map_array
-from quorank.arrays import Floats, Int8s, Int32s, Integers
 from quorank.data.ranking import pad, stride_of
 from quorank.data.strings import Strings, strings_from_bytes
-from quorank.documents import Items, Table, Text, Whole, read_json
 from quorank.errors import BadInput, require
-from quorank.files import ProcessLock
-from quorank.foreign import excerpt
+from quorank.files.atomic import ProcessLock
+from quorank.files.documents import Items, Table, Text, Whole, read_json
+from quorank.files.npz import ArrayAppender, ArrayShape, map_array
+from quorank.files.untrusted import excerpt
+from quorank.kernels.arrays import Floats, Int8s, Int32s, Integers
 
 Int16s = npt.NDArray[np.int16]
 FILE, VERSION = "log.json", 1

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.arrays import Floats
 from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, NOBODY, ClickLog, SearchBlock
 from quorank.data.logs.times import read_time, write_time
 from quorank.errors import BadInput, require
-from quorank.files import atomically
-from quorank.foreign import csv_records, excerpt
+from quorank.files.atomic import atomically
+from quorank.files.untrusted import csv_records, excerpt
+from quorank.kernels.arrays import Floats
 
 KEYS = ("user", "time", "search", "query", "document", "rank", "click")
 """Columns with a meaning of their own, in the order in which they are written."""

@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank import elementary
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
 from quorank.data.logs.click_log import NOBODY, ClickLog, SearchBlock
 from quorank.data.logs.times import write_time
 from quorank.data.ranking import pad
 from quorank.errors import BadInput, require_range
-from quorank.files import atomically
+from quorank.files.atomic import atomically
+from quorank.kernels import elementary
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 LOG_VERSION = 1
 _START = 1_141_171_200_000_000  # 2006-03-01 in microseconds, when the AOL logs begin

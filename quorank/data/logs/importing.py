@@ -15,7 +15,7 @@ from quorank.data.logs.click_log import LogWriter, SearchBlock, is_log, new_log_
 from quorank.data.logs.csv_table import csv_files, feature_columns, read_csv_log, write_csv_log
 from quorank.data.logs.ubi import read_ubi, ubi_features
 from quorank.errors import BadInput, require
-from quorank.foreign import home_expanded, ordinary_size
+from quorank.files.untrusted import home_expanded, ordinary_size
 
 FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
 _SECONDS = 5.0  # between two reports

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
 from quorank.data.normalize import normalize_queries
@@ -17,6 +16,7 @@ from quorank.data.ranking import Collection, RankingData
 from quorank.data.search_records import LoggedSplits, SearchRecords, UserSelection
 from quorank.data.strings import Strings, select_strings
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Integers
 
 TEST_SHARE = 0.2
 """Share of the searches, the last ones, that rankers are tested on; as in AOL4FOLTR's own experiment."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.data.logs.click_log import NO_TIME
 from quorank.errors import BadInput
-from quorank.foreign import excerpt
+from quorank.files.untrusted import excerpt
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000  # the years 1 and 10000, in microseconds

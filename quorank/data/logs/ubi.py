@@ -25,7 +25,7 @@ from quorank.data.logs.aol4foltr import find_file
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
 from quorank.data.logs.times import read_time
 from quorank.errors import BadInput, require
-from quorank.foreign import csv_records, excerpt, numbered_lines, parse_json, reason
+from quorank.files.untrusted import csv_records, excerpt, numbered_lines, parse_json, reason
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
 FEATURES = ("features.csv", "features.csv.gz")

@@ -22,10 +22,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Integers
 from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Booleans, Integers
 
 EVERYONE = -1
 """The owner of a document that all clients hold."""

@@ -35,13 +35,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Int8s, Integers
-from quorank.compiled import kernel
 from quorank.data.intents import IntentCollection
 from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.strings import concatenate_strings
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
+from quorank.kernels.compiled import kernel
 
 SAMPLE = 4096
 """Relevant documents that the principal components are taken from, evenly spaced over the collection."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Integers
+from quorank.kernels.arrays import Integers
 
 MINUTE = 60_000_000
 """In microseconds, in which the times of a log are."""

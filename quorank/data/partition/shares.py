@@ -12,12 +12,12 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Integers
 from quorank.data.partition.replay import LogReplay
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.search_records import UserSelection
-from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.draws import Purpose, normals, uniforms
 
 ClickSpec = Mapping[str, Any]
 """A click model as a table of an experiment file; the room of users reads it."""

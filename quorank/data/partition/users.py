@@ -14,12 +14,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.data.partition.replay import LogReplay, by_arrival, side_by_side
 from quorank.data.partition.shares import Partition, Shares, Step, equal_shares
 from quorank.data.ranking import Collection
 from quorank.data.search_records import SearchRecords, UserSelection
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Integers
 
 
 @dataclass(frozen=True)

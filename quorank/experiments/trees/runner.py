@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data import Collection
 from quorank.data.feature_names import names_of
 from quorank.errors import Interrupted, require
@@ -30,6 +29,8 @@ from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.workload import collection_of
 from quorank.federation import Report, State
 from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.process import available_threads
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
@@ -40,7 +41,6 @@ from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.ledger import ledger
-from quorank.process import available_threads
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import add_tree_scores, tree_parameters

@@ -19,7 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.documents import (
+from quorank.errors import BadInput, require
+from quorank.experiments import run_directory as storage
+from quorank.experiments.kept_updates import read_kept
+from quorank.files.atomic import write_whole
+from quorank.files.documents import (
     Each,
     Items,
     Maybe,
@@ -32,11 +36,7 @@ from quorank.documents import (
     parse_json,
     read_json,
 )
-from quorank.errors import BadInput, require
-from quorank.experiments import run_directory as storage
-from quorank.experiments.kept_updates import read_kept
-from quorank.files import write_whole
-from quorank.manifest import MANIFEST, digest_of, read_manifest
+from quorank.files.manifest import MANIFEST, digest_of, read_manifest
 
 NOTE = storage.REBUILT[1]
 PENDING = "pending"

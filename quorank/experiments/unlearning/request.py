@@ -16,9 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.data.feature_names import feature_names
-from quorank.documents import json_bytes
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -37,7 +36,7 @@ from quorank.experiments.unlearning.commit import (
     traces_of,
 )
 from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
-from quorank.federation import Federation, Simulator, State
+from quorank.federation import Federation, State
 from quorank.federation.leavers.unlearning import (
     KeptRound,
     Rebuilt,
@@ -50,10 +49,12 @@ from quorank.federation.leavers.unlearning import (
     retrain,
     scaled_steps,
 )
-from quorank.files import remove_leftovers
+from quorank.files.atomic import remove_leftovers
+from quorank.files.documents import json_bytes
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.process import available_threads
 from quorank.metrics.rank_distance import mean_distance
 from quorank.privacy.ledger import read_ledger
-from quorank.process import available_threads
 from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 
 Watch = Callable[[int, int], None]

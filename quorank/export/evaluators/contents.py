@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Floats
 from quorank.errors import BadInput, brief, require
-from quorank.foreign import parse_json
+from quorank.files.untrusted import parse_json
+from quorank.kernels.arrays import Floats
 
 
 def damaged(file: str, sentence: str) -> BadInput:

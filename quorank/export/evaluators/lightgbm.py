@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import damaged, text_of
 from quorank.export.evaluators.forest import MOST_NODES, MOST_TREES, ParsedTree, check_trees, leaf_values, summed
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 _NUMERICAL_NAN, _DEFAULT_LEFT = 8, 2
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
 from quorank.export.evaluators.contents import content_of
 from quorank.export.evaluators.forest import ParsedTree, check_trees
 from quorank.export.target import Scorer
-from quorank.foreign import sound
+from quorank.files.untrusted import sound
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 INPUT = "features"
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11  # of TensorProto

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import damaged, entry, filled, float32_of, json_in, json_of, sum_of_products
 from quorank.export.evaluators.forest import ParsedTree, check_trees, leaf_values, nested_tree, summed
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 
 def load_plugin(files: Mapping[str, bytes], features_file: str, model_file: str, columns: Sequence[str]) -> Scorer:

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import damaged, filled, float32_of, text_of
 from quorank.export.evaluators.forest import MOST_NODES, ParsedTree, check_trees, leaf_values
 from quorank.export.target import Scorer
-from quorank.foreign import XmlReader
+from quorank.files.untrusted import XmlReader
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 LINEAR, WITH_CONSTANT, TREES = "Coordinate Ascent", "Linear Regression", "LambdaMART"
 NORM = "-norm linear"

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import damaged, entry, filled, float32_of, json_of, sum_of_products
 from quorank.export.evaluators.forest import check_trees, leaf_values, nested_tree
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 _SLACK = np.float32(1e-6)
 _MODELS, _NORMS = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm."

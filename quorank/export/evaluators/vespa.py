@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import damaged, text_of
 from quorank.export.evaluators.onnx import load_onnx
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 MOST_TOKENS, DEEPEST = 4_000_000, 130
 _TOKEN = re.compile(r"\s+|(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_]*|[<>=]=|[-+*/<>(),])")

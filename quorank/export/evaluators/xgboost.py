@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.export.evaluators.contents import entry, float32_of, json_of
 from quorank.export.evaluators.forest import MOST_NODES, ParsedTree, check_trees, leaf_values, summed
 from quorank.export.target import Scorer
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 _COLUMNS = ("left_children", "right_children", "split_indices", "default_left")
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.array_files import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
 from quorank.errors import BadInput, require
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
-from quorank.files import read_whole
+from quorank.files.atomic import read_whole
+from quorank.files.npz import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
 
 _CHECKSUM = 32
 """Bytes of BLAKE2b that files of earlier versions end with."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quorank.errors import require
 from quorank.federation.wire import LARGEST
-from quorank.files import on_disk
+from quorank.files.atomic import on_disk
 
 _HEAD = struct.Struct("<I16s")
 

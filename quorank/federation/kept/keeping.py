@@ -9,7 +9,7 @@ from typing import Protocol
 from quorank.federation import wire
 from quorank.federation.kept.checkpoint import Saved
 from quorank.federation.kept.journal import Journal
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 
 CHECKPOINT, JOURNAL, BEGUN = "coordinator.state", "coordinator.journal", "secure.round"
 """Files of a folder: the checkpoint, the replies since, and which secure round was begun last."""

@@ -25,8 +25,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from quorank.arrays import Doubles
-from quorank.documents import Items, parse_json, shape_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.kept.keeping import Keeping
@@ -34,6 +32,8 @@ from quorank.federation.leavers.rebuilding import can_replay, name_of
 from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
 from quorank.federation.leavers.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
 from quorank.federation.rounds import Federation
+from quorank.files.documents import Items, parse_json, shape_of
+from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
 
 LEAVERS = "leavers"

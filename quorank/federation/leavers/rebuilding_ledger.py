@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.documents import Flag, Items, Maybe, Number, Table, Whole, parse_json, shape_of
 from quorank.federation.rounds import CohortSum
+from quorank.files.documents import Flag, Items, Maybe, Number, Table, Whole, parse_json, shape_of
 from quorank.parts import to_table
 from quorank.privacy import Mechanism, Privacy, Setting
 from quorank.privacy.composition import Loss, compose, total_loss

@@ -15,13 +15,13 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.kept.keeping import Keeping
 from quorank.federation.leavers.unlearning import fresh_seed, stretched
 from quorank.federation.participation import Participation, TurnsTaken
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.privacy import Setting
 from quorank.privacy.setting import Turns
 from quorank.privacy.streams import Seed

@@ -29,17 +29,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
-from quorank.federation.drivers.simulator import Simulator
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.server_optimisers import AVERAGE
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 
+Simulator = Any
+"""Engine that plays cohorts: `quorank.engines.process.Simulator`."""
 Watch = Callable[[int, Doubles], None]
 """Is told after each round how many are done, and the ranker that would be handed out by then."""
 
@@ -166,7 +167,8 @@ def rebuild(
         entry = kept[state.round]
         present = ~np.isin(entry.clients, simulator.absent)
         sent = partial(send, entry.lengths[present], state.theta)
-        return simulator.gather(state, sent=sent, members=entry.clients[present])
+        total: CohortSum = simulator.gather(state, sent=sent, members=entry.clients[present])
+        return total
 
     require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
     found = _play_rounds(simulator, theta, len(kept), gather, watch, stretch, average)
@@ -184,7 +186,8 @@ def reaggregate(
         present = ~np.isin(entry.clients, simulator.absent)
         updates = np.array(entry.updates[present], dtype=np.float64)
         within_bound(updates, state.theta, simulator.mechanism.bound)
-        return simulator.resend(state, entry.clients[present], updates)
+        total: CohortSum = simulator.resend(state, entry.clients[present], updates)
+        return total
 
     nothing = "there are no kept updates to send again"
     require(len(kept) > 0 and all(k.updates is not None for k in kept), "unlearning.nothing-kept", nothing)

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
-from quorank.compiled import kernel
 from quorank.federation.rules.distances import PAIR_ARRAYS, distances
 from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import by_coordinate
+from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.compiled import kernel
 
 ROUNDING = 1e-12
 """What carrying a score on by subtractions may lose, as a share of the first score."""

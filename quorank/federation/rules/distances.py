@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 
 PAIR_ARRAYS = 4
 """(n, n) arrays of doubles that `distances` holds at once: products, sums of norms, and two on the way to the result."""

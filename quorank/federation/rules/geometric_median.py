@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require_range
 from quorank.federation.rules.distances import distances_to, weighted_sum
 from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median
+from quorank.kernels.arrays import Doubles
 
 
 @dataclass(frozen=True)

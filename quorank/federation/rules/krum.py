@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.federation.rules.distances import PAIR_ARRAYS, distances, distances_to, is_direct
 from quorank.federation.rules.rule import RobustRule
+from quorank.kernels.arrays import Doubles, Integers
 
 UNSURE = 1e-9
 """Scores that differ by a smaller share may owe their order to the rounding of a matrix product."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorank.arrays import Doubles
 from quorank.federation.rules.rule import Aggregation
+from quorank.kernels.arrays import Doubles
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import require_range
 from quorank.federation.rules.distances import PAIR_ARRAYS, distances
 from quorank.federation.rules.geometric_median import geometric_median
 from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median, trimmed_mean
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 
 COLUMNS = 128
 """Parameters that are mixed at a time, so that a thousand clients' share of them stays in cache."""

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles
 
 RuleMemory = dict[str, Doubles]
 """What a rule carries from round to round beside the clients' histories; its arrays are saved with the run."""

@@ -26,11 +26,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import require_range
 from quorank.federation.rules.distances import PAIR_ARRAYS, distances, distances_to
 from quorank.federation.rules.rule import RobustRule, RuleMemory, content_rows
 from quorank.federation.rules.trimmed import coordinate_median
+from quorank.kernels.arrays import Doubles, Integers
 
 PASSES = 5
 """Directions along which outliers are looked for, one after the other."""

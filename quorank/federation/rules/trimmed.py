@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.federation.rules.rule import RobustRule
+from quorank.kernels.arrays import Doubles
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Floats, Integers
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import RunningSum
 from quorank.federation.trees.histogram_sums import masked_sum
+from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers
 from quorank.learning.simulation import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quorank.arrays import Integers, Uint32s
 from quorank.errors import require
+from quorank.kernels.arrays import Integers, Uint32s
 from quorank.privacy.secure_sum.in_process import secure_sum
 
 LEAST_BITS = 40

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Bytes, Floats, Int32s, Integers
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Bytes, Floats, Int32s, Integers
+from quorank.kernels.compiled import kernel
 
 CELLS = 1 << 16
 MOST_BINS = 256

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Integers
+from quorank.kernels.arrays import Bytes, Doubles, Integers
 from quorank.learning.trees.gradients import LambdaRule, fill_best_dcg, fill_gradients, rank_discounts
 from quorank.learning.trees.growth import LevelTask
 from quorank.learning.trees.histograms import add_leaf_values, divide_rows, fill_histograms, shift_for

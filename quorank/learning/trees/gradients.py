@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 
 UNIT = 2.0**24
 """G and H are whole numbers of 1/UNIT: as fine as float32 numbers about 1, which LightGBM has."""

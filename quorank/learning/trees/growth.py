@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Int32s, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles, Floats, Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.gradients import UNIT
 from quorank.learning.trees.histograms import COUNT, SUM_G, SUM_H

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Bytes, Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.trees.bins import TOGETHER
 
 SUM_G, SUM_H, COUNT = 0, 1, 2

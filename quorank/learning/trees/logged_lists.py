@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
+from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.learning.exploration import Dial, draw_list
 from quorank.learning.plackett_luce import scratch_for
 from quorank.learning.simulation import SimulationArrays, draw_query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.learning.trees.gradients import LambdaRule
 from quorank.learning.trees.growth import GrowthRule
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.learning.trees.bins import Bins
 
 CELLS = 16

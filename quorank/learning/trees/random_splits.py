@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Int32s, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require
+from quorank.kernels.arrays import Bytes, Doubles, Int32s, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning.trees.bins import TOGETHER, Bins
 from quorank.learning.trees.gradients import UNIT
 from quorank.learning.trees.growth import GrownTree

@@ -25,10 +25,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Int8s, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import philox, uniform_pair
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import philox, uniform_pair
 from quorank.privacy.audit.bound import epsilon_lower_bound
 
 COIN, CODE, PRESENCE = 0, 1, 2

@@ -28,11 +28,11 @@ import numpy.typing as npt
 from scipy.special import ndtr, softmax
 from scipy.stats import rankdata
 
-from quorank.arrays import Booleans, Doubles, Floats, Integers
-from quorank.compiled import kernel
 from quorank.data.ranking import RankingData, grades_of
-from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, normals, uniforms
 from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import TINY

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
-from quorank.draws import normal_pair
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import normal_pair
 from quorank.privacy.audit.bound import epsilon_lower_bound
 
 TRIALS = 600

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import BadInput
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 
 CLIP_BITS, SUM_BITS = 26, 49
 """A clip is below 2^26 units of the grid, and the sum of a planned cohort below 2^49: both sums and squares are exact."""

@@ -33,9 +33,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Integers
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Integers
+from quorank.kernels.compiled import kernel
 from quorank.privacy.streams import Key, words
 
 BLOCKS = 512

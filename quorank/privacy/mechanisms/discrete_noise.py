@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
 from quorank.privacy.streams import Key, uniform_pair
 
 ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73)))

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.privacy.accounting import check_delta
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse, metric_values
 from quorank.privacy.streams import Seed

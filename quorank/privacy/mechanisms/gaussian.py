@@ -43,9 +43,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.draws import Purpose
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.draws import Purpose
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.composition import Loss, gaussian_loss

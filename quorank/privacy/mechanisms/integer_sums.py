@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
-from quorank.compiled import kernel
-from quorank.draws import Purpose
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.privacy.composition import Loss
 from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.setting import Setting

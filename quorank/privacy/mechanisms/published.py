@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE, Mechanism, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers, Uint32s
-from quorank.compiled import kernel
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Integers, Uint32s
+from quorank.kernels.compiled import kernel
 from quorank.privacy.streams import Key, uniform_pair
 
 LARGEST = 2**31 - 1

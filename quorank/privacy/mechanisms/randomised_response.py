@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose
 from quorank.privacy.mechanisms.mechanism import AddingUp, Plain, Privacy
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose
 from quorank.privacy.mechanisms.clipping import ReleaseBound, not_finite
 from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from quorank.arrays import Uint32s
 from quorank.errors import require
+from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
 from quorank.privacy.secure_sum.masks import (
     COMMITMENT,

@@ -29,8 +29,8 @@ from functools import cache
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Integers
 from quorank.privacy.secure_sum.shamir import MOST_HOLDERS
 
 SECURITY_BITS = 56

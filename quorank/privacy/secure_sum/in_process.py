@@ -17,8 +17,8 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from quorank.arrays import Uint32s
 from quorank.errors import require
+from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_sum.masks import Occasion

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from quorank.arrays import Uint32s, Uint64s
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Uint32s, Uint64s
 
 KEY = 32  # bytes of a key, a seed, and of a share of either
 SEALED = 2 * KEY + 16  # bytes of two sealed shares: their own and the authentication tag

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from quorank.arrays import Uint32s
 from quorank.errors import require
+from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.masks import COMMITMENTS, KEY, MOST_CLIENTS, SEALED, Occasion
 
 VERSION = 2

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Uint64s
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Uint64s
+from quorank.kernels.compiled import kernel
 
 MOST_HOLDERS = 255  # places are the field's elements other than 0, where the secret stands
 _0, _1, _3, _4, _7 = (np.uint64(n) for n in (0, 1, 3, 4, 7))

@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults

@@ -18,9 +18,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.tuning.closing import Count

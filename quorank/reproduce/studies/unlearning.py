@@ -22,8 +22,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank import __version__
-from quorank.arrays import Doubles
-from quorank.documents import Each, Table, json_bytes, read_json
 from quorank.errors import require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -31,7 +29,9 @@ from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import Each, Table, json_bytes, read_json
+from quorank.kernels.arrays import Doubles
 from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import report_page
 from quorank.reproduce.figure import collection_name, fold_of, folds_of

@@ -12,12 +12,12 @@ from quorank.errors import BadInput, require
 from quorank.experiments.deployment import check_experiment
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
-from quorank.process import finish
-from quorank.reports.live.loopback import loopback_socket
-from quorank.reports.live.status import Status
+from quorank.kernels.process import finish
 from quorank.search.demo.simulated_person import SimulatedPerson
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.service.home import Home, Settings
+from quorank.service.live.loopback import loopback_socket
+from quorank.service.live.status import Status
 from quorank.service.members import invite
 from quorank.service.overview import Overview
 from quorank.service.starting import start_service

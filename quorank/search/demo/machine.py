@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.draws import Purpose, uniforms
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.search.demo.made_up_persons import DatedDocument, MadeUpPerson
 from quorank.search.sources import FilesSource, FirefoxSource, MailSource, Source
 

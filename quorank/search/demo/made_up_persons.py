@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator, TermCounts
 from quorank.silos.learning.holdings import to_three_grades
 from quorank.text import TextCollection

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from quorank.documents import Each, parse_json
-from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
+from quorank.files.documents import Each, parse_json
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.lists import ndcg
 from quorank.search.demo.made_up_persons import MadeUpPerson
 from quorank.search.pages.server import SearchServer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.text.features import FIELD_FEATURES, Features, FieldStatistics, background
 
 PARAMETERS = Features()

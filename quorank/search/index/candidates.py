@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights
 from quorank.search.index.likeness import likeness
 from quorank.search.index.postings import TermHash

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers, Uint64s
+from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.search.index.array_features import PARAMETERS, bm25_weights
 from quorank.search.index.postings import TermHash
 from quorank.search.index.reading import SegmentReader, field_statistics, picked

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Integers, Uint32s, Uint64s
+from quorank.kernels.arrays import Booleans, Integers, Uint32s, Uint64s
 from quorank.text.tokens import Tokeniser
 
 FIELDS = ("body", "title", "name")

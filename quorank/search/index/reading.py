@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
+from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
 from quorank.search.index.postings import CHUNK, FIELDS, ROW, read_chunks
 from quorank.text.features import FieldStatistics
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.documents import Each, parse_json
 from quorank.errors import require
-from quorank.private_file import PrivateDatabase
+from quorank.files.documents import Each, parse_json
+from quorank.files.private_database import PrivateDatabase
 from quorank.search.home import SearchHome
 from quorank.search.index.candidates import CandidateFinder, SearchCandidates
 from quorank.search.index.postings import TermHash

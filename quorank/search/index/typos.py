@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Integers
+from quorank.kernels.arrays import Integers
 
 SHORTEST, LONG = 4, 8
 """Letters of the shortest word that may have a typo, and of one that may have two."""

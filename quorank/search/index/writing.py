@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Booleans
 from quorank.errors import BadInput
-from quorank.private_file import FileKind, PrivateDatabase
+from quorank.files.private_database import FileKind, PrivateDatabase
+from quorank.kernels.arrays import Booleans
 from quorank.search.index.candidates import LONGEST_KEY
 from quorank.search.index.postings import (
     FIELDS,

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from quorank.documents import Table
 from quorank.errors import BadInput
-from quorank.foreign import reason
+from quorank.files.documents import Table
+from quorank.files.untrusted import reason
 from quorank.search.pages import programs
 from quorank.search.pages.bodies import read_form, read_table
 from quorank.search.pages.drawing import problem_status, static_answer

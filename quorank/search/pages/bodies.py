@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from quorank.documents import Table, parse_json
 from quorank.errors import BadInput, require
+from quorank.files.documents import Table, parse_json
 
 MOST_BYTES = 4 << 20
 """Of a body: an invitation is the longest thing that is sent here."""

@@ -13,11 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from quorank.errors import BadInput
-from quorank.foreign import printable
-from quorank.reports.live.spoken_figures import ago, byte_count, duration, small
+from quorank.files.untrusted import printable
 from quorank.reports.page import STYLE
 from quorank.search.pages.opening import web_address
 from quorank.search.sources.file_names import opened_path, shown_name
+from quorank.service.live.spoken_figures import ago, byte_count, duration, small
 
 HERE = Path(__file__).parent
 KIND_NAMES = {"folder": "Files", "mail": "Mail", "firefox": "Firefox", "chromium": "Chromium"}

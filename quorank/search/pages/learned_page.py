@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
-from quorank.foreign import home_expanded
-from quorank.private_file import wipe
+from quorank.files.atomic import write_whole
+from quorank.files.private_database import wipe
+from quorank.files.untrusted import home_expanded
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.upkeep import Upkeep

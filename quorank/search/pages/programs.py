@@ -8,9 +8,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from quorank.documents import Flag, Table, Text, Whole
 from quorank.errors import require, require_range
-from quorank.foreign import home_expanded
+from quorank.files.documents import Flag, Table, Text, Whole
+from quorank.files.untrusted import home_expanded
 from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.learned_page import LearnedPage

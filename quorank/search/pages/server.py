@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Self
 
 from quorank.errors import BadInput
-from quorank.files import read_whole, write_whole
-from quorank.reports.live.loopback import LoopbackHost, loopback_socket, served
+from quorank.files.atomic import read_whole, write_whole
 from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
+from quorank.service.live.loopback import LoopbackHost, loopback_socket, served
 
 TOKEN = "page.token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, require
-from quorank.foreign import reason
+from quorank.files.untrusted import reason
 from quorank.search.index import SkipEntry
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import draw

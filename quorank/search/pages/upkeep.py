@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Condition, Event, Thread
 
 from quorank.errors import BadInput
-from quorank.foreign import reason
+from quorank.files.untrusted import reason
 from quorank.search.index import UpdateReport
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources.watching import SourceWatcher

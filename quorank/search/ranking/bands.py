@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Integers
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.search.index import SearchCandidates
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 

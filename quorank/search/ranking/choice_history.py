@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
-from quorank.private_file import FileKind, PrivateDatabase
+from quorank.files.private_database import FileKind, PrivateDatabase
+from quorank.kernels.arrays import Doubles
 from quorank.search.ranking.personal_part import ChosenList, RankerTrial
 from quorank.search.ranking.search_features import WINDOW, Document, PastChoices
 from quorank.text.tokens import normalised_words

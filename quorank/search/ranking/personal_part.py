@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats
 from quorank.errors import require_range
+from quorank.kernels.arrays import Booleans, Doubles, Floats
 
 STEPS = 20
 ENOUGH = 1e-7

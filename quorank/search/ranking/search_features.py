@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.search.index import SearchCandidates
 from quorank.text.features import FEATURE_NAMES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 
 SCALE = 10.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from quorank.errors import BadInput, require
-from quorank.foreign import ForeignDatabase, parse_json, read_bounded
+from quorank.files.untrusted import ForeignDatabase, parse_json, read_bounded
 from quorank.search.sources.file_names import keep_path, opened_path, shown_name
 from quorank.search.sources.history import (
     HistoryPages,

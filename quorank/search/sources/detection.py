@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import require
-from quorank.foreign import home_expanded, read_head
+from quorank.files.untrusted import home_expanded, read_head
 from quorank.search.sources.chromium import ChromiumSource
 from quorank.search.sources.firefox import FirefoxSource
 from quorank.search.sources.folder import FilesSource

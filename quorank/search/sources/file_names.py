@@ -21,7 +21,7 @@ import re
 from pathlib import Path
 
 from quorank.errors import require
-from quorank.foreign import home_expanded, printable
+from quorank.files.untrusted import home_expanded, printable
 from quorank.text.readers.decoding import decode
 
 _FIRST = 0xF780

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quorank.errors import require
-from quorank.foreign import ForeignDatabase
+from quorank.files.untrusted import ForeignDatabase
 from quorank.search.sources.file_names import keep_path, opened_path, shown_name
 from quorank.search.sources.history import (
     HistoryPages,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from quorank.errors import BadInput, require_range
-from quorank.foreign import read_ordinary
+from quorank.files.untrusted import read_ordinary
 from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
 from quorank.search.sources.formats import MARKDOWN, NOT_TEXT, PAGES
 from quorank.search.sources.formats.docx import read_docx

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from quorank.errors import BadInput
-from quorank.foreign import ForeignDatabase, home_expanded
+from quorank.files.untrusted import ForeignDatabase, home_expanded
 from quorank.search.sources.file_names import absolute_path, stored_path
 from quorank.search.sources.source import (
     MOST_VISITS,

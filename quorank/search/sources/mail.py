@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, ClassVar, NamedTuple
 
 from quorank.errors import BadInput, require_range
-from quorank.foreign import open_bounded, open_plain, packing_of, read_head, sound
+from quorank.files.untrusted import open_bounded, open_plain, packing_of, read_head, sound
 from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
 from quorank.search.sources.source import (
     MOST_CHARACTERS,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
-from quorank.foreign import reason
+from quorank.files.untrusted import reason
 from quorank.search.sources.source import Source
 
 SETTLED = 500

@@ -11,22 +11,22 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quorank.arrays import Doubles
-from quorank.documents import json_bytes
 from quorank.experiments.deployed_privacy import DeployedPrivacy
 from quorank.experiments.deployment import deployed_coordinator, setting_of, start_of
 from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
+from quorank.files.documents import json_bytes
+from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.reports.live.status import State, Status, with_round
-from quorank.reports.live.status_sources import coordinator_status, privacy_status, round_facts, round_figures
 from quorank.service.holders.holding import Held, main
 from quorank.service.holders.leaving_desk import LeavingDesk
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import LEDGER, RANKER, Home
+from quorank.service.live.status import State, Status, with_round
+from quorank.service.live.status_sources import coordinator_status, privacy_status, round_facts, round_figures
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:

@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quorank.federation.members.leaving import receipt_of
+from quorank.protocol.leaving import receipt_of
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.reports.live.status import RoundFigures, State, Status, with_round
-from quorank.reports.live.status_sources import session_status
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.holders.holding import Held, main
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.home import RANKER
+from quorank.service.live.status import RoundFigures, State, Status, with_round
+from quorank.service.live.status_sources import session_status
 from quorank.service.overview import REFUSED
 from quorank.service.store.sql_store import SqlStore
 from quorank.silos.coordinator.phases import PHASES

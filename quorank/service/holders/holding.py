@@ -20,13 +20,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from quorank import __version__
 from quorank.errors import BadInput, Interrupted
-from quorank.federation.members.publication import Kind, Publication
-from quorank.files import write_whole
-from quorank.process import interruptible
-from quorank.reports.live.event_log import EventLog
-from quorank.reports.live.status import RoundFigures, State, Status, Versions
+from quorank.files.atomic import write_whole
+from quorank.kernels.process import interruptible
+from quorank.protocol.publication import Kind, Publication
 from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import STATUS, Home
+from quorank.service.live.event_log import EventLog
+from quorank.service.live.status import RoundFigures, State, Status, Versions
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
 HOLD_SECONDS = 1.0

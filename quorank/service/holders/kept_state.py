@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quorank.federation import wire
-from quorank.federation.drivers.mail_transport import MailAnswer
 from quorank.federation.kept.checkpoint import Saved
-from quorank.federation.members.publication import Publication
+from quorank.protocol.mail_transport import MailAnswer
+from quorank.protocol.publication import Publication
 from quorank.service.store.sql_store import Finished, SqlStore
 
 Following = Callable[[Saved], Publication | None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from quorank.errors import BadInput
 from quorank.federation.leavers.departures import Departures
 from quorank.federation.leavers.rebuilding_run import Rebuilding
-from quorank.federation.members.leaving import check_request, receipt_of
+from quorank.protocol.leaving import check_request, receipt_of
 from quorank.service.holders.kept_state import KeptInStore
 from quorank.service.holders.rounds import Holder
 from quorank.service.store.sql_store import Finished

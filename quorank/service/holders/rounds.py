@@ -19,17 +19,17 @@ from functools import cached_property
 
 import numpy as np
 
+from quorank.engines.node_driver import NodeDriver, Stopped
+from quorank.engines.secure_driver import SecureDriver
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.drivers.mail_transport import MailTransport, MemberNodes
-from quorank.federation.drivers.node_driver import NodeDriver, Stopped
-from quorank.federation.drivers.secure_driver import SecureDriver
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.members.member_key import MemberKey, task_content
-from quorank.federation.members.publication import Kind, Publication
 from quorank.federation.rounds import Report, State
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.protocol.mail_transport import MailTransport, MemberNodes
+from quorank.protocol.member_key import MemberKey, task_content
+from quorank.protocol.publication import Kind, Publication
 from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply

@@ -15,17 +15,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.members.leaving import receipt_of
-from quorank.federation.members.publication import Publication
-from quorank.reports.live.status import State, Status, with_round
-from quorank.reports.live.status_sources import tuning_status, version_figures
+from quorank.files.documents import ANYTHING, parse_json
+from quorank.protocol.leaving import receipt_of
+from quorank.protocol.publication import Publication
 from quorank.service.holders.holding import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, identities, next_seconds
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
+from quorank.service.live.status import State, Status, with_round
+from quorank.service.live.status_sources import tuning_status, version_figures
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import FieldTuning

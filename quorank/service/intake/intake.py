@@ -21,19 +21,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from quorank.addresses import network_of
-from quorank.documents import parse_json, shape_of
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.members import requests
-from quorank.federation.members.leaving import check_request
-from quorank.federation.members.publication import Publication
-from quorank.federation.members.terms import Terms
 from quorank.federation.replies import ReplyLimits
-from quorank.reports.live.event_log import EventLog
+from quorank.files.documents import parse_json, shape_of
+from quorank.protocol import requests
+from quorank.protocol.addresses import network_of
+from quorank.protocol.leaving import check_request
+from quorank.protocol.publication import Publication
+from quorank.protocol.terms import Terms
 from quorank.service.home import Home
 from quorank.service.intake.traffic import IntakeTraffic
+from quorank.service.live.event_log import EventLog
 from quorank.service.store.calls import Call, EnrolmentCall, Outcome, What
 from quorank.service.store.sql_store import Member, SqlStore
 from quorank.service.store.writer import Writer

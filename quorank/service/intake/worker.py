@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.process import open_many_files
+from quorank.kernels.process import open_many_files
 from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
 from quorank.service.intake.connections import ConnectionGuard, stop_accepting
@@ -58,7 +58,7 @@ class OperatorPages:
     def _app(self) -> Any:
         from starlette.applications import Starlette
 
-        from quorank.reports.live.live_page import page_routes
+        from quorank.service.live.live_page import page_routes
         from quorank.service.overview import Overview
 
         read = Overview(self.home, self.health).read

@@ -19,11 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
-from quorank.documents import read_json
 from quorank.errors import BadInput, require
 from quorank.federation.kept.checkpoint import Saved
-from quorank.files import atomically, new_folder
-from quorank.foreign import member_path, reason
+from quorank.files.atomic import atomically, new_folder
+from quorank.files.documents import read_json
+from quorank.files.untrusted import member_path, reason
 from quorank.service.home import TERMS
 from quorank.service.store.database import Database
 from quorank.service.store.sql_store import SqlStore, open_store

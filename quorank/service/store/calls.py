@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.members.publication import Publication
-from quorank.federation.members.requests import NONCE_SECONDS
+from quorank.protocol.publication import Publication
+from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
 
 NONCE_SLOT = 300.0

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from quorank.errors import BadInput, require
-from quorank.foreign import reason
+from quorank.files.untrusted import reason
 from quorank.service.store.database import Database
 from quorank.service.store.tables import schema
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quorank.documents import Each, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.members.publication import Publication
+from quorank.files.documents import Each, parse_json
+from quorank.protocol.publication import Publication
 from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 from quorank.service.store.database import Database
 from quorank.service.store.tables import FORMAT

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.silos.learning.training import Descent
 
 

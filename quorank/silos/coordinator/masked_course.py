@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Uint64s
+from quorank.kernels.arrays import Doubles, Uint64s
 from quorank.silos.learning.summed_training import SumCourse, SumTraining
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.coordinator.masked_course import MaskedCourse
 from quorank.silos.learning.comparison import FOLDS

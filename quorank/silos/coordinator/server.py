@@ -13,8 +13,8 @@ sum), and in training what `course` says. It never holds a term, a document, a k
 
 from __future__ import annotations
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles
 from quorank.silos.coordinator.phases import DONE, PHASES, Phases
 from quorank.silos.protocol.records import SiloMessage
 from quorank.silos.protocol.stream_store import SiloStreams

@@ -22,9 +22,9 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Integers
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int8s, Integers
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import Instances, Statistics, local_instances
 from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features

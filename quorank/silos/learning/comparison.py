@@ -23,8 +23,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
 from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.rankers import Ranker
 from quorank.silos.generated import Generator

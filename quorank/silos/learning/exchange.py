@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Integers
 from quorank.silos.learning.augmentation import TopDocuments
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.protocol.asker import Answered, KeyedBlocks, NoObfuscation, Obfuscation

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator, TermCounts
 from quorank.text import Index, IndexedDocuments, TextCollection, Tokeniser, read_collection
 from quorank.text.embeddings import EmbeddedTexts, Embedder

@@ -22,10 +22,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Integers
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Int8s, Integers
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.parts import Family
 from quorank.silos.learning.holdings import Grades, Holding
 from quorank.text import Features, FieldStatistics, QueryRows, pooled, to_ranking_data

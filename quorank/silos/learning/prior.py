@@ -29,9 +29,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Floats, Int8s, Integers, Uint64s
-from quorank.compiled import kernel
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
 from quorank.silos.learning.searched_lists import SearchedLists
 from quorank.silos.learning.summed_training import SumAnswers, SumCourse, SumRequest, SumTraining, TrainingMemory
 

@@ -21,9 +21,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
 from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.metrics.evaluator import Evaluator, discounts, ideal_dcg
 from quorank.rankers import Linear, Ranker
 from quorank.silos.learning.holdings import Grades, Holding

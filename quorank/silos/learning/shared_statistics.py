@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quorank.arrays import Integers, Uint32s
+from quorank.kernels.arrays import Integers, Uint32s
 from quorank.privacy.secure_sum.in_process import secure_sum
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.protocol.discrete_laplace import AddressedStream, Stream, draw_noise, scale_for

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from quorank.arrays import Doubles, Uint64s
+from quorank.kernels.arrays import Doubles, Uint64s
 from quorank.rankers import Linear, Ranker
 from quorank.silos.learning.searched_lists import SearchedLists
 

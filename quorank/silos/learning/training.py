@@ -17,9 +17,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.engines.process import Simulator
 from quorank.errors import require, require_range
-from quorank.federation import Federation, Mean, Simulator
+from quorank.federation import Federation, Mean
+from quorank.kernels.arrays import Doubles
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pointwise import Pointwise, cumulated
 from quorank.learning.simulation import ClientDifferences

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers, Uint64s
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.learning.lambdamart import FEWEST
 from quorank.learning.trees.bins import CELLS, MOST_BINS, Bins, agreed_bins, cell_counts, cells_of
 from quorank.learning.trees.client_rows import ClientRows

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.data.ranking import RankingData
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.silos.learning.instances import Instances, join_instances

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank import frames
-from quorank.arrays import Integers
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Integers
+from quorank.protocol import frames
 from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
 from quorank.silos.learning.exchange import announced_lengths, read_top_documents
 from quorank.silos.learning.holdings import FIELDS, Holding

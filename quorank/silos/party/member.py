@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank import frames
-from quorank.arrays import Uint64s
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Uint64s
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
+from quorank.protocol import frames
 from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
 from quorank.silos.learning.exchange import seeded_secret
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.shared_statistics import SharedStatistics, read_total

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quorank.arrays import Doubles, Uint64s
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Uint64s
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.instances import Instances
 from quorank.silos.learning.searched_lists import Figures, SearchedLists

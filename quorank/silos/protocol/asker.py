@@ -23,8 +23,8 @@ from typing import Protocol
 
 import numpy as np
 
-from quorank.arrays import Int8s, Int32s, Integers
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Int8s, Int32s, Integers
 from quorank.silos.protocol.group import Field, Group
 from quorank.silos.protocol.messages import Answer, Ask, most_vectors
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces

@@ -21,9 +21,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import read_json
 from quorank.errors import BadInput, require, require_range
-from quorank.files import write_whole
+from quorank.files.atomic import write_whole
+from quorank.files.documents import read_json
 from quorank.silos.protocol.group import check_name
 
 FORMAT = 1

@@ -17,10 +17,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from quorank.arrays import Integers, Uint32s, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, philox
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Integers, Uint32s, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, philox
 
 FINEST = 1_000_000
 """ε is taken in millionths, rounded down: the noise is never less than asked for."""

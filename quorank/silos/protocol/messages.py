@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Int32s, Integers
-from quorank.compiled import kernel
 from quorank.errors import require
-from quorank.foreign import parse_json
+from quorank.files.untrusted import parse_json
+from quorank.kernels.arrays import Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.silos.protocol.group import Field, check_name
 from quorank.silos.sketch.ranking import Cells
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Int32s, Integers
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Int32s, Integers
 from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
 from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
 from quorank.silos.protocol.group import Group

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorank.arrays import Int32s, Integers
+from quorank.kernels.arrays import Int32s, Integers
 from quorank.silos.protocol.discrete_laplace import Stream, draw_noise, scale_for
 from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES
 

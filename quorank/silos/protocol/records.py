@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank import frames
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.foreign import parse_json
+from quorank.files.untrusted import parse_json
+from quorank.kernels.arrays import Doubles
+from quorank.protocol import frames
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope
 
 PIECE = 1 << 20

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from quorank.documents import ANYTHING, parse_json
 from quorank.errors import require
-from quorank.private_file import FileKind, PrivateDatabase
+from quorank.files.documents import ANYTHING, parse_json
+from quorank.files.private_database import FileKind, PrivateDatabase
 from quorank.silos.protocol.records import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
 BUSY = "another process works in this folder; stop it first"

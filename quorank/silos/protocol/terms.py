@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles
 from quorank.parts import read_fields, suggest, to_table
 from quorank.rankers.ranker_file import Origin, SavedRanker
 from quorank.silos.learning.augmentation import Augment

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorank.certificates import write_private
-from quorank.documents import Each, Text, read_json
 from quorank.errors import BadInput, require
+from quorank.files.documents import Each, Text, read_json
+from quorank.protocol.certificates import write_private
 from quorank.silos.protocol.terms import SiloTerms, read_identities
 
 

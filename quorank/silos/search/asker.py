@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.protocol.messages import Catalogue
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, RandomDecoys, ordered_bundles
 from quorank.silos.search.estimates import K1, B, count_prior, expected_count, expected_frequency, shrink_lengths

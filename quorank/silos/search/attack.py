@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.learning.exchange import SiloProtocol, build_sketches, seeded_sketch_noise, start_session
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.protocol.relay import deliver

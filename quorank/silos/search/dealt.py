@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.learning.holdings import DOCUMENT_DEAL, Holding, make_holding, party_letter
 from quorank.text import TextCollection
 

@@ -20,8 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text import UNSEEN, Index
 
 CANDIDATES = 24

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles
+from quorank.kernels.arrays import Doubles
 
 K1, B = 1.2, 0.75
 MOST_COUNT = 24

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles
 from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exchange_answers, seeded_secret
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.instances import exact_statistics

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.errors import BadInput, require
-from quorank.private_file import FileKind, PrivateDatabase
+from quorank.files.private_database import FileKind, PrivateDatabase
+from quorank.kernels.arrays import Integers
 from quorank.silos.protocol.group import check_name
 from quorank.silos.search.settings import DISTINCT, SearchTerms
 

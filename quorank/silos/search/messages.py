@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Integers
 from quorank.silos.protocol.messages import EnvelopeReader
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 

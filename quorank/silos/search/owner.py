@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Integers
 from quorank.silos.protocol.messages import Catalogue
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits, SearchSpending
 from quorank.silos.search.messages import NamedDocuments, SearchAnswer, SearchQuestion, question_digest

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.silos.protocol.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency, shrink_lengths
 from quorank.silos.search.messages import MOST_VALUE

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Bytes, Int8s, Int32s, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Bytes, Int8s, Int32s, Integers
+from quorank.kernels.compiled import kernel
 
 MASK = (1 << 31) - 1
 _SHIFT = 16

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
 
 MOST_OCCURRENCES = 2**30 - 1
 """The most occurrences of all terms in one document; a cell can then hold them with either sign."""

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int32s, Integers
-from quorank.draws import Purpose, uniforms
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
 from quorank.silos.sketch.naive import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape

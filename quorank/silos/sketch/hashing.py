@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quorank.arrays import Bytes, Int8s, Int32s, Integers, Uint64s
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Bytes, Int8s, Int32s, Integers, Uint64s
 
 VERSION = 1
 """Version of the way from a term to its places: parties of different versions must not meet."""

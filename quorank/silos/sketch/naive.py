@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int32s, Integers
-from quorank.compiled import kernel
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.silos.sketch.count_sketch import checked_columns, count_min_estimate, count_sketch_estimate
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int32s, Integers
-from quorank.compiled import kernel
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.compiled import kernel
 
 _ABSENT = np.int32(-(2**31))
 _SUM_BITS, _ROW_BITS = 22, 9

@@ -39,10 +39,10 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require, require_range
-from quorank.files import write_whole
-from quorank.foreign import parse_json, read_bounded
+from quorank.files.atomic import write_whole
+from quorank.files.untrusted import parse_json, read_bounded
+from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.silos.sketch.cell_pool import (
     ABSOLUTE,
     CAP,

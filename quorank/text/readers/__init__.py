@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.foreign import home_expanded, read_head
+from quorank.files.untrusted import home_expanded, read_head
 from quorank.text.collection import TextCollection, add_skipped
+from quorank.text.formats import LAYOUTS
 from quorank.text.readers import beir, folder, mbox, sgml, smart
-from quorank.text_formats import LAYOUTS
 
 _HEAD = 64
 _NOT_READ = {"LISA": b"Document  ", "TIME": b"*TEXT "}

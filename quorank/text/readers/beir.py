@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from quorank.errors import require
-from quorank.foreign import ForeignZip, bounded_lines, excerpt, is_zip, parse_json, reason
+from quorank.files.untrusted import ForeignZip, bounded_lines, excerpt, is_zip, parse_json, reason
 from quorank.text.collection import Document, Query, TextCollection
 from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements

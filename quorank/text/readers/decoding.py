@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from quorank.errors import BadInput
-from quorank.foreign import read_bounded
+from quorank.files.untrusted import read_bounded
 from quorank.text.collection import Document, Query, refuse_twice
 
 _TITLE_LINES = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput
-from quorank.foreign import excerpt
+from quorank.files.untrusted import excerpt
 from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import decode, read_bytes
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from quorank.foreign import open_bounded, read_head, sound
+from quorank.files.untrusted import open_bounded, read_head, sound
 from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, one_line
 from quorank.text.readers.pages import without_tags

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorank.errors import BadInput
-from quorank.foreign import excerpt
+from quorank.files.untrusted import excerpt
 from quorank.text.collection import Document, Query, SkipRecord, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, read_bytes
 

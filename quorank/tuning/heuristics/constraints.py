@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput, require
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight
 
 SWEEPS = 50  # of the sampler of random weights; the chains of orders are short

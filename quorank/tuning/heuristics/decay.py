@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.heuristics.firefox import WEIGHTS as FIREFOX_WEIGHTS
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
 from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, fill_ages
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
 from quorank.tuning.histories.generated import Suggestions
 

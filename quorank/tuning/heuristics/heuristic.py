@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Doubles
 
 Score = Callable[[Doubles, Any], Doubles]
 """score(weights (m, weights), items) → scores (m, items): m weight vectors at once."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 
 AGES = {"day": 60.0, "week": 40.0, "month": 25.0, "year": 10.0, "older": 0.0}  # with the shipped weights

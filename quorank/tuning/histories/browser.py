@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
-from quorank.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST, TYPES, Suggestions, recency_bucket
 

@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, normal_pair, uniform_pair
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair
 from quorank.tuning.searches import Items, check_score_count
 
 TYPES = (

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Integers, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.errors import BadInput, require, require_range
+from quorank.kernels.arrays import Bytes, Doubles, Integers, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.parts import read_fields, suggest
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.foreign import ForeignDatabase, damaged_database, parse_json, read_bounded
+from quorank.files.untrusted import ForeignDatabase, damaged_database, parse_json, read_bounded
 from quorank.tuning.histories.browser import History, build_history
 from quorank.tuning.histories.generated import TYPES
 from quorank.tuning.histories.visits import read_visits

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int32s, Integers
-from quorank.compiled import kernel
 from quorank.errors import require_range
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.histories.people import SPACE, People, Persons, PersonSearches, draw_searches, generate_persons

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
 from quorank.metrics.significance import bonferroni
 from quorank.tuning.studies.address_bar import TypedSearches
 from quorank.tuning.studies.study import Study

@@ -21,10 +21,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Uint64s
-from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles, Uint64s
+from quorank.kernels.compiled import kernel
+from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.studies.analysis import u_and_ties, z_score
 from quorank.tuning.studies.study import Study
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.metrics.significance import bonferroni
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.streams import Seed

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
 from quorank.tuning.searches import take_rows

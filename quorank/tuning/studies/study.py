@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from quorank.documents import parse_toml
 from quorank.errors import BadInput, require, require_range
-from quorank.files import write_whole
-from quorank.foreign import excerpt, open_bounded, reason
+from quorank.files.atomic import write_whole
+from quorank.files.documents import parse_toml
+from quorank.files.untrusted import excerpt, open_bounded, reason
 from quorank.parts import read_fields, suggest
 from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches

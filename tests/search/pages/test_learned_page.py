@@ -9,9 +9,9 @@ import pytest
 from own_search import NOTES, OwnSearch, Seen, own_search
 from small_service import SmallService
 
-from quorank.federation.members.terms import Terms
 from quorank.learning import Counterfactual
 from quorank.privacy import ClippedGaussian, Setting
+from quorank.protocol.terms import Terms
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.personal_part import RankerTrial
 from quorank.search.ranking.search_features import SEARCH_FEATURES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput
-from quorank.foreign import ForeignZip, UnpackLimits, XmlReader, is_zip, read_head
+from quorank.files.untrusted import ForeignZip, UnpackLimits, XmlReader, is_zip, read_head
 from quorank.search.sources.formats.extracted import ExtractedText
 from quorank.text.readers.decoding import one_line
 

@@ -17,7 +17,7 @@ from types import TracebackType
 
 import quorank
 from quorank.errors import BadInput
-from quorank.frames import receive, send
+from quorank.protocol.frames import receive, send
 from quorank.search.sources.formats.extracted import ExtractedText
 
 SECONDS = 20.0

@@ -1,6 +1,6 @@
 """Process that reads PDF files for another one, within limits that it sets to itself: `python -m … DESCRIPTOR SECONDS`.
 
-A bundle (quorank/frames.py) with a path and a number of characters is answered by bundles: `title` and the title, `page`
+A bundle (`protocol/frames.py`) with a path and a number of characters is answered by bundles: `title` and the title, `page`
 and the text of a page, and at last `end` with a code and a sentence, both empty where nothing was amiss. What pypdf takes
 too long or too much memory for ends this process, not the one that asked: its memory is limited, and so is the processor
 time of each file.
@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from quorank.errors import BadInput
-from quorank.foreign import open_plain, reason
-from quorank.frames import receive, send
+from quorank.files.untrusted import open_plain, reason
+from quorank.protocol.frames import receive, send
 
 if TYPE_CHECKING:
     from pypdf import PdfReader

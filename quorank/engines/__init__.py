@@ -1,0 +1,1 @@
+"""Ways to execute the rounds of a federation."""

@@ -1,0 +1,228 @@
+"""Plays a coordinator's rounds over a transport: who is asked, who is asked again, when a round ends.
+
+The driver believes nothing and decides nothing about a reply: all that arrives, late or twice or by surprise, goes to the
+coordinator, which accepts or refuses it. The driver only sees to it that whoever is still waited for has been asked. So
+loss, delay and repetition cost time, and never change a bit of the result.
+
+The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as the node plays clients. Where each client is
+one node, the node that a reply came from must be that of the client which the reply names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from quorank.engines.node_driver import NodeDriver, Stopped
+from quorank.engines.secure_driver import SecureDriver
+from quorank.errors import BadInput, Interrupted, require
+from quorank.federation import wire
+from quorank.federation.coordinator import Coordinator, Verdict
+from quorank.federation.rounds import Report
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.protocol import frames
+from quorank.protocol.transport import Arrival, Failure
+
+OTHER_CLIENT = "the reply names another client than the node's key; it is refused"
+
+
+@dataclass(frozen=True)
+class SharedNodes:
+    """Nodes that play the clients of a simulated experiment among them: client c is played by node c mod N.
+
+    Where that node is away or did not answer, another one plays the client, to the same bits.
+    """
+
+    names: Sequence[str]
+    simulated: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        require(self.names, "assignment.no-node", "a simulated experiment needs at least one node to play its clients")
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        own = self.names[client % len(self.names)]
+        if turn == 0 and own in present:
+            return own
+        others = sorted(name for name in self.names if name in present)
+        return others[(client + turn) % len(others)] if others else None
+
+    def speaks_for(self, node: str, client: int) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Own:
+    """Devices: each client is one node, and nobody else can play it."""
+
+    names: Mapping[int, str]
+    simulated: bool = field(default=False, init=False)
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        name = self.names.get(client)
+        return name if name in present else None
+
+    def speaks_for(self, node: str, client: int) -> bool:
+        return self.names.get(client) == node
+
+
+class _TaskFlight(NamedTuple):
+    """A task on its way."""
+
+    node: str
+    round: int
+    clients: tuple[int, ...]
+    since: float
+
+
+@dataclass(eq=False)
+class Driver(NodeDriver):
+    """Driver of a coordinator's rounds: it carries tasks and replies between it and the nodes of a transport."""
+
+    _flights: dict[str, _TaskFlight] = field(default_factory=dict, init=False)
+    _round: int = field(default=-1, init=False)
+    _turns: dict[int, int] = field(default_factory=dict, init=False)
+    _struck: dict[int, int] = field(default_factory=dict, init=False)
+    _rests: dict[int, float] = field(default_factory=dict, init=False)  # until when a client is not asked
+
+    @cached_property
+    def secure(self) -> SecureDriver:
+        """Plays the rounds whose updates leave in secure sums."""
+        return SecureDriver(self)
+
+    def asked_nodes(self) -> set[str]:
+        """Return the nodes that a task is on its way to."""
+        return {flight.node for flight in self._flights.values()}
+
+    def round(self, coordinator: Coordinator) -> Report:
+        """Play the coordinator's next round to its end."""
+        if isinstance(coordinator.mechanism, IntegerSums):
+            return self.secure.round(coordinator)
+        while True:
+            task = coordinator.plan()
+            self._begin(coordinator)
+            if coordinator.complete():
+                return coordinator.advance()
+            self._send(coordinator, task)
+            arrivals = self.transport.pull()
+            for arrival, verdicts in zip(arrivals, self._hand_in(coordinator, arrivals), strict=True):
+                self._settle(coordinator, arrival, verdicts)
+            if arrivals and self.seen is not None:
+                self.seen(coordinator)
+            if coordinator.complete():
+                continue
+            if self.stop is not None and self.stop():
+                raise Interrupted(coordinator.state.round, coordinator.rounds)
+            if self.tend is not None:
+                self.tend()
+            if not arrivals:
+                self.sleep(self.poll)
+
+    def _begin(self, coordinator: Coordinator) -> None:
+        """A new round: what was asked in rounds before is not wanted any more, unless late replies count."""
+        if coordinator.state.round == self._round:
+            return
+        self._round = coordinator.state.round
+        self._turns.clear()
+        self._struck.clear()
+        late = 0 if coordinator.rules.asynchronous is None else coordinator.rules.asynchronous.most
+        for message, flight in list(self._flights.items()):
+            if self._round - flight.round > late:
+                self._drop(message)
+
+    def _drop(self, message: str) -> None:
+        del self._flights[message]
+        self.transport.forget(message)
+
+    def _send(self, coordinator: Coordinator, task: wire.Task) -> None:
+        """Ask those who are waited for and are not being asked."""
+        present, now = frozenset(self.transport.nodes()), self.clock()
+        asked: set[int] = set()
+        for message, flight in list(self._flights.items()):
+            if flight.node in present and now - flight.since < self.patience:
+                asked.update(flight.clients)
+                continue
+            for client in flight.clients:
+                self._turns[client] = self._turns.get(client, 0) + 1
+            self._drop(message)
+        groups: dict[str, list[int]] = {}
+        room, turns = self.most - len(self._flights), self._turns
+        for client in self._next(coordinator.waiting - asked) if room > 0 else ():
+            if self._rests.get(client, now) > now:
+                continue
+            name = self.assignment.node(client, turns.get(client, 0), present)
+            if name in groups or (name is not None and len(groups) < room):
+                groups.setdefault(name, []).append(client)
+            elif len(groups) >= room and not self.assignment.simulated:
+                break
+        # devices know who they are, and an engine may keep what it is given for many of them once
+        for_all = None if self.assignment.simulated else wire.encode_task(task)
+        for name, clients in groups.items():
+            content = for_all or wire.encode_task(replace(task, clients=tuple(clients)))
+            message = self.transport.push(name, content)
+            self._flights[message] = _TaskFlight(name, task.round, tuple(clients), now)
+
+    def _next(self, waiting: frozenset[int]) -> Iterator[int]:
+        """Who is asked first: those who were not asked yet in this round, then those who were asked least often."""
+        turns = self._turns
+        yield from sorted(waiting.difference(turns))
+        yield from sorted(waiting.intersection(turns), key=lambda client: (turns[client], client))
+
+    def _settle(self, coordinator: Coordinator, arrival: Arrival, verdicts: list[Verdict]) -> None:
+        """Who was asked with this message and is still waited for will be asked again."""
+        flight = self._flights.pop(arrival.id, None)
+        accepted = {verdict.client for verdict in verdicts if verdict.accepted}
+        if flight is None or flight.round != coordinator.state.round or accepted.issuperset(flight.clients):
+            return
+        reason = next((verdict.reason for verdict in verdicts if not verdict.accepted), "it did not reply")
+        for client in coordinator.waiting.intersection(flight.clients):
+            self._turns[client] = self._turns.get(client, 0) + 1
+            self._struck[client] = self._struck.get(client, 0) + 1
+            if not self.assignment.simulated:
+                self._rests[client] = self.clock() + self.pause
+            elif self._struck[client] >= self.strikes:
+                raise Stopped(
+                    coordinator.state.round,
+                    coordinator.rounds,
+                    f"client {client} was asked {self.strikes} times in vain: {reason}",
+                )
+
+    def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
+        """Hand in together what arrived together; the verdicts on each arrival."""
+        bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
+        replies = [part for bundle in bundles for part in bundle if not isinstance(part, Verdict)]
+        verdicts = iter(coordinator.receive_many(replies))
+        return [[part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles]
+
+    def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
+        """The replies of a bundle; in the place of one that cannot be, why not."""
+        content = arrival.content
+        if isinstance(content, Failure):
+            return [Verdict(False, None, "reply.missing", content.reason)]
+        try:
+            parts = frames.unpack(content)
+        except BadInput as error:
+            return [Verdict(False, None, error.code, str(error))]
+        if self.assignment.simulated:
+            return list(parts)
+        return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
+
+    def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | wire.Reply | Verdict:
+        try:
+            reply = wire.decode_reply(content, coordinator.parameters)
+        except BadInput:
+            return content  # the coordinator says why
+        if self.assignment.speaks_for(node, reply.client):
+            return reply
+        return coordinator.refuse(BadInput("reply.other-client", OTHER_CLIENT))
+
+
+def drive(coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None) -> list[Report]:
+    """Play all rounds that are left; returns the reports of these."""
+    reports = []
+    while not coordinator.done:
+        reports.append(driver.round(coordinator))
+        if watch is not None:
+            watch(reports[-1])
+    return reports

@@ -1,0 +1,387 @@
+"""Simulator of cohorts in one process: on all cores, in memory that does not grow with the number of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from threading import local
+from typing import NamedTuple
+
+import numpy as np
+
+from quorank.data.partition.replay import LogReplay
+from quorank.engines.ahead import RoundsAhead, can_play_ahead
+from quorank.errors import BadInput, require, require_range
+from quorank.federation.attacks.attack import AttackedRule
+from quorank.federation.participation import TurnsTaken
+from quorank.federation.personal import Split
+from quorank.federation.rounds import CohortSum, Federation, State
+from quorank.federation.sums import RunningSum
+from quorank.federation.wire import Reply, Task
+from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.draws import Purpose, key_of
+from quorank.learning.simulation import STATISTICS, Privatise, Simulation, SimulationArrays, Work
+from quorank.privacy import Mechanism, Setting
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE
+from quorank.privacy.mechanisms.randomised_response import metric_values
+
+Sent = Callable[[Integers, Doubles], None]
+"""Looks at what the clients of a cohort send, a row for each, on the clients' side of privacy; it may change the rows."""
+
+ROWS_BYTES = 1 << 19
+"""A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
+
+UNEQUAL = "one with more interactions moves the sum farther than its noise hides; give all clients as many"
+"""Why clients that differ in how much they search are refused where noise is drawn in equal shares."""
+
+THREAD_MICROSECONDS = 140.0
+"""For less a thread is not woken."""
+
+
+class _Play(NamedTuple):
+    """What a round's clients share."""
+
+    state: State
+    members: Integers | None
+    personal: Doubles | None  # of all clients, for the next round; each writes its own row
+    carried: Doubles | None  # the same of their momentum
+    rows: Doubles | None  # of the whole cohort, where updates are looked at one by one
+    sent: Sent | None = None
+
+
+@dataclass(eq=False)
+class Simulator:
+    """Plays the cohorts of a federation. Nothing here changes the result: not `threads`, not `chunk`."""
+
+    federation: Federation
+    simulation: Simulation
+    threads: int = 1
+    chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
+    rounds: int | None = None  # of the whole run, for which its privacy is planned
+    interactions: Integers | None = None  # (clients,) per round, where clients differ in how much they search
+    replay: LogReplay | None = None  # which searches of a log are done when, and by whom
+    absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers, and so their draws
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
+    _own: local = field(default_factory=local, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require_range("threads", self.threads, least=1)
+        if self.chunk is not None:
+            require_range("chunk", self.chunk, least=1)
+        privacy, federation = self.federation.privacy, self.federation
+        unequal = self.interactions is not None and len(set(self.interactions.tolist())) > 1
+        unequal |= self.replay is not None
+        sentence = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
+        require(not (unequal and privacy.needs_equal_shares), "option.conflict", sentence, "interactions")
+        missing = bool(self.absent) and not federation.everyone
+        sentence = f"{INCOMPLETE.format(privacy.kind)}; without those who left, drawn cohorts are smaller"
+        require(not (missing and privacy.needs_equal_shares), "option.conflict", sentence, "privacy")
+
+    @cached_property
+    def world(self) -> SimulationArrays:
+        return self.simulation.world()
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What the run's privacy must know; where clients differ in how much they search, the busiest counts."""
+        federation, simulation = self.federation, self.simulation
+        setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
+        present = setting.clients - len(self.absent)
+        busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
+        busiest = busiest if self.replay is None else self.replay.busiest
+        if setting.takes_whoever_comes:
+            return replace(setting, interactions=busiest)  # its noise is planned for K, whoever has left
+        return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The privacy of the run, calibrated for all of its rounds."""
+        return self.federation.privacy.mechanism(self.setting, self.simulation.seed)
+
+    def initial(self) -> State:
+        """The state before the first round."""
+        simulation = self.simulation
+        theta = simulation.ranker.initial(simulation.data.n_features, simulation.seed)
+        personal = None if self._split is None else np.zeros((self.federation.clients, len(theta)))
+        carried = None if self.federation.client_momentum == 0.0 else np.zeros((self.federation.clients, len(theta)))
+        first = self.federation.start(theta)
+        return replace(first, private=self.mechanism.start(), personal=personal, carried=carried)
+
+    @cached_property
+    def _split(self) -> Split | None:
+        return self.federation.personal.split(self.simulation.ranker, self.simulation.data.n_features)
+
+    def warm(self, state: State) -> None:
+        """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
+        if self._ahead is not None:
+            self._ahead.warm(state)
+            return
+        nobody = np.empty(0, dtype=np.int64)
+        self._play(_Play(state, nobody, None, None, None), (0, 0), self.gathering())
+
+    def members(self, round_: int, taken: TurnsTaken | None = None) -> Integers | None:
+        """The cohort of a round (from 0), without those who have left; None stands for all clients."""
+        return self._present(self._drawn(round_, taken))
+
+    def _drawn(self, round_: int, taken: TurnsTaken | None) -> Integers | None:
+        """The cohort of a round, those who have left included."""
+        federation = self.federation
+        if self.replay is not None:
+            return self.replay.turns(round_)[0]
+        return federation.participation.members(federation.clients, round_, self.simulation.seed, taken)
+
+    def _present(self, members: Integers | None) -> Integers | None:
+        if not self.absent:
+            return members
+        everyone = np.arange(self.federation.clients) if members is None else members
+        return everyone[~np.isin(everyone, self.absent)]
+
+    def gather(
+        self, state: State, beside: Doubles | None = None, sent: Sent | None = None, members: Integers | None = None
+    ) -> CohortSum:
+        """Let the round's cohort interact from state.theta and sum up what it sends.
+
+        `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise; `sent` is
+        shown what each client sends; `members` is a cohort to take instead of the round's own.
+        """
+        federation, size = self.federation, self.simulation.parameters
+        self._check(state)
+        ahead = self._ahead if beside is None and members is None else None
+        played = None if ahead is None else ahead.play(state)
+        if played is not None and sent is None:
+            return played.gathered
+        came = members
+        if members is None:
+            came = self._drawn(state.round, state.taken)  # leavers too: who else comes does not change when they go
+            members = self._present(came)
+        count = federation.clients if members is None else len(members)
+        step = self._step(count)
+        spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+        personal = None if state.personal is None else state.personal.copy()
+        carried = None if state.carried is None else state.carried.copy()
+        alone = federation.aggregation.needs_single_updates or federation.attack is not None or sent is not None
+        rows = np.empty((count, size + STATISTICS)) if alone else None
+        if played is not None:
+            rows, spans = played.rows, []
+        play = _Play(state, members, personal, carried, rows, sent)
+        if self.threads == 1 or len(spans) <= 1:
+            gathering = self.gathering()
+            for span in spans:
+                self._play(play, span, gathering)
+        else:
+            gathering = self._gather_in_threads(play, spans)
+        weights = None
+        if rows is not None:
+            clients = np.arange(count) if members is None else members
+            interactions = self._interactions(clients, state.round)
+            weights = interactions.astype(np.float64)
+            self._send(play, clients, rows, interactions, gathering)
+        updates = None if rows is None else rows[:, :size]
+        gathered = gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+        gathered = gathered._replace(carried=carried)
+        return gathered if state.taken is None else gathered._replace(came=came)
+
+    def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
+        """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
+        self._check(state)
+        rows, interactions = (
+            np.zeros((len(clients), updates.shape[1] + STATISTICS)),
+            self._interactions(clients, state.round),
+        )
+        rows[:, : updates.shape[1]] = updates
+        gathering = self.gathering()
+        self._release(state, clients, rows, interactions, gathering)
+        weights = interactions.astype(np.float64)
+        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(came=clients)
+
+    def _check(self, state: State) -> None:
+        """Refuse a ranker of another size, and rounds that privacy is not planned for."""
+        size = self.simulation.parameters
+        if state.theta.shape != (size,):
+            raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
+        if state.round >= (self.rounds or 1) and not self.mechanism.sums_as_sent:
+            sentence = f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run"
+            raise BadInput("privacy.rounds-exceeded", sentence)
+
+    def _step(self, count: int) -> int:
+        """How many clients of a cohort are played in one call: a share for each thread, if there is enough to share."""
+        fitting = ROWS_BYTES // (8 * (self.simulation.parameters + STATISTICS))
+        work = count * self.federation.interactions * self.simulation.microseconds
+        busy = max(1, min(self.threads, int(work / THREAD_MICROSECONDS)))
+        return self.chunk or max(1, min(fitting, -(-count // busy)))
+
+    @cached_property
+    def _ahead(self) -> RoundsAhead | None:
+        """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
+        federation, count = self.federation, self.federation.clients
+        if count > self._step(count) or not self.mechanism.sums_as_sent or not can_play_ahead(federation):
+            return None
+        if self.replay is not None:
+            return None
+        clients = np.setdiff1d(np.arange(count), self.absent)
+        return RoundsAhead(self.world, federation, clients, self._interactions(clients, 0), self.rounds)
+
+    def replies(self, task: Task, clients: Integers, carried: Doubles | None = None) -> list[Reply]:
+        """What these clients send back for a task, one by one: the clients' side of a round, for any transport.
+
+        `carried` (clients, parameters), with `client_momentum` only, is what each carries on of its updates before the
+        round; it is changed in place to what each carries on after it.
+        """
+        sentence = "attackers collude, so they are simulated in process only"
+        require(self.federation.attack is None, "simulator.attack-on-network", sentence)
+        require(
+            self.replay is None, "simulator.replay-on-network", "a log is replayed in process only", "partition.order"
+        )
+        sentence = "personal parameters are kept by simulated clients in process only"
+        require(self._split is None, "simulator.personal-on-network", sentence)
+        sentence = "with client_momentum a reply depends on what its client has sent before, which is not given here"
+        given = carried is not None or self.federation.client_momentum == 0.0
+        require(given, "simulator.momentum-missing", sentence, "client_momentum")
+        state = State(task.round, task.theta, {}, task.private)
+        rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
+        self._play(_Play(state, clients, None, None, rows), (0, len(clients)), self.gathering())
+        updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients, task.round)
+        if carried is not None:
+            updates += self.federation.client_momentum * carried
+            carried[:] = updates
+        found = []
+        for at, client in enumerate(clients):
+            one = slice(at, at + 1)
+            within = self.mechanism.release(updates[one], task.theta, task.round, clients[one], task.private)
+            first, second, third = rows[at, -STATISTICS:].tolist()
+            sent = updates[at].copy(), int(interactions[at]), bool(within), (first, second, third)
+            found.append(Reply(task.run, task.round, int(client), *sent))
+        return found
+
+    def gathering(self) -> RunningSum:
+        """Where the releases of a round are summed up."""
+        return RunningSum(self.mechanism, self.simulation.parameters)
+
+    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> RunningSum:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads - 1)
+        waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
+
+        def work() -> RunningSum:
+            mine = self.gathering()
+            for span in waiting:
+                self._play(play, span, mine)
+            return mine
+
+        others = [self._pool.submit(work) for _ in range(min(self.threads, len(spans)) - 1)]
+        gathering = work()  # this thread is one of them: it need not be woken
+        for other in others:
+            gathering.merge(other.result())
+        return gathering
+
+    def _play(self, play: _Play, span: tuple[int, int], gathering: RunningSum) -> None:
+        """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
+        state, members = play.state, play.members
+        clients = np.arange(*span) if members is None else members[span[0] : span[1]]
+        rows, interactions = self._room(clients, state.round)
+        if play.rows is not None:
+            rows = play.rows[span[0] : span[1]]
+        ground = self._world_of(state.round), self.simulation.seed, state.theta, state.round
+        offsets = None if state.personal is None else state.personal[clients]
+        own = self._privatise, self.mechanism.bound, offsets, self.simulation.ranks
+        work = Work(*ground, clients, interactions, *own)
+        self.federation.learner.updates(work, rows)
+        if play.personal is not None and self._split is not None:
+            updates, split = rows[:, : self.simulation.parameters], self._split
+            play.personal[clients] = (1.0 - split.decay) * play.personal[clients] + split.keep * updates
+            updates *= split.send
+        if play.carried is not None:
+            updates = rows[:, : self.simulation.parameters]
+            updates += self.federation.client_momentum * play.carried[clients]
+            play.carried[clients] = updates
+        if play.rows is None:
+            self._release(state, clients, rows, interactions, gathering)
+
+    def _send(
+        self, play: _Play, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum
+    ) -> None:
+        """What a whole cohort sends, attackers among it."""
+        attack, size, state = self.federation.attack, self.simulation.parameters, play.state
+        malicious = clients < (0 if attack is None else attack.clients)
+        if attack is not None and malicious.any():
+            key = key_of(self.simulation.seed, Purpose.ATTACK)
+            rule = self._attacked_rule(state, interactions) if attack.knows_rule else None
+            rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round, rule)
+        if play.sent is not None:
+            play.sent(clients, rows[:, :size])
+        self._release(state, clients, rows, interactions, gathering, malicious if malicious.any() else None)
+
+    def _attacked_rule(self, state: State, interactions: Integers) -> AttackedRule:
+        """The rule for attackers that know it, without what privacy does to updates on their way."""
+        federation, weights = self.federation, interactions.astype(np.float64)
+        if not federation.aggregation.needs_single_updates:
+            combine = federation.aggregation.combine
+            return AttackedRule(lambda rows: combine(weights @ rows, float(weights.sum())))
+        combined = partial(federation.combined, state, weights=weights)
+        return AttackedRule(combined, state.history, federation.aggregation.history)
+
+    def _release(
+        self,
+        state: State,
+        clients: Integers,
+        rows: Doubles,
+        interactions: Integers,
+        gathering: RunningSum,
+        malicious: Booleans | None = None,
+    ) -> None:
+        """Turn updates into releases, and hand them in; malicious clients of a whole cohort may hand in others."""
+        updates = rows[:, : self.simulation.parameters]
+        within = self.mechanism.release(updates, state.theta, state.round, clients, state.private)
+        if malicious is not None and self.federation.attack is not None:
+            key = key_of(self.simulation.seed, Purpose.ATTACK)
+            lies = self.federation.attack.lie(updates, malicious, clients, self.mechanism, key, state.round)
+            if lies is not None:
+                self.mechanism.resend(lies, state.round, clients[malicious])
+                updates[malicious] = lies
+        gathering.add(state, clients, rows, interactions, within)
+
+    def _world_of(self, round_: int) -> SimulationArrays:
+        """The world of a round: where a log is replayed, the queries of a client follow each other from where it stands."""
+        if self.replay is None or round_ >= self.replay.rounds:
+            return self.world
+        clients, first, _ = self.replay.turns(round_)
+        each = np.arange(self.federation.clients, dtype=np.int64)
+        begins = np.zeros_like(each)
+        begins[clients] = first
+        return self.world._replace(group=each, first_query=begins, query_count=np.full_like(each, -1))
+
+    def _interactions(self, clients: Integers, round_: int) -> Integers:
+        """How often each of these clients searches in a round."""
+        if self.replay is not None:
+            turns, _, counts = self.replay.turns(round_)
+            return counts[np.searchsorted(turns, clients)]
+        if self.interactions is None:
+            return np.full(len(clients), self.federation.interactions)
+        return self.interactions[clients]
+
+    def _room(self, clients: Integers, round_: int) -> tuple[Doubles, Integers]:
+        """Updates and interactions of a chunk: scratch of this thread, reused from chunk to chunk."""
+        own, count = self._own, len(clients)
+        if getattr(own, "count", -1) < count:
+            own.count = count
+            own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
+            own.alike = np.full(count, self.federation.interactions)
+        if self.replay is not None:
+            return own.rows[:count], self._interactions(clients, round_)
+        searched = own.alike[:count] if self.interactions is None else self.interactions[clients]
+        return own.rows[:count], searched
+
+    @cached_property
+    def _privatise(self) -> Privatise | None:
+        privacy, learner, seed = self.federation.privacy, self.federation.learner, self.simulation.seed
+        if not privacy.protects_metric:
+            return None
+        values = metric_values(learner.metric, self.simulation.k)
+        return lambda measured, round_, clients: privacy.privatise(measured, values, seed, round_, clients)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None

@@ -1,0 +1,38 @@
+"""Inner-product manipulation (Xie, Koyejo and Gupta 2019, "Fall of empires: breaking Byzantine-tolerant SGD by inner
+product manipulation", eq. 3).
+
+All malicious clients send −ϵ·μ, the honest mean against its direction. A small ϵ lies closer to the honest updates than
+they lie to each other, and still the mean of what a rule chooses may point the wrong way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.errors import require_range
+from quorank.federation.attacks.attack import Attack
+from quorank.federation.attacks.knowledge import Knowledge, rivals
+from quorank.kernels.arrays import Booleans, Doubles, Uint64s
+
+
+@dataclass(frozen=True)
+class InnerProduct(Attack):
+    """−ϵ·μ, with μ of the honest updates that the attacker knows."""
+
+    kind: ClassVar[str] = "inner-product"
+
+    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    factor: float = 0.5  # ϵ, times which the reversed mean is sent; no privacy figure
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_range("factor", self.factor, above=0.0)
+
+    def malicious_updates(
+        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
+    ) -> Doubles:
+        """Return −ϵ·μ."""
+        return np.asarray(-self.factor * rivals(honest, malicious, self.knowledge).mean(axis=0), dtype=np.float64)

@@ -1,0 +1,176 @@
+"""A small certificate authority for one coordinator, and the keys by which it knows its nodes.
+
+Nodes verify the coordinator's TLS certificate against `ca.pem`; the coordinator knows a node by its P-384 key, which is
+registered under a name. Private keys are written readable by their owner alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from quorank.errors import BadInput, require
+from quorank.files.atomic import write_whole
+
+CERTIFICATE, KEY = "ca.pem", "ca.key"
+YEAR = 365
+
+_CURVE = ec.SECP384R1()
+_SERVER_CURVE = ec.SECP256R1()  # a signature for every new connection, at a third of the time
+_PEM = serialization.Encoding.PEM
+_BARE = serialization.NoEncryption()
+
+
+class Pair(NamedTuple):
+    """A secret and what goes with it in public."""
+
+    private: bytes
+    public: bytes
+
+
+def node_keys() -> Pair:
+    """A node's identity: a private key in OpenSSH's format, and the line that is registered with the coordinator."""
+    key = ec.generate_private_key(_CURVE)
+    private = key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return Pair(private, public + b"\n")
+
+
+@dataclass(frozen=True, eq=False)
+class Authority:
+    """Signs the certificates of a coordinator."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, name: str = "Quorank", days: int = 10 * YEAR) -> Authority:
+        """A new authority; whoever trusts it trusts nobody else for this."""
+        key = ec.generate_private_key(_CURVE)
+        subject = _named(f"{name} authority")
+        builder = _builder(subject, subject, key.public_key(), days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs=True), critical=True)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        return cls(builder.sign(key, hashes.SHA384()), key)
+
+    @classmethod
+    def read(cls, folder: Path) -> Authority:
+        """The authority that `write` left in a folder."""
+        try:
+            certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
+            key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
+            fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
+            fits = fits and len(certificate.subject) == 1  # the library parses it when it is asked for
+        except Exception as error:  # the library has errors of its own for versions, curves and what comes twice
+            raise BadInput(
+                "authority.unreadable",
+                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}",
+                f"{folder}",
+            ) from None
+        require(
+            fits,
+            "authority.other-key",
+            f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy",
+            f"{folder}",
+        )
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return cls(certificate, key)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate that nodes trust."""
+        return self.certificate.public_bytes(_PEM)
+
+    def write(self, folder: Path) -> None:
+        """Both files; the key can sign anything in the coordinator's name."""
+        write_private(folder / KEY, _key_bytes(self.key))
+        write_whole(folder / CERTIFICATE, self.pem, durable=True)
+
+    def server(self, hosts: Sequence[str], days: int = YEAR) -> Pair:
+        """A certificate for a server that is reached under these names and addresses, with its key."""
+        require(hosts, "certificate.no-host", "a server's certificate needs at least one name or address")
+        key = ec.generate_private_key(_SERVER_CURVE)
+        builder = _builder(_named(hosts[0]), self.certificate.subject, key.public_key(), days)
+        names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        certificate = builder.add_extension(own, critical=False).sign(self.key, hashes.SHA384())
+        return Pair(_key_bytes(key), certificate.public_bytes(_PEM))
+
+
+def days_left(certificate: Path) -> float:
+    """How long the certificate in a file is still good; 0 where it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        return (found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400.0
+    except Exception:  # the library has errors of its own for what is no certificate
+        return 0.0
+
+
+def fit_together(certificate: Path, key: Path) -> bool:
+    """Whether two files are a certificate and its key, as a server wants them."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file for its owner's eyes, from its first byte on; it appears whole or not at all."""
+    require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")
+    write_whole(path, content, durable=True, private=True)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    """What all certificates share; they are valid from an hour ago, since clocks differ."""
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
+    return builder.not_valid_after(now + datetime.timedelta(days=days))
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _BARE)

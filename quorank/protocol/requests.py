@@ -1,0 +1,206 @@
+"""Signed requests of members to a service, on both sides; docs/protocol.md is the same for people.
+
+Who asks is known from the headers alone, before anything of a body is read: they name the member, the service's time, a
+nonce and the digest of the body, and are signed by the member's key together with the method, the path and the service's
+own public key. So a request is worth nothing at another service, for another call, later, or twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from quorank import __version__
+from quorank.errors import BadInput, require
+from quorank.files.untrusted import parse_json
+from quorank.protocol.invitation import CODE
+from quorank.protocol.member_key import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
+
+PROTOCOL = 1
+AGENT = f"quorank/{__version__}"
+"""What a member says of its program (User-Agent)."""
+NONCE = 16
+"""Bytes."""
+CLOCK_SECONDS = 300.0
+"""A request's time may be off by so much from the service's clock."""
+NONCE_SECONDS = 900.0
+"""So long a service remembers nonces: longer than a request can be good for."""
+
+MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
+    "quorank-member",
+    "quorank-time",
+    "quorank-nonce",
+    "quorank-digest",
+    "quorank-signature",
+    "quorank-protocol",
+)
+KIND, ROUND, NEXT, MAIL = "quorank-kind", "quorank-round", "quorank-next", "quorank-mail"
+"""Headers of answers: what a task is, its round, seconds until it is worth asking again, the number of a message."""
+ASKED = "quorank-asked"
+"""Header of a task for a member that its round does not ask: 0."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
+_NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE}}}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_AGENT = re.compile(r"quorank/([0-9]{1,4}(?:\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,12})")
+
+STATUS = {
+    "request.unsigned": 401,
+    "request.unknown-member": 401,
+    "request.signature": 401,
+    "request.time": 401,
+    "operator.token": 401,
+    "request.revoked": 403,
+    "request.left": 403,
+    "invitation.unknown": 403,
+    "enrolment.ended": 403,
+    "enrolment.full": 403,
+    "request.unknown": 404,
+    "request.method": 405,
+    "request.slow": 408,
+    "request.replayed": 409,
+    "invitation.used": 409,
+    "request.too-long": 413,
+    "request.encoding": 415,
+    "request.protocol": 426,
+    "enrolment.too-many": 429,
+    "request.too-many": 429,
+    "service.fault": 500,
+    "service.busy": 503,
+    "service.storage": 503,
+}
+"""HTTP statuses by code; a `reply.…` or `mail.…` is 409, anything else 400."""
+
+
+def status_of(code: str) -> int:
+    """The HTTP status that a refusal is answered with."""
+    return STATUS.get(code, 409 if code.startswith(("reply.", "mail.", "leaving.")) else 400)
+
+
+class SignedHead(NamedTuple):
+    """What the headers of a request say; not believed before `check`."""
+
+    member: int
+    time: int
+    nonce: bytes
+    digest: str
+    signature: bytes
+    program: str = ""  # the version that it says it is; not signed
+
+
+def _content(method: str, target: str, service: bytes, head: SignedHead) -> bytes:
+    words = (method, target, service.hex(), str(head.member), str(head.time), head.nonce.hex(), head.digest)
+    return "\n".join(("quorank request 1", *words)).encode()
+
+
+def signed_headers(
+    key: MemberKey, service: bytes, member: int, method: str, target: str, body: bytes, time: int, nonce: bytes
+) -> dict[str, str]:
+    """The headers of a request: `target` is the path with its query, `time` the service's, `nonce` 16 fresh bytes."""
+    head = SignedHead(member, time, nonce, hashlib.sha256(body).hexdigest(), b"")
+    signature = key.sign(_content(method, target, service, head))
+    return {
+        VERSION: str(PROTOCOL),
+        MEMBER: str(member),
+        TIME: str(time),
+        NONCE_HEADER: nonce.hex(),
+        DIGEST: head.digest,
+        SIGNED: base64.b64encode(signature).decode(),
+    }
+
+
+def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case names; one of ours that comes twice is refused."""
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        word = name.decode("latin-1").lower()
+        again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
+        require(not again, "request.malformed", "a header of the request comes twice")
+        headers[word] = value.decode("latin-1")
+    return headers
+
+
+def body_length(headers: Mapping[str, str], most: int) -> int:
+    """The bytes that a body has, as its headers say, or may have; one that is longer, or compressed, is refused."""
+    require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
+    told = headers.get("content-length", str(most)) or str(most)
+    number = told.isascii() and told.isdecimal() and len(told) < 20
+    require(number, "request.malformed", "a header is malformed")
+    require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
+    return int(told)
+
+
+def read_head(headers: Mapping[str, str]) -> SignedHead:
+    """The head of a request; `headers` are by lower-case names."""
+    require(SIGNED in headers, "request.unsigned", "the request is not signed; enrol first, and sign every request")
+    version = headers.get(VERSION, "")
+    require(version == str(PROTOCOL), "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    words = [headers.get(name, "") for name in (MEMBER, TIME, NONCE_HEADER, DIGEST)]
+    for word, shape in zip(words, (_NUMBER, _SECONDS, _NONCE, _DIGEST), strict=True):
+        require(shape.fullmatch(word), "request.malformed", "a header of the request is malformed")
+    try:
+        signature = base64.b64decode(headers[SIGNED], validate=True)
+    except (binascii.Error, ValueError):
+        signature = b""
+    require(len(signature) == SIGNATURE, "request.malformed", "a header of the request is malformed")
+    member, time, nonce, digest = words
+    return SignedHead(int(member), int(time), bytes.fromhex(nonce), digest, signature, program_of(headers))
+
+
+def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str, now: float) -> None:
+    """Refuse a request that this member's key did not sign for this service, this call and this time."""
+    signed = is_signed(key, _content(method, target, service, head), head.signature)
+    require(signed, "request.signature", "the signature is not that of the member's key")
+    require(abs(head.time - now) <= CLOCK_SECONDS, "request.time", "the request's time is not the service's")
+
+
+def check_body(head: SignedHead, body: bytes) -> None:
+    """Refuse a body that is not the one which was signed for."""
+    good = hashlib.sha256(body).hexdigest() == head.digest
+    require(good, "request.digest", "the body is not the one that was signed")
+
+
+def program_of(headers: Mapping[str, str]) -> str:
+    """The version that a member's program says it is; nothing where it says none of that shape."""
+    found = _AGENT.fullmatch(headers.get("user-agent", ""))
+    return "" if found is None else found[1]
+
+
+def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
+    """The body of an enrolment with a code or a token."""
+    proof = key.sign(enrolment_content(service, code or token.encode(), key.public))
+    secret = {"code": code.hex()} if code else {"token": token}
+    fields = {"protocol": PROTOCOL, **secret, "key": key.public.hex(), "proof": base64.b64encode(proof).decode()}
+    return json.dumps(fields).encode()
+
+
+def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
+    """(key, code, token) of an enrolment at this service, code or token empty; BadInput where the key did not sign it."""
+    malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
+    try:
+        found = parse_json(body)
+        protocol = found["protocol"]
+        code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
+        key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
+        raise malformed from None
+    require(protocol == PROTOCOL, "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    one = bool(code) != bool(token) and isinstance(token, str) and len(token) <= 200
+    if not (one and len(code) in (0, CODE) and len(key) == PUBLIC):
+        raise malformed
+    good = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
+    require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
+    return key, code, token
+
+
+def refusal(code: str, sentence: str) -> BadInput:
+    """What a service has refused, as its member sees it: a code of known shape, and a sentence of bounded length."""
+    known = re.fullmatch(r"[a-z][a-z-]{0,40}\.[a-z][a-z0-9-]{0,60}", code)
+    code = code if known else "service.unreadable"
+    return BadInput(code, sentence[:300])

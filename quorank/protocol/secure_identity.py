@@ -1,0 +1,226 @@
+"""Guarded roles of a secure sum, against a server that lies: signed keys, and a least number of survivors.
+
+Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
+long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
+so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
+list of survivors that it was shown, together with the roster of the round and who of it shared. It refuses a list shorter
+than `least`, or one whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client
+signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. So whatever is
+unmasked is a sum over at least `least` clients, as long as no more of them collude with the server than
+`graph.tolerated_colluders` says.
+
+Pinned identities are worth as much as the way they came by: from the coordinator alone they prove nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quorank.errors import require
+from quorank.kernels.arrays import Uint32s
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_sum.roster import Roster
+from quorank.privacy.secure_sum.server import SecureServer
+from quorank.protocol.signing import SIGNATURE, MemberKey, is_signed
+
+_PLACE = struct.Struct("<II")
+_KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"
+
+Signatures = Mapping[int, bytes]
+Pinned = Mapping[int, bytes]
+"""By client: the public key of its identity."""
+
+
+def signed_content(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
+    """What is signed: bound to its purpose, the session, the round and the client who says it."""
+    return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
+
+
+def _signed_by(
+    pinned: Pinned, purpose: bytes, occasion: Occasion, client: int, content: bytes, signature: bytes
+) -> bool:
+    return client in pinned and is_signed(pinned[client], signed_content(purpose, occasion, client, content), signature)
+
+
+@dataclass(frozen=True)
+class SignedKeys:
+    """A client's two public keys under its signature."""
+
+    keys: AdvertiseKeys
+    signature: bytes
+
+    def to_bytes(self) -> bytes:
+        """Write the keys, and the signature behind them."""
+        return self.keys.to_bytes() + self.signature
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> SignedKeys:
+        """Read what `to_bytes` wrote; bytes that are anything else are refused."""
+        sentence = "the signed keys cannot be read: they end too early; have them sent again"
+        require(len(raw) > SIGNATURE, "secure-sum.malformed", sentence)
+        return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
+
+    def genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
+        """Return whether the client that they name has signed them for this occasion."""
+        self.keys.check_occasion(occasion)
+        return _signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
+
+
+class GuardedClient:
+    """A client of a secure sum that checks whom it shares with, and with how many it is summed.
+
+    `pinned` are the identities of those who may take part; without them no signature is checked.
+    """
+
+    def __init__(self, client: SecureClient, identity: MemberKey, least: int, pinned: Pinned | None = None) -> None:
+        require(least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}")
+        # else two lists of survivors could both be signed by enough
+        sentence = f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}"
+        require(pinned is None or 2 * least > len(pinned), "secure-sum.least", sentence)
+        self.inner, self.identity, self.least, self.pinned = client, identity, least, pinned
+        self._agreed = b""  # the list that it has signed, in which it stands itself
+        self._survivors: frozenset[int] = frozenset()
+
+    def advertise(self) -> SignedKeys:
+        """Return the client's two public keys under its signature."""
+        keys = self.inner.advertise()
+        return SignedKeys(keys, self._sign(_KEYS, keys.to_bytes()))
+
+    def _sign(self, purpose: bytes, content: bytes) -> bytes:
+        return self.identity.sign(signed_content(purpose, self.inner.occasion, self.inner.client, content))
+
+    def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
+        """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
+        if self.pinned is not None:
+            found = {one.keys.client: one.keys for one in signed if one.genuine(self.pinned, self.inner.occasion)}
+            pairs = {client: one.channel_key + one.mask_key for client, one in found.items()}
+            false = {client for client, pair in keys.neighbours if pairs.get(client) != pair}
+            offered = f"was offered keys of {sorted(false)} that are not signed by them"
+            self._require(not false, "secure-sum.unsigned", offered)
+        clients = Roster(keys.roster).clients
+        if self.pinned is not None:
+            strangers = [client for client in clients if client not in self.pinned]
+            shown = f"was shown a roster with clients that it does not know: {strangers[:5]}"
+            self._require(not strangers, "secure-sum.strangers", shown)
+        # of a larger one two lists of survivors could be signed by enough
+        fits = self.least <= len(clients) < 2 * self.least
+        shown = f"was shown a roster of {len(clients)}, and it is summed with at least {self.least}, more than half"
+        self._require(fits, "secure-sum.roster", shown)
+        return self.inner.share(keys)
+
+    def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
+        """Return what `SecureClient.mask` does."""
+        return self.inner.mask(delivery, vector)
+
+    def agree(self, survivors: Sequence[int]) -> bytes:
+        """Sign the list of those whose input is in the sum: once, and only if they are enough."""
+        mine, listed = self.inner.client, list(survivors)
+        self._require(not self._agreed, "secure-sum.second-list", "was shown a second list of survivors")
+        shown = "was shown a list of survivors that is not in order, or without itself"
+        self._require(listed == sorted(set(listed)) and mine in listed, "secure-sum.survivors", shown)
+        shown = f"was shown {len(listed)} survivors, and it is summed with at least {self.least}"
+        self._require(len(listed) >= self.least, "secure-sum.too-few", shown)
+        strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
+        shown = f"was shown survivors that it does not know: {strangers}"
+        self._require(not strangers, "secure-sum.strangers", shown)
+        ring, roster = self.inner.ring, self.inner.roster
+        self._require(self.inner.sharers, "secure-sum.phase", "was not told who has shared")
+        assert ring is not None and roster is not None
+        shown = "was shown survivors who have not shared"
+        self._require(roster.unpack(self.inner.sharers).issuperset(listed), "secure-sum.strangers", shown)
+        shown = "was shown survivors whose masks might join them in more than one group"
+        self._require(ring.joins(listed), "secure-sum.disconnected", shown)
+        self._agreed, self._survivors = _listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
+        return self._sign(_SURVIVORS, self._agreed)
+
+    def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
+        """Return what `SecureClient.unmask` does, if it is asked for the list that enough have signed."""
+        self._require(self._agreed, "secure-sum.phase", "was shown no list of survivors")
+        same = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
+        self._require(same, "secure-sum.survivors", "was asked to unmask another list than it has signed")
+        if self.pinned is not None:
+            count = sum(
+                _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, self._agreed, signature)
+                for client, signature in signatures.items()
+                if client in self._survivors
+            )
+            signed = f"has the signatures of {count} clients under the list of survivors, and it takes {self.least}"
+            self._require(count >= self.least, "secure-sum.too-few", signed)
+        return self.inner.unmask(request)
+
+    def _require(self, condition: object, code: str, fault: str) -> None:
+        require(condition, code, f"client {self.inner.client} {fault}; it refuses")
+
+
+class GuardedServer:
+    """A server of a secure sum that hands on what clients sign, and leaves out early whom the others would refuse."""
+
+    def __init__(self, server: SecureServer, least: int, pinned: Pinned | None = None) -> None:
+        self.inner, self.least, self.pinned = server, least, pinned
+        self._signed: dict[int, SignedKeys] = {}
+        self._requests: dict[int, UnmaskRequest] = {}
+        self._signatures: dict[int, bytes] = {}
+
+    def receive_keys(self, message: SignedKeys) -> None:
+        """Accept a client's public keys, if it has signed them (phase 1)."""
+        genuine = self.pinned is None or message.genuine(self.pinned, self.inner.occasion)
+        sentence = f"the keys of client {message.keys.client} are not signed by it; leave it out"
+        require(genuine, "secure-sum.unsigned", sentence)
+        self.inner.receive_keys(message.keys)
+        self._signed[message.keys.client] = message
+
+    def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
+        """Return each client's key list, with the signed keys of the neighbours in it."""
+        lists = self.inner.key_lists()
+        return {client: (keys, [self._signed[other] for other, _ in keys.neighbours]) for client, keys in lists.items()}
+
+    def survivors(self) -> tuple[int, ...]:
+        """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
+        self.inner.require_enough(len(self.inner.survivors), "clients sent masked inputs", self.least)
+        self._requests = self.inner.unmask_requests()
+        return self.inner.survivors
+
+    def receive_agreement(self, client: int, signature: bytes) -> None:
+        """Accept a survivor's signature under the list of survivors."""
+        code, occasion = "secure-sum.agreement", self.inner.occasion
+        assert self.inner.roster is not None
+        listed = _listed_bytes(self.inner.roster, self.inner.sharers, self.inner.survivors)
+        require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
+        require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
+        genuine = self.pinned is None or _signed_by(self.pinned, _SURVIVORS, occasion, client, listed, signature)
+        require(genuine, code, f"client {client} did not sign the list of survivors; drop its signature")
+        self._signatures[client] = signature
+
+    def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
+        """Return what each client that signed is asked for; fail if they are too few for each other."""
+        self.inner.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
+        return {client: (self._requests[client], self._signatures) for client in self._signatures}
+
+
+def _listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
+    """What is signed of a list of survivors: it belongs to a roster, and to those of it who shared."""
+    return roster.digest + sharers + pack_clients(survivors)
+
+
+def pack_clients(clients: Sequence[int]) -> bytes:
+    """Write a list of clients as it is signed and sent: four bytes each."""
+    return struct.pack(f"<{len(clients)}I", *clients)
+
+
+def unpack_clients(raw: bytes) -> tuple[int, ...]:
+    """Read a list of clients that `pack_clients` wrote."""
+    sentence = "a list of clients cannot be read: it ends in the middle; have it sent again"
+    require(len(raw) % 4 == 0, "secure-sum.malformed", sentence)
+    return struct.unpack(f"<{len(raw) // 4}I", raw)

@@ -1,0 +1,390 @@
+"""A secure sum over the wire: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
+
+The coordinator's side (`SecureRound`) opens a phase, hands out its tasks, takes in replies, and closes it when all have
+replied or its deadline has passed; who did not reply is left out from then on. The client's side (`SecureMember`) answers
+each phase once, with the same bytes however often the task comes, and ends for good when it refuses something. Its state
+is in memory alone: a client that is restarted in the middle has left the round, which the protocol is made for.
+
+Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
+a bundle of parts (`frames`). With its keys a client gives the identity that they are signed by; which identity each one
+goes by is told to all with the key lists, and devices hold that against what they have pinned (`pins`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.federation.coordinator import Verdict
+from quorank.kernels.arrays import Uint32s
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import (
+    KeyList,
+    MaskedInput,
+    SecureSumMessage,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
+from quorank.protocol import frames
+from quorank.protocol.claims import IDENTITY, Acquaintances, claims_bytes, claims_from
+from quorank.protocol.secure_identity import (
+    GuardedClient,
+    GuardedServer,
+    Pinned,
+    SignedKeys,
+    pack_clients,
+    unpack_clients,
+)
+from quorank.protocol.signing import SIGNATURE, MemberKey
+
+M = TypeVar("M", bound=SecureSumMessage)
+
+KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
+PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
+VERSION = 3
+_HEAD = struct.Struct("<4sBB")
+_SIGNED = struct.Struct(f"<I{SIGNATURE}s")
+_MALFORMED = "a message of a secure sum is malformed; it is refused"
+
+
+def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
+    """A message of one exchange, as it travels."""
+    return _HEAD.pack(b"QSEC", VERSION, phase) + frames.pack(parts)
+
+
+def opened(content: bytes) -> tuple[int, list[bytes]]:
+    """(phase, parts) of a message; whatever else it is, is refused with a sentence that quotes nothing of it."""
+    require(_HEAD.size <= len(content) <= wire.LARGEST, "secure-sum.malformed", _MALFORMED)
+    magic, version, phase = _HEAD.unpack_from(content)
+    require(magic == b"QSEC" and KEYS <= phase < OVER, "secure-sum.malformed", _MALFORMED)
+    require(
+        version == VERSION,
+        "secure-sum.version",
+        "a message of a secure sum is of another version; install the same on both sides",
+    )
+    return phase, frames.unpack(content[_HEAD.size :])
+
+
+def _named(client: int, message: M) -> M:
+    require(
+        message.client == client,
+        "secure-sum.other-client",
+        "the reply names another client than the one that sent it; drop it",
+    )
+    return message
+
+
+class SecureRound:
+    """The coordinator's side of one round. `least` is the agreed least number of clients in a sum.
+
+    Like a coordinator: `tasks` → what is asked of whom; `receive` judges a reply and never raises; `advance` closes the
+    phase and raises RoundFailed where too few are left; at the end `total` is the sum modulo 2^32 over `survivors`.
+    """
+
+    def __init__(
+        self,
+        task: wire.Task,
+        session: bytes,
+        cohort: Iterable[int],
+        least: int,
+        *,
+        pinned: Pinned | None = None,
+        known: Pinned | None = None,  # identities that clients had before
+        neighbourhood: Neighbourhood | None = None,
+        deadline: float = math.inf,  # seconds of each phase
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
+        occasion = Occasion(session, task.round)
+        server = SecureServer(occasion, len(task.theta), neighbourhood)
+        self.server, self.phase = GuardedServer(server, least, pinned), KEYS
+        self.deadline, self._clock, self._since = deadline, clock, clock()
+        self._tasks = {
+            client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))]) for client in cohort
+        }
+        self.asked = frozenset(self._tasks)  # the clients of this sum
+        self._replied: set[int] = set()
+        self._known, self.identities = dict(known or {}), dict[int, bytes]()
+        self.total: Uint32s | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.phase == OVER
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """Whose vectors are in the sum."""
+        return self.server.inner.survivors
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        return frozenset(self._tasks) - self._replied
+
+    @property
+    def enough_came(self) -> bool:
+        """Whether so many have replied in the open phase that there can be a sum."""
+        return len(self._replied) >= self.server.least
+
+    @property
+    def liars(self) -> dict[int, str]:
+        """Clients that dealt or told false shares, with the code of what they did."""
+        return self.server.inner.liars
+
+    def tasks(self) -> dict[int, bytes]:
+        """What is asked in the open phase of those who have not replied yet."""
+        return {client: self._tasks[client] for client in sorted(self.waiting)}
+
+    def receive(self, client: int, content: bytes) -> Verdict:
+        """Take in what a client, known by its line, replied; a false or late reply changes nothing."""
+        try:
+            phase, parts = opened(content)
+            require(
+                phase == self.phase,
+                "secure-sum.phase",
+                f"the reply is not of the phase of {PHASES[self.phase]}; drop it",
+            )
+            require(
+                client in self._tasks,
+                "secure-sum.not-asked",
+                "this client was asked nothing in this phase; drop its reply",
+            )
+            require(
+                client not in self._replied, "secure-sum.repeated", "this client has replied already; drop its reply"
+            )
+            require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED)
+            self._take(client, *parts)
+        except BadInput as error:
+            return Verdict(False, client, error.code, str(error))
+        self._replied.add(client)
+        return Verdict(True, client)
+
+    def _take(self, client: int, raw: bytes, identity: bytes | None = None) -> None:
+        server = self.server
+        if self.phase == AGREEMENT:
+            require(len(raw) == SIGNATURE, "secure-sum.malformed", _MALFORMED)
+            server.receive_agreement(client, raw)
+            return
+        inner = server.inner
+        if self.phase == KEYS:
+            signed = SignedKeys.from_bytes(raw)
+            _named(client, signed.keys)
+            if identity is not None:
+                self._check_identity(client, signed, identity)
+            server.receive_keys(signed)
+            self.identities |= {} if identity is None else {client: identity}
+        elif self.phase == SHARES:
+            inner.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
+        elif self.phase == MASKED:
+            inner.receive_masked(_named(client, MaskedInput.from_bytes(raw)))
+        else:
+            inner.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
+
+    def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
+        require(len(identity) == IDENTITY, "secure-sum.malformed", _MALFORMED)
+        require(
+            self._known.get(client, identity) == identity,
+            "secure-sum.identity",
+            f"client {client} comes with another identity than before; leave it out, or invite it anew",
+        )
+        require(
+            signed.genuine({client: identity}, self.server.inner.occasion),
+            "secure-sum.unsigned",
+            f"the keys of client {client} are not signed by it; leave it out",
+        )
+
+    def complete(self) -> bool:
+        """Whether the phase can end: all have replied, or its time is up."""
+        return not self.done and (not self.waiting or self._clock() - self._since >= self.deadline)
+
+    def advance(self) -> None:
+        """Close the phase and open the next one."""
+        require(self.complete(), "secure-sum.not-complete", "the phase is not complete")
+        server = self.server
+        try:
+            if self.phase == KEYS:
+                lists = server.key_lists()
+                claims = claims_bytes({c: self.identities[c] for c in lists if c in self.identities})
+                tasks = {
+                    c: [keys.to_bytes(), claims, *(one.to_bytes() for one in signed)]
+                    for c, (keys, signed) in lists.items()
+                }
+            elif self.phase == SHARES:
+                tasks = {c: [delivery.to_bytes()] for c, delivery in server.inner.deliveries().items()}
+            elif self.phase == MASKED:
+                survivors = server.survivors()
+                tasks = {c: [pack_clients(survivors)] for c in survivors}
+            elif self.phase == AGREEMENT:
+                requests = server.unmask_requests()
+                tasks = {
+                    c: [request.to_bytes(), *(_SIGNED.pack(*pair) for pair in signatures.items())]
+                    for c, (request, signatures) in requests.items()
+                }
+            else:
+                self.total, tasks = server.inner.total(), {}
+        except RoundFailed:
+            self.phase, self._tasks = OVER, {}
+            raise
+        self.phase += 1
+        self._tasks = {client: envelope(self.phase, parts) for client, parts in tasks.items()}
+        self._replied, self._since = set(), self._clock()
+
+
+class SecureRounds:
+    """The coordinator's side of the sums of a cohort's groups, phase by phase together.
+
+    It is asked and told as one `SecureRound` is. A group in which too few are left is out, and the others go on;
+    `advance` raises RoundFailed where none does.
+    """
+
+    def __init__(self, rounds: Sequence[SecureRound]) -> None:
+        self.rounds = list(rounds)
+        self.failed: list[SecureRound] = []
+
+    @property
+    def _going(self) -> list[SecureRound]:
+        return [one for one in self.rounds if one not in self.failed]
+
+    @property
+    def done(self) -> bool:
+        return all(one.done for one in self._going)
+
+    @property
+    def phase(self) -> int:
+        return max((one.phase for one in self._going), default=OVER)
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        return frozenset[int]().union(*(one.waiting for one in self._going))
+
+    @property
+    def enough_came(self) -> bool:
+        """Whether so many have replied in the open phase that there can be a sum of each group."""
+        return all(one.enough_came for one in self._going)
+
+    @property
+    def identities(self) -> dict[int, bytes]:
+        """The identities that clients came with."""
+        return {client: key for one in self.rounds for client, key in one.identities.items()}
+
+    @property
+    def liars(self) -> dict[int, str]:
+        """Clients that dealt or told false shares, with the code of what they did."""
+        return {client: code for one in self.rounds for client, code in one.liars.items()}
+
+    def set_deadline(self, seconds: float) -> None:
+        """Set the seconds of each phase."""
+        for one in self.rounds:
+            one.deadline = seconds
+
+    def tasks(self) -> dict[int, bytes]:
+        """What is asked in the open phase of those who have not replied yet."""
+        found: dict[int, bytes] = {}
+        for one in self._going:
+            found |= one.tasks()
+        return dict(sorted(found.items()))
+
+    def receive(self, client: int, content: bytes) -> Verdict:
+        """Take in what a client, known by its line, replied to its group's round."""
+        for one in self._going:
+            if client in one.asked:
+                return one.receive(client, content)
+        return Verdict(False, client, "secure-sum.not-asked", "this client was asked nothing; drop its reply")
+
+    def advance(self) -> None:
+        """Close the phase of every group and open the next one."""
+        for one in self._going:
+            try:
+                one.advance()
+            except RoundFailed as error:
+                self.failed.append(one)
+                last = error
+        if not self._going:
+            raise last
+
+
+class SecureMember:
+    """One client's side of one round. `vector` is called once, when the input is masked."""
+
+    def __init__(
+        self,
+        client: int,
+        occasion: Occasion,
+        vector: Callable[[], Uint32s],
+        identity: MemberKey,
+        least: int,
+        *,
+        pinned: Pinned | Acquaintances | None = None,
+        agreed: Neighbourhood | None = None,  # the neighbourhood that is agreed
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        inner = SecureClient(client, occasion, agreed, entropy)
+        self._pins = pinned if isinstance(pinned, Acquaintances) else None
+        fixed = None if isinstance(pinned, Acquaintances) else pinned
+        self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
+        self.phase = KEYS
+        self._vector = vector
+        self._answers: dict[bytes, bytes] = {}  # by digest of the task: a task that comes again gets the same bytes
+
+    def answer(self, content: bytes) -> bytes:
+        """The reply to a task; a refusal is a BadInput, after which there is no further answer in this round."""
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        if digest in self._answers:
+            return self._answers[digest]
+        phase, parts = opened(content)
+        require(self.client is not None, "secure-sum.left", "this client has left the round")
+        assert self.client is not None
+        require(
+            phase == self.phase, "secure-sum.phase", f"the task is not of the phase of {PHASES[self.phase]}; drop it"
+        )
+        try:
+            reply = envelope(phase, self._step(self.client, phase, parts))
+        except BaseException:
+            self.client = None  # and with it all secrets: nobody can ask again in another way
+            raise
+        self.phase += 1
+        if self.phase == OVER:
+            self.client = None
+        self._answers[digest] = reply
+        return reply
+
+    def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> list[bytes]:
+        require(len(parts) >= 1, "secure-sum.malformed", _MALFORMED)
+        first, rest = parts[0], parts[1:]
+        if phase == KEYS:
+            return [client.advertise().to_bytes(), client.identity.public]
+        if phase == SHARES:
+            require(rest, "secure-sum.malformed", _MALFORMED)
+            if self._pins is not None:
+                own = client.inner.client, client.identity.public
+                client.pinned = self._pins.accept(*own, client.least, claims_from(rest[0]))
+            signed = [SignedKeys.from_bytes(raw) for raw in rest[1:]]
+            return [client.share(KeyList.from_bytes(first), signed).to_bytes()]
+        if phase == MASKED:
+            return [client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
+        if phase == AGREEMENT:
+            return [client.agree(unpack_clients(first))]
+        require(all(len(raw) == _SIGNED.size for raw in rest), "secure-sum.malformed", _MALFORMED)
+        signatures = dict(_SIGNED.unpack(raw) for raw in rest)
+        return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]
+
+
+def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
+    """Of a task that opens a secure round: its occasion, and the task (`wire`) that the round is for."""
+    phase, parts = opened(content)
+    if phase != KEYS:
+        return None
+    require(len(parts) == 2, "secure-sum.malformed", _MALFORMED)
+    return Occasion(parts[0], wire.decode_task(parts[1]).round), parts[1]

@@ -1,0 +1,449 @@
+"""The operator's page: a `Status` drawn as HTML by the server, kept live by server-sent events, for who has the token.
+
+`page_routes(read, token)` are Starlette routes for `/`, `/events` and `/metrics`. They change nothing and load nothing from
+elsewhere; one script, allowed by its digest, puts changed sections in their places, and without it the page reloads
+itself. The token comes in a header, or once as `/?token=…`, which leaves a cookie that does not hold the token itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from quorank.errors import BadInput
+from quorank.reports.curve_svg import panel_svg
+from quorank.reports.page import STYLE
+from quorank.reports.panels import Curve, Panel
+from quorank.service.live.metrics import CONTENT_TYPE, exposition
+from quorank.service.live.page_access import PageToken, private_headers
+from quorank.service.live.spoken_figures import ago, byte_count, count, duration, small
+from quorank.service.live.status import Event, Quality, RoundFigures, Status
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+FILES = Path(__file__).with_name("files")
+TEMPLATE = "page.html.jinja"
+SECTIONS = ("problems", "summary", "figures", "charts", "weights", "members", "events", "side", "foot")
+"""Parts of the page that are replaced one by one: elements of these ids."""
+
+LIVE_SECONDS = 1.0
+"""Between two looks at the status, for all who watch together."""
+STREAM_SECONDS = 300.0
+"""A stream of events ends after so long, and the browser asks for the next one."""
+MOST_STREAMS = 32
+SHOWN_MEMBERS, SHOWN_EVENTS = 12, 14
+"""Rows that are seen without opening the rest."""
+
+Read = Callable[[], Status]
+
+
+def page_routes(read: Read, token: str, stopping: Callable[[], bool] = lambda: False) -> list[Route]:
+    """Routes of the page, its stream of events and the metrics; `read` is called in a thread, at most once a second."""
+    watch = _Watch(read, stopping)
+    guard = OperatorToken(token)
+
+    async def page(request: Request) -> Response:
+        if "token" in request.query_params:
+            return guard.admit(request)
+        if (refusal := guard.refuse(request)) is not None:
+            return refusal
+        try:
+            status = await watch.status()
+        except (BadInput, OSError) as error:
+            return _refusal(request, 503, "status.unreadable", _sentence(error))
+        return HTMLResponse(await run_in_threadpool(draw_page, status), headers=page_headers())
+
+    async def events(request: Request) -> Response:
+        if (refusal := guard.refuse(request)) is not None:
+            return refusal
+        if watch.streams >= MOST_STREAMS:
+            return _refusal(request, 503, "request.busy", f"{MOST_STREAMS} others watch already; close a window")
+        headers = page_headers() | {"X-Accel-Buffering": "no"}
+        return StreamingResponse(watch.stream(), media_type="text/event-stream", headers=headers)
+
+    async def metrics(request: Request) -> Response:
+        if (refusal := guard.refuse(request)) is not None:
+            return refusal
+        try:
+            content = exposition(await watch.status())
+        except (BadInput, OSError) as error:
+            return _refusal(request, 503, "status.unreadable", _sentence(error))
+        return Response(content, headers=page_headers() | {"Content-Type": CONTENT_TYPE})
+
+    return [Route("/", page), Route("/events", events), Route("/metrics", metrics)]
+
+
+def _sentence(error: BadInput | OSError) -> str:
+    return error.sentence if isinstance(error, BadInput) else "the status cannot be read now; try again"
+
+
+# ---------------------------------------------------------------- who may see it
+
+
+class OperatorToken(PageToken):
+    """The operator's token."""
+
+    def refuse(self, request: Request) -> Response | None:
+        """The answer to who has no token; None for who has."""
+        if self.knows(request):
+            return None
+        sentence = "only for the operator: open the address with ?token= that the service printed when it started"
+        return _refusal(request, 401, "operator.token", sentence)
+
+    def admit(self, request: Request) -> Response:
+        """Set the cookie for who brings the token in the address, and take it out of the address bar."""
+        if not self.is_token(request.query_params["token"]):
+            return _refusal(request, 401, "operator.token", "this is not the operator's token")
+        answer = RedirectResponse("./", status_code=303, headers=page_headers())
+        self.set_cookie(request, answer)
+        return answer
+
+
+def _refusal(request: Request, status: int, code: str, sentence: str) -> Response:
+    """For a browser a page, for programs the code and the sentence."""
+    if "text/html" in request.headers.get("accept", ""):
+        text = _environment().from_string(_REFUSAL).render(style=Markup(style()), code=code, sentence=sentence)
+        return HTMLResponse(text, status, headers=page_headers())
+    return JSONResponse({"code": code, "sentence": sentence}, status, headers=page_headers())
+
+
+_REFUSAL = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Quorank</title><style>{{ style }}</style></head>
+<body><header><p class="eyebrow">Quorank</p><h1>Not for everyone</h1></header>
+<main><p class="lead">{{ sentence }}</p><p class="note">{{ code }}</p></main></body></html>
+"""
+
+
+def page_headers() -> dict[str, str]:
+    """Headers of every answer: nothing is loaded, framed, kept or told to others; script and style by their digests."""
+    policy = (
+        f"default-src 'none'; style-src {_allowed(style())}; script-src {_allowed(script())}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return private_headers(policy)
+
+
+@cache
+def _allowed(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+@cache
+def style() -> str:
+    """The style sheet: that of reports, and what the page has beside."""
+    return f"\n{STYLE.strip()}\n{(FILES / 'page.css').read_text(encoding='utf-8')}"
+
+
+@cache
+def script() -> str:
+    """The one script: it puts changed sections in their places."""
+    return (FILES / "page.js").read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- live
+
+
+class _Watch:
+    """The newest status and its drawing, shared by all who watch."""
+
+    def __init__(self, read: Read, stopping: Callable[[], bool]) -> None:
+        self._read, self._stopping = read, stopping
+        self._lock: asyncio.Lock | None = None
+        self._status: Status | None = None
+        self._drawn: dict[str, str] = {}
+        self._read_at = self._drawn_at = -1e9
+        self.streams = 0
+
+    async def status(self) -> Status:
+        """The status, no older than LIVE_SECONDS."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            if self._status is None or time.monotonic() - self._read_at >= LIVE_SECONDS * 0.9:
+                self._status = await run_in_threadpool(self._read)
+                self._read_at = time.monotonic()
+            return self._status
+
+    async def _sections(self) -> dict[str, str]:
+        status = await self.status()
+        if self._drawn_at != self._read_at:
+            self._drawn, self._drawn_at = await run_in_threadpool(draw_sections, status), self._read_at
+        return self._drawn
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Events for one browser: all sections first, then those that changed."""
+        self.streams += 1
+        try:
+            shown: Mapping[str, str] = {}
+            end = time.monotonic() + STREAM_SECONDS
+            yield f"retry: {int(3000 * LIVE_SECONDS)}\n\n"
+            over = False
+            while time.monotonic() < end and not over:
+                over = self._stopping()
+                if over:
+                    self._read_at = -1e9  # the last look is a new one
+                try:
+                    drawn = await self._sections()
+                except (BadInput, OSError):  # a store that is busy: the page stays as it is
+                    drawn = dict(shown)
+                changed = {name: html for name, html in drawn.items() if shown.get(name) != html}
+                yield f"event: change\ndata: {json.dumps(changed)}\n\n" if changed else ": here\n\n"
+                shown, pauses = drawn, 0
+                while pauses < 10 and not over and not self._stopping():
+                    await asyncio.sleep(LIVE_SECONDS / 10)
+                    pauses += 1
+            if over:
+                yield "event: over\ndata:\n\n"
+        finally:
+            self.streams -= 1
+
+
+# ---------------------------------------------------------------- drawing
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FILES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "duration": duration, "ago": ago, "count": count, "small": small, "event": event_words, "bytes": byte_count,
+    }  # fmt: skip
+    environment.globals["moment"] = _moment
+    return environment
+
+
+def draw_page(status: Status) -> str:
+    """The whole page as HTML."""
+    return _environment().get_template(TEMPLATE).render(_context(status))
+
+
+def draw_sections(status: Status) -> dict[str, str]:
+    """What is inside of each section, by its id; `title` is the document's.
+
+    The template marks them with comments, which no text can hold: it is escaped.
+    """
+    page = draw_page(status)
+    found = {name: _between(page, f"<!--{name}-->", f"<!--/{name}-->") for name in SECTIONS}
+    return {"title": _between(page, "<title>", "</title>")} | found
+
+
+def _between(page: str, begin: str, end: str) -> str:
+    return page.partition(begin)[2].partition(end)[0].strip()
+
+
+def _context(status: Status) -> dict[str, Any]:
+    shown = sorted(status.members, key=lambda member: (not member.late, not member.waiting, member.client))
+    return {
+        "status": status,
+        "words": _WORDS[status.kind],
+        "quality": quality_words(status.quality, status.quality_note),
+        "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
+        "charts": charts(status),
+        "share": _share(status.rounds, status.rounds_planned),
+        "spent": _share(status.epsilon_spent, status.epsilon_planned),
+        "seconds_a_round": _mean_seconds(status.history),
+        "first_members": shown[:SHOWN_MEMBERS],
+        "other_members": shown[SHOWN_MEMBERS:],
+        "first_events": status.events[:SHOWN_EVENTS],
+        "other_events": status.events[SHOWN_EVENTS:],
+        "phases": PHASES,
+        "weight_places": [_place(weight.lower, weight.upper) for weight in status.weights],
+        "style": Markup(style()),
+        "script": Markup(script()),
+    }
+
+
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "devices": {"member": "device", "members": "devices", "round": "round", "rounds": "rounds"},
+    "parties": {"member": "party", "members": "parties", "round": "turn", "rounds": "turns"},
+    "tuning": {"member": "device", "members": "devices", "round": "version", "rounds": "versions"},
+    "simulation": {"member": "client", "members": "clients", "round": "round", "rounds": "rounds"},
+}
+
+PHASES: Mapping[str, str] = {
+    "agreement": "keys are agreed on: a hello and a contribution of every party",
+    "statistics": "masked tables of every party are added up",
+    "asking": "sealed questions and answers pass between parties",
+    "validation": "rankers are trained in turns, for the choice of a weight",
+    "training": "the ranker is trained in turns",
+    "end": "the ranker is handed out, until every party has kept it",
+    "done": "every party has the ranker",
+}
+"""Phases of a group's session in their order, and what happens in each."""
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0.0), 4e9), UTC)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else min(1.0, part / whole)
+
+
+def _mean_seconds(history: Sequence[RoundFigures]) -> float | None:
+    known = [(point.seconds, point.rounds) for point in history if point.seconds is not None][-20:]
+    return sum(s * n for s, n in known) / sum(n for _, n in known) if known else None
+
+
+def _place(lower: float, upper: float) -> Callable[[float], str]:
+    """Where a value stands between its bounds, on a line of 100 units."""
+    return lambda value: f"{100.0 * min(1.0, max(0.0, (value - lower) / ((upper - lower) or 1.0))):.1f}"
+
+
+def quality_words(quality: Quality | None, note: str | None) -> tuple[str, str]:
+    """The figure of the quality for a tile and what it means, also where there is none or noise drowns it."""
+    if quality is None or quality.best is None:
+        least = f"shown once {quality.least_devices} have reported in a round" if quality is not None else ""
+        return "too few to say" if quality is not None else "not measured", least or note or "nobody reports it"
+    (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
+    if quality.devices:
+        of.append(f"{count(quality.devices)} reports in round {quality.round}")
+    if error is None:
+        return f"{value:.4f}", ", ".join(of)
+    if not quality.telling:
+        return "too few to say", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {', '.join(of)}"
+    return f"{value:.3f} ± {2 * error:.3f}", ", ".join(of)
+
+
+class _StatusPanel(Panel):
+    """A panel whose only curve ends with its value in few characters."""
+
+    def end_text(self, curve: Curve) -> str:
+        if not len(curve.x) or len(self.curves) > 1:
+            return super().end_text(curve)
+        value = float(curve.runs[0, -1])
+        return f"{value:.3f}" if abs(value) < 1.0 else f"{value:.3g}" if abs(value) < 100.0 else count(value)
+
+
+def charts(status: Status) -> list[tuple[str, Markup, str]]:
+    """(what it shows, the drawing, what stands below) of all that there is something to draw of."""
+    words, history, found = _WORDS[status.kind], status.history, []
+
+    def points(name: str) -> tuple[list[int], list[float], list[RoundFigures]]:
+        known = [point for point in history if getattr(point, name) is not None]
+        return [point.round for point in known], [getattr(point, name) for point in known], known
+
+    def add(title: str, below: str, *curves: Curve, y_range: tuple[float, float] | None = None) -> None:
+        panel = _StatusPanel(title, words["round"], "", curves, "curves", y_range=y_range)
+        alt = f"{title}: {panel.end_text(curves[0])} after {words['round']} {int(curves[0].x[-1])}"
+        drawn = panel_svg(panel).replace("<svg", f'<svg role="img" aria-label="{Markup.escape(alt)}"', 1)
+        found.append((title, Markup(drawn), below))
+
+    x, y, known = points("quality")
+    if x:
+        spread = [2.0 * (point.error or 0.0) for point in known] if any(p.error is not None for p in known) else None
+        measure = "Quality" if status.quality is None else status.quality.measure
+        below = "band: two standard errors of the reports' noise" if spread else _UNDER[status.kind]
+        add(measure, below, Curve.of_means("", x, y, spread))
+    x, y, _ = points("epsilon")
+    if x and status.epsilon_planned is not None:
+        last = max(status.rounds_planned or x[-1], x[-1])
+        planned = [status.epsilon_planned] * 2
+        limit = Curve.of_means("planned", [0, last], planned, colour=6, dashes="dashed", level=True)
+        top = 1.08 * max(*planned, *y, 1e-9)
+        add("ε spent", _epsilon_note(status), Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
+    for name, title, below in (
+        ("seconds", f"Seconds a {words['round']}", "from its opening to its end"),
+        ("replies", f"Replies by {words['round']}", "accepted ones"),
+    ):
+        x, y, _ = points(name)
+        if x:
+            add(title, below, Curve.of_means("", x, y), y_range=(0.0, 1.08 * max(*y, 1e-9)))
+    return found
+
+
+_UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"} | dict.fromkeys(
+    ("devices", "parties"), ""
+)
+"""What stands below a curve of quality that has no band."""
+
+
+def _epsilon_note(status: Status) -> str:
+    delta = "" if status.epsilon_delta is None else f"δ = {small(status.epsilon_delta)}, "
+    return f"{delta}unit: {status.epsilon_unit or 'client'}"
+
+
+# ---------------------------------------------------------------- words
+
+
+_EVENT_WORDS: Mapping[str, str] = {
+    "starting": "starting at round {round}",
+    "ready": "ready for members",
+    "round_closed": "round {round}: {replies} replies in {seconds}",
+    "round_short": "round {round} ended without all: {replies} of {cohort} replied, {seen} members asked",
+    "reply_refused": "a reply to round {round} was refused: {reason}",
+    "request_refused": "a request was refused: {reason}",
+    "member_enrolled": "client {client} enrolled",
+    "members_enrolled": "{count} members enrolled, client {client} last",
+    "enrolment_refused": "an enrolment was refused: {reason}",
+    "invitation_reused": "the invitation of client {client} was used a second time",
+    "identity_copied": "client {client} seems to run twice",
+    "member_admitted": "client {client} admitted",
+    "member_not_admitted": "client {client} not admitted",
+    "member_removed": "client {client} removed",
+    "member_revoked": "client {client} is refused from now on",
+    "member_left": "client {client} left",
+    "service_restored": "restored from a backup; {rounds} rounds since were passed over",
+    "rebuilding_begun": "the ranker is rebuilt without those who left",
+    "rebuilding_finished": "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
+    "rebuilding_given_up": "a rebuilding was given up",
+    "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
+    "run_shortened": "the run has {rounds} rounds now: a rebuilding took the place of others",
+    "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
+    "version_published": "version {round}: {replies} updates, loss {loss}",
+    "version_rolled_back": "version {round} was rolled back to {to}",
+    "phase_begun": "phase {phase} begins",
+    "checkpoint_failed": "the checkpoint of round {round} could not be written",
+    "disk_full": "the disk is full; nothing that was accepted is lost",
+    "disk_back": "the disk takes files again",
+    "certificate_replaced": "the certificate was replaced, good for {days} days",
+    "certificate_unreadable": "the certificate's files do not fit; the old one goes on",
+    "certificate_expires": "the certificate is good for {days} days only",
+    "holder_taken": "this process holds the coordinator now",
+    "holder_lost": "another process holds the coordinator now",
+    "worker_started": "intake worker {worker} started",
+    "worker_ended": "intake worker {worker} ended",
+    "holder_started": "the coordinator's process started",
+    "holder_ended": "the coordinator's process ended",
+    "engine_lost": "the network is away",
+    "engine_back": "the network is back after {seconds}",
+    "engine_failed": "the network failed",
+    "stopped": "stopped at round {round}",
+    "finished": "all {rounds} rounds are done",
+}
+
+
+def _in_words(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    if name == "phase":
+        return next((word for number, word in enumerate(PHASES) if number == value), f"{value}")
+    return duration(value) if name == "seconds" else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+class _Known(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def event_words(event: Event) -> str:
+    """An event as a sentence; its code where there is none."""
+    values = {name: _in_words(name, value) for name, value in event.fields.items() if value is not None}
+    return _EVENT_WORDS.get(event.event, event.event).format_map(_Known(values))

@@ -1,0 +1,263 @@
+"""Status of what a service plays, as far as the playing object knows it: a coordinator, a tuning, a group's session.
+
+Whoever holds the object calls these with the `Status` of what the object does not know (members, address, versions,
+events, problems) and gets it back complete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.rounds import Report
+from quorank.privacy.ledger import WITHHELD
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.protocol.private_metrics import LEAST_DEVICES, reported
+from quorank.service.live.event_log import add_refusals
+from quorank.service.live.status import (
+    LISTED,
+    MemberStatus,
+    Problem,
+    Quality,
+    RoundFigures,
+    Status,
+    WeightStatus,
+    listed,
+    seconds_left,
+    with_round,
+)
+
+if TYPE_CHECKING:
+    from quorank.experiments.deployed_privacy import DeployedPrivacy
+    from quorank.silos.coordinator.server import SiloServer
+    from quorank.tuning.coordinator import TuningCoordinator, TuningState
+    from quorank.tuning.models import Model
+
+
+WAITING_SECONDS = 60.0
+"""After so long without enough members a round that waits for them says so."""
+
+
+def measure(k: int) -> str:
+    """The name of what devices report of their lists."""
+    return f"nDCG@{k} by clicks"
+
+
+def round_figures(
+    report: Report,
+    seconds: float | None,
+    *,
+    figure: FigureResponse | None = None,
+    epsilon: float | None = None,
+    planned: int | None = None,
+) -> RoundFigures:
+    """A closed round as a point of the history; with `planned`, the planned cohort, the true number is withheld."""
+    found = RoundFigures(report.round, seconds, None if planned is not None else report.participants, epsilon=epsilon)
+    if figure is None or report.participants < LEAST_DEVICES:
+        return found
+    return replace(found, quality=report.online_ndcg, error=figure.error(planned or report.participants))
+
+
+def round_facts(
+    report: Report, figures: RoundFigures, cohort: int, received_bytes: int, *, hidden: bool
+) -> dict[str, object]:
+    """What the log says of a closed round; `hidden` where nobody may know how many were in it."""
+    facts: dict[str, object] = {"round": report.round, "seconds": figures.seconds}
+    facts |= {"update_norm": float(report.update_norm), "noise": float(report.noise)}
+    if not hidden:
+        facts |= {"replies": report.participants, "cohort": cohort, "received_bytes": received_bytes}
+    if figures.quality is not None:
+        facts |= {"reported_ndcg": figures.quality, "reported_error": figures.error}
+    return facts
+
+
+def quality_of(
+    reports: Sequence[Report], figure: FigureResponse | None, name: str, planned: int | None = None
+) -> Quality | None:
+    """What devices reported together; None where they report nothing, without a value where too few did."""
+    if figure is None:
+        return None
+    table = reported(reports, figure)
+    if table is None:
+        return Quality(name, least_devices=LEAST_DEVICES)
+    devices, error = table["devices"], table["error"]
+    if planned is not None:
+        devices, error = planned, figure.error(planned)
+    smoothed = table["smoothed"], table["smoothed_error"]
+    return Quality(name, table["value"], error, table["round"], devices, *smoothed, LEAST_DEVICES)
+
+
+def coordinator_status(
+    base: Status,
+    coordinator: Coordinator,
+    history: Sequence[RoundFigures],
+    *,
+    k: int = 10,
+    open_seconds: float | None = None,
+    planned: int | None = None,
+    refused: Mapping[str, int] | None = None,
+) -> Status:
+    """Complete a status from a coordinator; `planned` is the cohort's planned size where the true one is withheld.
+
+    `history` is of the rounds that are over (`round_figures`, `with_round`), `open_seconds` of the open one by a
+    monotonic clock, and `refused` what was refused before it came to the coordinator.
+    """
+    done, ending = coordinator.done, coordinator.ending
+    came = 0 if done else coordinator.came
+    asked = 0 if done else len(coordinator.waiting) + came if coordinator.enrolled is None else ending.enough
+    past = sum(report.participants for report in coordinator.reports)
+    deadline = None
+    if open_seconds is not None and math.isfinite(ending.deadline) and not done:
+        deadline = max(0.0, ending.deadline - open_seconds)
+    left = coordinator.rounds - coordinator.state.round
+    hidden = planned is not None
+    waiting = None if hidden else 0 if done else len(coordinator.waiting)
+    return replace(
+        base,
+        rounds=coordinator.state.round,
+        rounds_planned=coordinator.rounds,
+        open_seconds=open_seconds,
+        deadline_seconds=deadline,
+        seconds_left=seconds_left(history, left, open_seconds),
+        last_round_seconds=history[-1].seconds if history else None,
+        cohort=(0 if done else planned) if hidden else asked,
+        needed=0 if done else math.ceil(coordinator.rules.least * planned) if planned is not None else ending.least,
+        replies=None if hidden else came,
+        accepted=None if hidden else past + came,
+        refused=add_refusals(coordinator.refused, refused or {}),
+        withheld=WITHHELD if hidden else None,
+        sent_bytes=None if hidden else base.sent_bytes,
+        received_bytes=None if hidden else base.received_bytes,
+        counts=replace(base.counts, waiting=waiting, late=None if hidden else base.counts.late),
+        members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
+        quality=quality_of(coordinator.reports, coordinator.figure, measure(k), planned),
+        history=tuple(history),
+        problems=(*base.problems, *_too_few(coordinator, open_seconds or 0.0)),
+    )
+
+
+def _too_few(coordinator: Coordinator, open_seconds: float) -> list[Problem]:
+    """A round that has long waited for members without whom its noise is not complete."""
+    fewest, there = coordinator.rules.fewest, len(coordinator.waiting) + coordinator.came
+    if not coordinator.open or there >= fewest or open_seconds <= WAITING_SECONDS:
+        return []
+    sentence = f"the round waits: {there} members of its cohort are there, and its noise takes {fewest}"
+    return [Problem("round.too-few", sentence)]
+
+
+def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
+    """Add to a status what was given away and planned; `refused` is the ε that a rebuilding would have reached."""
+    spent, planned, budget, note = privacy.spent, privacy.planned, privacy.budget, None
+    if refused is not None and budget is not None:
+        note = f"refused: it would have brought ε to {refused:.3g}, and {budget:.3g} are planned"
+    problems = []
+    if refused is not None:
+        sentence = "the ranker began anew: building it again was beyond the budget"
+        problems.append(Problem("rebuilding.refused", sentence))
+    if privacy.exceeded:
+        problems.append(Problem("budget.exceeded", "more was released than the run's ε was planned for"))
+    return replace(
+        base,
+        epsilon_spent=None if spent is None else spent.epsilon,
+        epsilon_planned=None if planned is None else budget,
+        epsilon_delta=privacy.delta,
+        epsilon_unit=privacy.unit,
+        epsilon_horizon=None if planned is None else f"whole run of {privacy.experiment.rounds} rounds",
+        epsilon_method=None if spent is None else spent.method,
+        report_epsilon=privacy.report_epsilon or None,
+        rebuilding_rounds=0 if privacy.rebuilt is None else sum(entry.rounds for entry in privacy.rebuilt.entries),
+        rebuilding_note=note,
+        problems=(*base.problems, *problems),
+    )
+
+
+def _told(members: Sequence[MemberStatus], waiting: Collection[int], hidden: bool) -> list[MemberStatus]:
+    """The members with what the round waits for; those that it waits for are added, whatever else is known of them."""
+    known = [replace(member, waiting=member.client in waiting, late=member.late and not hidden) for member in members]
+    others = sorted(set(waiting).difference(member.client for member in members))
+    return known + [MemberStatus(client, None, "away", waiting=True) for client in others[:LISTED]]
+
+
+def tuning_status(
+    base: Status,
+    tuning: TuningCoordinator,
+    state: TuningState,
+    history: Sequence[RoundFigures],
+    before: Mapping[str, float] | None = None,
+    open_seconds: float | None = None,
+) -> Status:
+    """Complete a status from a tuning; `before` are the weights of the version before, `history` of `version_figures`."""
+    values = tuning.heuristic.named(state.published)
+    weights = tuple(
+        WeightStatus(
+            weight.name, float(values[weight.name]), weight.shipped, weight.lower, weight.upper,
+            None if before is None else before.get(weight.name),
+        )
+        for weight in tuning.heuristic.weights
+    )  # fmt: skip
+    newest = next((point for point in reversed(history) if point.quality is not None), None)
+    loss = Quality("mean loss of searches") if newest is None else _loss_of(newest)
+    return replace(
+        base,
+        rounds=state.version,
+        open_seconds=open_seconds,
+        last_round_seconds=history[-1].seconds if history else None,
+        replies=state.estimate.count,
+        accepted=state.estimate.count + round(sum((point.replies or 0.0) * point.rounds for point in history)),
+        weights=weights,
+        quality=loss,
+        history=tuple(history),
+    )
+
+
+def _loss_of(point: RoundFigures) -> Quality:
+    return Quality("mean loss of searches", point.quality, None, point.round)
+
+
+def version_figures(model: Model, seconds: float | None) -> RoundFigures:
+    """A version of the weights as a point of the history: the updates that made it, and their loss."""
+    return RoundFigures(model.version, seconds, model.updates, model.loss)
+
+
+def session_status(base: Status, server: SiloServer, present: Collection[str], seconds: float | None = None) -> Status:
+    """Complete a status from a group's session: its phase, and what each party does; a round is a turn of training."""
+    done, planned = server.turns
+    waits = {name: server.waits(name) for name in server.terms.parties}
+    known = {member.name: member for member in base.members}
+    members = []
+    for number, name in enumerate(server.terms.parties):
+        member = known.get(name) or MemberStatus(number, name, "not invited")
+        here = member.state in ("present", "away")
+        member = replace(member, state=("present" if name in present else "away") if here else member.state)
+        phase = server.phase if waits[name] or server.done else "waits for the others"
+        members.append(replace(member, waiting=waits[name], phase=phase))
+    history = base.history
+    if done and (not history or history[-1].round < done):
+        history = with_round(history, RoundFigures(done, seconds))
+    return replace(
+        base,
+        phase=server.phase,
+        rehearsal=server.terms.seed is not None,
+        rounds=done,
+        rounds_planned=planned,
+        seconds_left=seconds_left(history, planned - done) if planned else None,
+        last_round_seconds=history[-1].seconds if history else None,
+        cohort=len(waits),
+        refused=add_refusals(server.refused, base.refused),
+        traffic=server.traffic(),
+        problems=(*base.problems, *_missing(server)),
+        counts=replace(base.counts, planned=len(waits), waiting=sum(waits.values())),
+        members=tuple(members),
+        history=history,
+    )
+
+
+def _missing(server: SiloServer) -> list[Problem]:
+    """Parties that have left a session which cannot go on without them."""
+    if not server.blocked:
+        return []
+    sentence = f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+    return [Problem("party.left", sentence)]

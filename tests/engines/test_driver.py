@@ -1,0 +1,454 @@
+"""The driver over a bad network: whatever is lost, late, repeated or out of order, the ranker is the simulator's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quorank.data import DataSource, load
+from quorank.engines.driver import Driver, Own, SharedNodes, drive
+from quorank.engines.node_driver import Stopped
+from quorank.engines.process import Simulator
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments.simulated_clients import Keeper, SimulatedClients
+from quorank.federation import Federation, Sampled, wire
+from quorank.federation import server_optimisers as servers
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.rules.krum import Krum
+from quorank.learning import Evolution, Simulation
+from quorank.metrics.evaluator import Evaluator
+from quorank.privacy import ClippedGaussian, RandomisedResponse
+from quorank.protocol import frames
+from quorank.protocol.transport import BUSY, FAILED, Arrival, Failure, Memory
+from quorank.rankers import Linear
+from quorank.users import Cascade
+
+CLIENTS, ROUNDS = 12, 4
+FEDERATIONS = {
+    "plain": Federation(CLIENTS, 3),
+    "sampled": Federation(CLIENTS, 3, participation=Sampled(7)),
+    "momentum": Federation(CLIENTS, 3, server=servers.Momentum()),
+    "krum": Federation(CLIENTS, 3, aggregation=Krum(byzantine=2)),
+    "evolution": Federation(CLIENTS, 4, learner=Evolution(), privacy=RandomisedResponse()),
+    "quantile": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)),
+}
+NAMES = ("node-0", "node-1", "node-2")
+
+
+@dataclass
+class Ticks:
+    """A clock that goes on when somebody sleeps."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
+    simulation = Simulation(collection.train, Linear(), Cascade(preset="informational"), collection.grades, seed=3)
+    return Simulator(federation, simulation, rounds=rounds)
+
+
+def coordinator_of(simulator, ticks=None, **options) -> Coordinator:
+    options.setdefault("clock", ticks or Ticks())
+    return Coordinator(
+        simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds, seed=3, **options
+    )
+
+
+def answering(simulator, tmp_path):
+    clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
+
+    def answer(node, content):
+        task = wire.decode_task(content)
+        if node.startswith("device-"):  # one task for all devices, who know their numbers
+            assert task.clients == ()
+            content = wire.encode_task(replace(task, clients=(int(node.removeprefix("device-")),)))
+        return clients.respond(content)
+
+    return answer
+
+
+def driver_of(transport, ticks, assignment=None, **options) -> Driver:
+    options.setdefault("patience", 3.0)
+    return Driver(transport, assignment or SharedNodes(NAMES), clock=ticks, sleep=ticks.sleep, **options)
+
+
+def in_process(simulator) -> bytes:
+    state = simulator.initial()
+    for _ in range(simulator.rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state.theta.tobytes()
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+@pytest.mark.parametrize("faults", [{}, {"loss": 0.3, "duplicates": 0.3, "delay": 5}])
+def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
+    transport = Memory(answering(simulator, tmp_path), NAMES, **faults)
+    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
+    watched = []
+    reports = drive(coordinator, driver_of(transport, ticks), watched.append)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert reports == watched == coordinator.reports
+    assert [report.round for report in reports] == [1, 2, 3, 4]
+    if not faults:
+        assert transport.pushed == 3 * ROUNDS  # one message for a node and round, and none in vain
+        assert not coordinator.refused
+
+
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@given(
+    loss=st.floats(0.0, 0.7),
+    duplicates=st.floats(0.0, 1.0),
+    delay=st.integers(0, 12),
+    seed=st.integers(0, 99),
+    count=st.integers(1, 3),
+    data=st.data(),
+)
+def test_no_network_is_so_bad_that_it_changes_a_bit(
+    loss, duplicates, delay, seed, count, data, tiny_collection, tmp_path
+) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
+    names = NAMES[:count]
+    transport = Memory(answering(simulator, tmp_path), names, loss, duplicates, delay, seed)
+    moves = data.draw(st.lists(st.sampled_from(names), max_size=12))
+
+    def come_and_go() -> None:
+        """At every look one of the nodes changes sides, as long as there are moves; then all come back."""
+        if not moves:
+            for name in names:
+                transport.come(name)
+            return
+        name = moves.pop()
+        (transport.leave if name in transport.present else transport.come)(name)
+
+    coordinator = coordinator_of(simulator, ticks)
+    drive(coordinator, driver_of(transport, ticks, SharedNodes(names), tend=come_and_go))
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+
+
+def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    played: dict[str, set[int]] = {name: set() for name in NAMES}
+    clients = answering(simulator, tmp_path)
+
+    def answer(node, content):
+        played[node] |= set(wire.decode_task(content).clients)
+        return clients(node, content)
+
+    transport = Memory(answer, NAMES, delay=lambda node: 3.0 if node == "node-1" else 0.0)
+    coordinator = coordinator_of(simulator, ticks)
+    driver = driver_of(transport, ticks)
+    driver.seen = lambda _: transport.leave("node-1")  # the others have answered, and it has its task
+    drive(coordinator, driver)
+    assert played["node-1"] == set()
+    assert played["node-0"] | played["node-2"] == set(range(CLIENTS))
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert ticks.now < driver.patience  # nobody waited for the dead
+
+
+def test_clients_are_played_by_their_own_node_while_it_is_there() -> None:
+    shared = SharedNodes(("a", "b", "c"))
+    assert [shared.node(client, 0, {"a", "b", "c"}) for client in range(5)] == ["a", "b", "c", "a", "b"]
+    assert shared.node(1, 0, {"a", "c"}) in {"a", "c"}
+    assert {shared.node(1, turn, {"a", "b", "c"}) for turn in (1, 2, 3)} == {"a", "b", "c"}
+    assert shared.node(1, 0, set()) is None
+    assert shared.node(1, 0, {"stranger"}) is None
+    with pytest.raises(BadInput, match="at least one node"):
+        SharedNodes(())
+
+
+def test_a_node_that_only_fails_costs_nothing_but_time(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    good = answering(simulator, tmp_path)
+    for bad in (Failure(FAILED), b"", frames.pack([b"not a reply"]), frames.pack([])):
+
+        def answer(node, content, bad=bad):
+            return bad if node == "node-2" else good(node, content)
+
+        coordinator = coordinator_of(simulator, ticks)
+        drive(coordinator, driver_of(Memory(answer, NAMES), ticks))
+        assert coordinator.state.theta.tobytes() == in_process(simulator)
+
+
+def test_where_nobody_can_answer_the_run_stops_with_a_sentence(tiny_collection) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    coordinator = coordinator_of(simulator, ticks)
+    with pytest.raises(Stopped) as stopped:
+        drive(coordinator, driver_of(Memory(lambda *_: Failure(FAILED), NAMES), ticks))
+    assert "asked 3 times in vain: the node could not answer" in stopped.value.reason
+    assert (stopped.value.round, stopped.value.rounds) == (0, ROUNDS)
+
+
+def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    honest = answering(simulator, tmp_path)
+
+    def answer(node, content):
+        replies = [wire.decode_reply(reply) for reply in frames.unpack(honest(node, content))]
+        return frames.pack(
+            [
+                wire.encode_reply(wire.Reply(r.run, r.round, r.client, r.release * np.nan, r.interactions))
+                for r in replies
+            ]
+        )
+
+    with pytest.raises(Stopped) as stopped:
+        drive(coordinator_of(simulator, ticks), driver_of(Memory(answer, NAMES), ticks))
+    assert "not finite" in stopped.value.reason
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 5, 7, 11, 16])
+def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["quantile"], tiny_collection), Ticks()
+    transport = Memory(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)
+    looks = 0
+
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == killed_after:
+            raise Killed
+
+    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
+    with pytest.raises(Killed):
+        drive(coordinator, driver_of(transport, ticks, tend=kill))
+    accepted = set(coordinator._replies)
+    again = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))  # a new process, that finds the folder
+    assert set(again._replies) == accepted
+    drive(again, driver_of(transport, ticks))
+    assert again.state.theta.tobytes() == in_process(simulator)
+    assert len(again.reports) == ROUNDS
+
+
+def test_it_stops_in_the_middle_of_a_round_when_asked(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    transport = Memory(answering(simulator, tmp_path), NAMES, delay=lambda node: float("inf"))
+    coordinator = coordinator_of(simulator, ticks)
+    with pytest.raises(Interrupted) as stopped:
+        drive(coordinator, driver_of(transport, ticks, stop=lambda: ticks.now > 50.0))
+    assert not isinstance(stopped.value, Stopped)
+    assert (stopped.value.round, stopped.value.rounds) == (0, ROUNDS)
+
+
+def devices(simulator, tmp_path):
+    names = {client: f"device-{client}" for client in range(CLIENTS)}
+    return Own(names), answering(simulator, tmp_path), tuple(names.values())
+
+
+def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
+    own, clients, names = devices(simulator, tmp_path)
+    asked = []
+
+    def answer(node, content):
+        asked.append(node)
+        return clients(node, content)
+
+    transport = Memory(answer, names)
+    transport.leave("device-3")
+    transport.leave("device-7")
+    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(deadline=30.0))
+    (report,) = drive(coordinator, driver_of(transport, ticks, own))
+    assert report.participants == CLIENTS - 2
+    assert 30.0 <= ticks.now < 31.0
+    assert sorted(asked) == sorted(set(names) - {"device-3", "device-7"})
+
+
+def test_a_device_that_comes_back_is_asked_again(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
+    own, clients, names = devices(simulator, tmp_path)
+    transport = Memory(clients, names, delay=lambda node: 2.0)
+    gone = False
+
+    def come_and_go() -> None:
+        nonlocal gone
+        if not gone:
+            gone = True
+            transport.leave("device-5")  # with its task in hand
+        if ticks.now > 10.0:
+            transport.come("device-5")
+
+    coordinator = coordinator_of(simulator, ticks)
+    drive(coordinator, driver_of(transport, ticks, own, tend=come_and_go))
+    assert ticks.now > 10.0
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+
+
+def test_a_device_with_nothing_to_give_is_asked_again_after_a_pause(tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
+    own, clients, names = devices(simulator, tmp_path)
+    asked = []
+
+    def answer(node, content):
+        if node == "device-2":
+            asked.append(ticks.now)
+            if len(asked) < 6:
+                return Failure(BUSY)
+        return clients(node, content)
+
+    coordinator = coordinator_of(simulator, ticks)
+    drive(coordinator, driver_of(Memory(answer, names), ticks, own, pause=5.0))
+    assert len(asked) == 6
+    assert min(np.diff(asked)) >= 5.0
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+
+
+def test_what_comes_unasked_is_the_coordinator_s_to_judge(tiny_collection, tmp_path) -> None:
+    """Replies of another round, run or client beside each honest one: refused, and nothing else happens."""
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    honest = answering(simulator, tmp_path)
+
+    class Noisy(Memory):
+        def pull(self):
+            arrivals = super().pull()
+            for arrival in list(arrivals):
+                reply = wire.decode_reply(frames.unpack(arrival.content)[0])
+                for false in (
+                    wire.Reply("other", reply.round, reply.client, reply.release, 3),
+                    wire.Reply(reply.run, reply.round + 1, reply.client, reply.release, 3),
+                    wire.Reply(reply.run, max(reply.round - 1, 0), reply.client, reply.release, 3),
+                    wire.Reply(reply.run, reply.round, 99, reply.release, 3),
+                ):
+                    arrivals.append(Arrival("unknown", "?", frames.pack([wire.encode_reply(false)])))
+            return arrivals
+
+    coordinator = coordinator_of(simulator, ticks)
+    drive(coordinator, driver_of(Noisy(honest, NAMES), ticks))
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert len(coordinator.refused) >= 4
+
+
+def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
+    """The same number of interactions over nodes of which some are ten times slower: the mean over seeds, and its error.
+
+    Single runs differ more: so do two seeds of the synchronous method itself.
+    """
+    collection = load(DataSource("synthetic:mq2007", queries=400)).resident()
+    evaluator = Evaluator(collection.test, Linear(), 10, "skip", 1)
+    clients, rounds, names = 40, 80, [f"node-{number}" for number in range(8)]
+    slowness = dict(zip(names, (1, 1, 2, 2, 3, 4, 6, 10), strict=True))
+    found, ages = [], []
+    for seed in range(1, 5):
+        users = Cascade(preset="informational")
+        simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=seed)
+        simulator = Simulator(Federation(clients, 4), simulation, rounds=rounds)
+        state = simulator.initial()
+        for _ in range(rounds):
+            state, _ = simulator.federation.round(state, simulator.gather(state))
+        random, ticks = np.random.default_rng(seed), Ticks()
+        transport = Memory(answering(simulator, None), names, loss=0.05, seed=seed)
+        transport.delay = lambda node, random=random: slowness[node] * random.exponential()
+        rules = RoundLimits(asynchronous=Asynchronous.of(0.25, simulator.federation))
+        coordinator = Coordinator(
+            simulator.federation,
+            simulator.mechanism,
+            simulator.initial(),
+            8 * rounds,
+            seed=seed,
+            rules=rules,
+            clock=ticks,
+        )
+        driver, done = driver_of(transport, ticks, SharedNodes(names), patience=20.0), 0
+        while done < 4 * clients * rounds:
+            done += driver.round(coordinator).interactions
+            ages += [coordinator.state.round - round_ - 1 for _, round_ in coordinator._counted]
+        assert coordinator.state.round > 2 * rounds
+        found.append(evaluator.means([state.theta, coordinator.state.theta])[0])
+    apart = np.diff(found, axis=1)[:, 0]
+    error = apart.std(ddof=1) / np.sqrt(len(apart))
+    assert np.mean(found, axis=0)[0] > evaluator.means([simulator.initial().theta])[0][0] + 0.1
+    assert max(ages) > 5  # late replies were among them
+    assert error < 0.0025
+    assert abs(apart.mean()) < 0.005
+
+
+def test_asynchronous_rounds_take_late_replies_of_the_cohort_that_was_asked(tiny_collection, tmp_path) -> None:
+    """A client that was sampled in an earlier round may answer late, and nobody else may."""
+    simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
+    answer = answering(simulator, tmp_path)
+    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(asynchronous=Asynchronous(2)))
+    task = coordinator.plan()
+    first = coordinator.cohort
+    asked = wire.encode_task(replace(task, clients=tuple(range(CLIENTS))))
+    replies = frames.unpack(answer("node-0", asked))
+    for client in sorted(first)[:2]:
+        assert coordinator.receive(replies[client]).accepted
+    coordinator.advance()
+    coordinator.plan()
+    late = first - coordinator.cohort - set(sorted(first)[:2])
+    never = set(range(CLIENTS)) - first
+    assert late and never & coordinator.cohort
+    assert coordinator.receive(replies[min(late)]).accepted
+    assert "cohort" in coordinator.receive(replies[min(never & coordinator.cohort)]).reason
+
+
+def test_asynchronous_rounds_end_after_the_deadline_with_the_least(tiny_collection, tmp_path) -> None:
+    """Where fewer are there than a round waits for, it does not wait forever."""
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    own = {client: f"device-{client}" for client in range(CLIENTS)}
+    transport = Memory(answering(simulator, tmp_path), [own[client] for client in range(4)])
+    rules = RoundLimits(least=0.5, deadline=60.0, asynchronous=Asynchronous(6))
+    coordinator = coordinator_of(simulator, ticks, rules=rules)
+    report = driver_of(transport, ticks, Own(own)).round(coordinator)
+    assert report.participants == 4
+    assert 60.0 <= ticks.now < 70.0
+
+
+def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
+    """A reply in another client's name is refused, and the other's own reply counts."""
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    honest, own = (answering(simulator, tmp_path), {client: f"device-{client}" for client in range(CLIENTS)})
+
+    def answer(node, content):
+        task = wire.decode_task(content)
+        if node == "device-0":  # answers in the name of client 5, far off
+            zero = wire.Reply(task.run, task.round, 5, np.full(len(task.theta), 9.0), 3)
+            return frames.pack([wire.encode_reply(zero)])
+        return honest(node, content)
+
+    rules = RoundLimits(enough=(CLIENTS - 1) / CLIENTS)
+    coordinator = coordinator_of(simulator, ticks, rules=rules)
+    report = driver_of(Memory(answer, list(own.values())), ticks, Own(own)).round(coordinator)
+    assert report.participants == CLIENTS - 1
+    assert coordinator.refused == {"reply.other-client": 1}
+    assert report.update_norm < 5.0
+
+
+@pytest.mark.parametrize("most", [1, 3, 500])
+def test_no_more_messages_are_on_their_way_than_may_be(most, tiny_collection, tmp_path) -> None:
+    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    own = {client: f"device-{client}" for client in range(CLIENTS)}
+    silent, seen = {"device-0", "device-1"}, []
+
+    class Counting(Memory):
+        def pull(self):
+            seen.append(len(driver._flights))
+            return super().pull()
+
+    def answer(node, content):
+        if node in silent and ticks.now < 30.0:
+            return Failure(BUSY)
+        return honest(node, content)
+
+    honest = answering(simulator, tmp_path)
+    transport = Counting(answer, list(own.values()), loss=0.1, delay=2, seed=4)
+    driver = driver_of(transport, ticks, Own(own), most=most, pause=1.0)
+    coordinator = coordinator_of(simulator, ticks)
+    drive(coordinator, driver)
+    assert max(seen) == min(most, CLIENTS)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)

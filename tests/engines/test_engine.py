@@ -1,0 +1,193 @@
+"""Engines in the runner: a run whose rounds are played elsewhere leaves the files of a run in process."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import in_process
+from quick_runs import run_quickly
+
+from quorank.engines.driver import Driver, SharedNodes
+from quorank.engines.node_driver import Stopped
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
+from quorank.experiments.progress import load_checkpoint
+from quorank.experiments.runner import Runner, run_experiment
+from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.flower.engine import flower
+from quorank.protocol.transport import FAILED, Failure, Memory
+from quorank.reports.report import report_page
+
+NAMES = ("node-0", "node-1", "node-2")
+FILE = """\
+[data]
+source = "synthetic:mq2007"
+queries = 60
+
+[federation]
+clients = 20
+rounds = 12
+keep_every = 5
+"""
+SOME = 'federation.participation={kind="sampled", cohort=9}'
+KINDS = {
+    "plain": (),
+    "gaussian": ('privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
+    "signs": ('privacy.kind="signs"',),
+    "evolution": ('learner.kind="evolution"', 'privacy.kind="randomised-response"'),
+    "some": (SOME, "federation.keep_every=0"),
+    "median": ('federation.aggregation="median"',),
+    "start": ("ranker.start={5=20.0,13=10.0}",),
+    "momentum": ("federation.client_momentum=0.9", 'privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
+    "momentum of some": ("federation.client_momentum=0.9", "federation.keep_every=0", SOME),
+    "mlp": ('ranker.kind="mlp"', "ranker.hidden=4"),
+}
+
+
+def experiment_of(*assignments: str) -> Experiment:
+    return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
+
+
+def memory(experiment, *, answer=None, tend=None, **faults):
+    """An engine whose nodes are in this process, behind a network that is as bad as wished."""
+
+    @contextmanager
+    def bring_up(runner, folder, stop):
+        clients = SimulatedClients.playing(experiment, folder)
+
+        def respond(_: str, content: bytes) -> bytes | Failure:
+            try:
+                return clients.respond(content)
+            except BadInput:  # as the worker of a network does it
+                return Failure(FAILED)
+
+        transport = Memory(answer or respond, NAMES, **faults)
+        driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
+        yield driver.round
+
+    return bring_up
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    names = ["run.toml", "ranker.json", "history.parquet", "ledger.json"]
+    paths = [folder / name for name in names] + sorted((folder / "clients").glob("*.npz"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def saved_round(experiment: Experiment, folder: Path) -> int:
+    saved = load_checkpoint(folder, experiment, Runner(experiment, threads=1).simulator.initial())
+    assert saved is not None
+    return saved[0].round
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
+    experiment = experiment_of(*KINDS[kind])
+    run_quickly(experiment, tmp_path / "a", threads=1)
+    engine = memory(experiment, loss=0.1, duplicates=0.2, delay=3)
+    run_experiment(experiment, tmp_path / "b", threads=1, engine=engine, report=report_page)
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+    kept = len(list((tmp_path / "b" / "clients").glob("*.npz")))
+    assert kept == (20 if experiment.keep_every else 0)
+    assert (tmp_path / "b" / "summary.json").exists() and (tmp_path / "b" / "report.html").exists()
+
+
+def test_a_partition_with_clients_of_different_zeal_is_accepted(tmp_path) -> None:
+    experiment = experiment_of('partition.kind="quantity"')
+    run_quickly(experiment, tmp_path / "a", threads=1)
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment))
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+
+
+@pytest.mark.parametrize(("kind", "elsewhere"), [("plain", False), ("momentum", False), ("momentum", True)])
+def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(kind, elsewhere, tmp_path) -> None:
+    experiment = experiment_of(*KINDS[kind])
+    run_quickly(experiment, tmp_path / "a", threads=1)
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    with pytest.raises(Interrupted) as stopped:
+        run_quickly(
+            experiment,
+            tmp_path / "b",
+            threads=1,
+            engine=memory(experiment, tend=look, delay=3),
+            stop=lambda: looks >= 20,
+        )
+    assert 0 < stopped.value.round < 12
+    assert not (tmp_path / "b" / "summary.json").exists()
+    assert saved_round(experiment, tmp_path / "b") == stopped.value.round
+    engine = None if elsewhere else memory(experiment)  # with what clients carry on another engine goes on too
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=engine, resume=True)
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+
+
+def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
+    experiment = experiment_of()
+    run_quickly(experiment, tmp_path / "a", threads=1)
+    left = 3 * 4
+    clients = SimulatedClients.playing(experiment, tmp_path)
+
+    def answer(node, content):
+        nonlocal left
+        left -= 1
+        return clients.respond(content) if left >= 0 else Failure(FAILED)
+
+    with pytest.raises(Stopped) as stopped:
+        run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment, answer=answer))
+    assert stopped.value.round == saved_round(experiment, tmp_path / "b") == 4
+    assert "could not answer" in stopped.value.reason
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
+    assert files_of(tmp_path / "b")["ranker.json"] == files_of(tmp_path / "a")["ranker.json"]
+
+
+REFUSED = {
+    "attack": (('attack.kind="sign-flip"', "attack.clients=2"), "attackers collude"),
+    "personal": (('federation.personal="offset"',), "personal parameters"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_go_over_a_network_is_refused_before_anything_starts(what) -> None:
+    assignments, words = REFUSED[what]
+    with pytest.raises(BadInput, match=words):
+        flower(experiment_of(*assignments), 2)
+
+
+def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
+    def absent(_):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    with pytest.raises(BadInput, match=r"not installed; install quorank\[flower\]"):
+        flower(experiment_of(), 2)
+    for version in ("1.40.2", "1.43.0", "2.0"):
+        monkeypatch.setattr(importlib.metadata, "version", lambda _, v=version: v)
+        with pytest.raises(BadInput, match=r"works with flwr>=1\.41,<1\.43"):
+            flower(experiment_of(), 2)
+    for nodes in (0, 101):
+        with pytest.raises(BadInput, match="--nodes: must be at least 1 and at most 100"):
+            flower(experiment_of(), nodes)
+
+
+def test_the_command_line_refuses_with_a_sentence_and_leaves_nothing(monkeypatch, capfd, tmp_path) -> None:
+    file, out = tmp_path / "file.toml", tmp_path / "run"
+
+    def refused(text: str, *words: str) -> str:
+        file.write_text(text)
+        sentence = in_process(monkeypatch, capfd, "run", file, "--out", out, *words).refused()
+        assert not out.exists()
+        return sentence
+
+    assert "expected process or flower or https, got 'flwr'" in refused(FILE, "--engine", "flwr")
+    hostile = FILE + '[attack]\nkind = "sign-flip"\nclients = 2\n'
+    assert "attackers collude" in refused(hostile, "--engine", "flower")
+    grid = FILE + "[grid]\nseed = [1, 2]\n"
+    assert "--engine plays one run" in refused(grid, "--engine", "flower")

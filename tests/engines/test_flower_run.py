@@ -1,0 +1,179 @@
+"""`quorank run --engine flower` from outside: the same bytes as in process, nothing private sent, no process left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flower_runs import (
+    DOCUMENT,
+    FIRST_QUERY,
+    ROUNDS,
+    TOKEN,
+    experiment_of,
+    file_of,
+    running,
+    running_with_ids,
+    write_collection,
+)
+
+from quorank.cli.main import main
+from quorank.experiments.runner import run_experiment
+from quorank.experiments.workload import collection_of
+from quorank.federation import wire
+from quorank.flower.transport import FlowerTransport
+from quorank.protocol import frames
+from quorank.protocol.transport import Arrival
+
+pytest.importorskip("flwr", reason="needs quorank[flower]")
+if not Path("/proc/self/environ").exists():
+    pytest.skip("finds processes by /proc", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory) -> Path:
+    return write_collection(tmp_path_factory.mktemp("flower") / "letor")
+
+
+@pytest.fixture(scope="module")
+def expected(collection, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("flower") / "in-process"
+    run_experiment(experiment_of(collection), folder, threads=1)
+    return folder
+
+
+def started(folder: Path, collection: Path, token: str, *words: str) -> subprocess.Popen[str]:
+    """`quorank run`, with every byte that nodes send written down."""
+    file = folder / "flower.toml"
+    file.write_text(file_of(collection))
+    (folder / "sent").mkdir()
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, TOKEN: token, "PYTHONPATH": path}
+    options = [str(file), "--out", str(folder / "run"), *words]
+    command = [sys.executable, str(Path(__file__).resolve()), str(folder / "sent"), "run", *options]
+    return subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
+    )
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    names = ["run.toml", "ranker.json", "history.parquet", "ledger.json"]
+    files = [folder / name for name in names] + sorted((folder / "clients").glob("*.npz"))
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def private(collection: Path) -> set[bytes]:
+    """What of the clients' data would be recognised in any message."""
+    train = collection_of(experiment_of(collection).data).train
+    found = {DOCUMENT.encode()}
+    for query in range(FIRST_QUERY, FIRST_QUERY + 30):
+        found |= {str(query).encode(), np.int64(query).tobytes(), np.float64(query).tobytes()}
+    rows = np.asarray(train.features)[:, : train.n_features]
+    telling = (rows != 0.0) & (rows != 1.0)  # every query has these after it was normalised
+    for row, tells in zip(rows, telling, strict=True):
+        pairs = np.flatnonzero(tells[:-1] & tells[1:])
+        found |= {row[at : at + 2].astype("<f4").tobytes() for at in pairs}
+    values = np.unique(rows[telling]).astype("<f8")
+    assert len(values) > 1000
+    return found | {value.tobytes() for value in values} | {f"{value:.6f}".encode() for value in values}
+
+
+def seen_in(messages: bytes, secrets: set[bytes]) -> list[bytes]:
+    return [secret for secret in secrets if secret in messages]
+
+
+def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private_and_leave_no_process(
+    collection, expected, tmp_path
+) -> None:
+    token, folder = uuid.uuid4().hex, tmp_path / "sent"
+    process = started(tmp_path, collection, token, "--engine", "flower", "--nodes", "2", "--json")
+    until(lambda: len(list(folder.iterdir())) >= 2, process)
+    assert {file.name.split()[1] for file in folder.iterdir()} == {"node-0", "node-1"}
+    (node,) = [
+        pid for pid, words in running_with_ids(token).items() if "flower-supernode" in words and "node-1.key" in words
+    ]
+    os.kill(node, signal.SIGKILL)
+    out, error = process.communicate(timeout=280)
+    assert process.returncode == 0, error
+    assert f'"rounds": {ROUNDS}' in out
+    assert results(tmp_path / "run") == results(expected)
+    assert len(results(expected)) == 4 + 10
+    assert running(token) == []
+
+    sent = [file.read_bytes() for file in folder.iterdir()]
+    assert len(sent) > ROUNDS
+    answered = set()
+    for content in sent:
+        replies = [wire.decode_reply(reply) for reply in frames.unpack(content)]
+        # the message is what these fields are made of, and not a byte more
+        assert frames.pack([wire.encode_reply(reply) for reply in replies]) == content
+        answered |= {(reply.client, reply.round) for reply in replies}
+    assert answered == {(client, round_) for client in range(10) for round_ in range(ROUNDS)}
+    secrets = private(collection)
+    assert seen_in(b"".join(sent), secrets) == []
+    row = np.asarray(collection_of(experiment_of(collection).data).train.features)[5]
+    for leak in (row.astype("<f8").tobytes(), row.astype("<f4").tobytes(), str(FIRST_QUERY).encode()):
+        assert seen_in(b"".join(sent) + leak, secrets)
+
+
+def until(ready, process: subprocess.Popen[str], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
+    collection, expected, tmp_path
+) -> None:
+    """SIGKILL in one round; then in process, as any engine may go on."""
+    token, sent = uuid.uuid4().hex, tmp_path / "sent"
+    words = ("--engine", "flower", "--nodes", "1", "-q")
+    process = started(tmp_path, collection, token, *words)
+    until(lambda: sum(1 for _ in sent.iterdir()) >= 2, process)  # in the second round
+    assert len(running(token)) >= 6
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    gone(token)
+    assert not (tmp_path / "run" / "ranker.json").exists()
+
+    run_experiment(experiment_of(collection), tmp_path / "run", resume=True, threads=1)
+    assert results(tmp_path / "run") == results(expected)
+
+
+def gone(token: str) -> None:
+    """The processes go with the one that started them, within seconds also where it was killed."""
+    end = time.monotonic() + 20
+    while running(token) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert running(token) == []
+
+
+def noted(folder: Path) -> None:
+    """Be `quorank`, and write down in this folder what comes from nodes: `NUMBER NODE`, a file for each message."""
+    pull, numbers = FlowerTransport.pull, iter(range(10**6))
+
+    def noting(transport: FlowerTransport) -> list[Arrival]:
+        found = pull(transport)
+        for arrival in found:
+            if isinstance(arrival.content, bytes):
+                (folder / f"{next(numbers)} {arrival.node}").write_bytes(arrival.content)
+        return found
+
+    FlowerTransport.pull = noting  # type: ignore[method-assign]
+    main()
+
+
+if __name__ == "__main__":
+    into = Path(sys.argv.pop(1))
+    noted(into)

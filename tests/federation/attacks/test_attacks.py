@@ -1,0 +1,204 @@
+"""Attacks against their equations, and what all of them must hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from honest_cohorts import first, honest_updates
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+from scipy.stats import norm
+
+from quorank.errors import BadInput
+from quorank.federation.attacks import (
+    ATTACKS,
+    ClickPoisoning,
+    Fang,
+    InnerProduct,
+    LittleIsEnough,
+    Mimic,
+    MinMax,
+    MinSum,
+    Scaled,
+    SignFlip,
+    Tailored,
+)
+from quorank.federation.attacks.little_is_enough import largest_z
+from quorank.kernels.draws import Purpose, key_of
+
+KEY = key_of(1, Purpose.ATTACK)
+BOTH = ("partial", "full")
+EXAMPLES = [
+    *(ClickPoisoning(knowledge=k) for k in BOTH),
+    *(LittleIsEnough(knowledge=k) for k in BOTH),
+    LittleIsEnough(z=1.5),
+    *(Fang(knowledge=k, against=a) for k in BOTH for a in ("krum", "multi-krum", "trimmed-mean", "median")),
+    SignFlip(),
+    Scaled(),
+    *(InnerProduct(knowledge=k) for k in BOTH),
+    *(part(knowledge=k, direction=p) for part in (MinMax, MinSum) for k in BOTH for p in ("unit", "deviation", "sign")),
+    *(Mimic(knowledge=k, victim=v) for k in BOTH for v in ("first", "farthest")),
+    *(Tailored(against=a) for a in ("update", "sign", "deviation", "memory")),
+    Tailored(apart=True, decoys=True),
+]
+ALL = pytest.mark.parametrize("attack", EXAMPLES, ids=str)
+
+
+@ALL
+@pytest.mark.parametrize("mask", [first(1), first(4), np.arange(10) % 3 == 1, first(6), first(10)], ids=str)
+def test_honest_updates_pass_untouched_and_everything_is_finite(attack, mask) -> None:
+    updates, theta = honest_updates(1)
+    before, ranker = updates.copy(), theta.copy()
+    sent = attack.poison(updates, mask, theta, KEY, 3)
+    assert sent.shape == updates.shape
+    assert sent[~mask].tobytes() == before[~mask].tobytes()
+    assert np.isfinite(sent).all()
+    assert updates.tobytes() == before.tobytes()
+    assert theta.tobytes() == ranker.tobytes()
+    assert attack.poison(updates, mask, theta, KEY, 3).tobytes() == sent.tobytes()
+    sent[:] = 0.0
+    assert updates.tobytes() == before.tobytes()
+
+
+@ALL
+def test_without_a_malicious_client_nothing_changes(attack) -> None:
+    updates, theta = honest_updates(2)
+    assert attack.poison(updates, first(0), theta, KEY, 0).tobytes() == updates.tobytes()
+    nobody = np.empty((0, 20))
+    assert attack.poison(nobody, np.empty(0, dtype=bool), theta, KEY, 0).shape == (0, 20)
+
+
+@pytest.mark.parametrize("kind", ATTACKS.members)
+def test_partial_knowledge_sees_only_the_attacker_s_clients(kind) -> None:
+    """What others would send changes nothing in what the attacker sends."""
+    updates, theta = honest_updates(3)
+    others = updates.copy()
+    others[3:] = 7.0
+    if kind == "tailored":
+        pytest.skip("it knows everything")
+    fields = {field.name for field in dataclasses.fields(ATTACKS.members[kind])}
+    knows = {"knowledge": "partial"} if "knowledge" in fields else {}
+    attack = ATTACKS.read({"kind": kind, "clients": 3, **knows}, "attack")
+    one, other = (attack.poison(u, first(3), theta, KEY, 0)[:3] for u in (updates, others))
+    assert one.tobytes() == other.tobytes()
+    if knows and kind != "clicks":
+        full = ATTACKS.read({"kind": kind, "clients": 3, "knowledge": "full"}, "attack")
+        assert full.poison(updates, first(3), theta, KEY, 0)[:3].tobytes() != one.tobytes()
+
+
+@pytest.mark.parametrize("kind", ATTACKS.members)
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (5, 10), (6, 10), (2, 3)])
+def test_half_or_more_malicious_clients_are_refused(kind, m, n) -> None:
+    attack = ATTACKS.read({"kind": kind, "clients": m}, "attack")
+    with pytest.raises(BadInput, match=f"attack: {m} of {n} clients would be malicious"):
+        attack.check(n)
+    attack.check(2 * m + 1)
+
+
+@pytest.mark.parametrize("kind", ATTACKS.members)
+def test_all_malicious_is_refused(kind) -> None:
+    for m, n in ((1, 1), (10, 10), (12, 10)):
+        with refused("attack.too-many-clients", "attack"):
+            ATTACKS.read({"kind": kind, "clients": m}, "attack").check(n)
+    for m in (0, -3):
+        with refused("attack.no-clients", "attack.clients"):
+            ATTACKS.read({"kind": kind, "clients": m}, "attack")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"kind": "fang", "against": "mean"},
+        {"kind": "fang", "knowledge": "none"},
+        {"kind": "fang", "b": 1.0},
+        {"kind": "fang", "threshold": 0.0},
+        {"kind": "sign-flip", "z": 0.0},
+        {"kind": "sign-flip", "z": math.inf},
+        {"kind": "scaled", "factor": math.nan},
+        {"kind": "little-is-enough", "z": math.inf},
+    ],
+)
+def test_bad_values_are_refused(table) -> None:
+    with pytest.raises(BadInput, match=r"^place"):
+        ATTACKS.read(table, "place")
+
+
+@ALL
+def test_shapes_that_do_not_belong_together_are_refused(attack) -> None:
+    updates, theta = honest_updates(4)
+    for bad in ((updates, first(3, 9), theta), (updates, first(3), theta[1:]), (updates[0], first(3), theta)):
+        with pytest.raises(BadInput, match="do not belong together"):
+            attack.poison(*bad, KEY, 0)
+
+
+def test_poisoned_clicks_are_table_5_1() -> None:
+    attack = ClickPoisoning(clients=3)
+    three, five = attack.users.tables(3, 10), attack.users.tables(5, 10)
+    assert three.click.tolist() == [1.0, 0.5, 0.0]
+    assert five.click.tolist() == [1.0, 0.8, 0.4, 0.2, 0.0]
+    assert not three.stop.any()
+    assert not five.stop.any()
+    assert all(part.users is None for part in EXAMPLES if part.kind != "clicks")
+
+
+@pytest.mark.parametrize(
+    ("m", "share", "z"), [(1, 4 / 9, -0.1397), (2, 1 / 2, 0.0), (3, 4 / 7, 0.1800), (4, 4 / 6, 0.4307)]
+)
+def test_the_z_of_ten_clients(m, share, z) -> None:
+    """s = 6 − m, so (10 − m − s)/(10 − m) = 4/(10 − m); z from a table of the normal distribution."""
+    assert largest_z(10, m) == pytest.approx(z, abs=5e-5)
+    assert norm.cdf(largest_z(10, m)) == pytest.approx(share, rel=1e-12)
+
+
+def test_the_z_of_fifty_clients() -> None:
+    """24 of them malicious: s = 26 − 24 = 2, z = Φ⁻¹(24/26) = 1.43."""
+    assert largest_z(50, 24) == pytest.approx(norm.ppf(24 / 26), rel=1e-12)
+    assert largest_z(50, 24) == pytest.approx(1.43, abs=0.005)
+
+
+@given(st.integers(3, 200), st.data())
+def test_z_grows_with_the_malicious_and_leaves_a_majority(n, data) -> None:
+    m = data.draw(st.integers(1, (n - 1) // 2))
+    supporters = round((n - m) * (1 - norm.cdf(largest_z(n, m))))  # honest ones expected beyond z
+    assert 2 * (supporters + m) > n
+    assert 2 * (supporters + m - 1) <= n
+    if 2 * (m + 1) < n:
+        assert largest_z(n, m + 1) > largest_z(n, m)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+@pytest.mark.parametrize("knowledge", BOTH)
+def test_little_is_enough_is_mean_minus_z_deviations(m, knowledge) -> None:
+    """Of rankers, as the thesis writes it: θ_mal = μ − zσ over the θ_i that are known."""
+    updates, theta = honest_updates(5)
+    sent = LittleIsEnough(m, knowledge).poison(updates, first(m), theta, KEY, 0)
+    known = [theta + u for u in (updates if knowledge == "full" else updates[:m])]
+    z = norm.ppf(4 / (10 - m))
+    for j in range(20):
+        mu = sum(model[j] for model in known) / len(known)
+        sigma = math.sqrt(sum((model[j] - mu) ** 2 for model in known) / len(known))
+        for i in range(m):
+            assert theta[j] + sent[i, j] == pytest.approx(mu - z * sigma, rel=1e-9, abs=1e-9)
+
+
+def test_one_attacker_that_knows_itself_only_is_no_attack() -> None:
+    updates, theta = honest_updates(6)
+    np.testing.assert_allclose(LittleIsEnough().poison(updates, first(1), theta, KEY, 0), updates)
+
+
+@given(st.integers(0, 1000), st.floats(0.1, 5.0))
+def test_sign_flip_sends_the_ranker_turned_round(seed, z) -> None:
+    """Eq. 6.3: θ_g + Δ_mal = −z·(θ_g + Δ)."""
+    updates, theta = honest_updates(seed)
+    sent = SignFlip(2, z).poison(updates, first(2), theta, KEY, 0)
+    np.testing.assert_allclose(theta + sent[:2], -z * (theta + updates[:2]), rtol=1e-9, atol=1e-9)
+
+
+def test_scaled() -> None:
+    updates, theta = honest_updates(7)
+    sent = Scaled(2, factor=-3.0).poison(updates, first(2), theta, KEY, 0)
+    np.testing.assert_array_equal(sent[:2], -3.0 * updates[:2])

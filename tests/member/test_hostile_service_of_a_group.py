@@ -1,0 +1,260 @@
+"""A hostile service: whatever it asks, a party runs no code, writes into its folder only, and says what its terms name."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
+
+from quorank.member.party import SiloParty, sent_log
+from quorank.member.party_session import take_part
+from quorank.protocol import frames
+from quorank.protocol.connection import ServedMail, ServedTask
+from quorank.protocol.declined import Declined
+from quorank.silos.party.member import SERVER
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, tells, written
+
+TERMS = terms_of("published", "averaging")
+WORDS = {word.encode() for h in HOLDINGS for query in h.queries for word in query}
+WORDS |= {name.encode() for h in HOLDINGS for name in (*h.documents.ids, *h.query_ids)}
+FEATURES = 16
+
+_watched: list[tuple[str, Any]] | None = None
+ACTIONS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.", "marshal.", "socket.connect")
+CODE = ("exec", "compile", "import")
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is None:
+        return
+    if event in CODE or event.startswith(ACTIONS):
+        _watched.append((event, arguments[:1]))
+    elif event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+        _watched.append(("write", arguments[0]))
+    elif event in ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.symlink", "os.link"):
+        _watched.append((event, arguments[0]))
+
+
+class Watched:
+    """What Python itself tells that it does, in a block: code that is loaded, processes, files that are changed."""
+
+    def __enter__(self) -> list[tuple[str, Any]]:
+        global _watched
+        if not getattr(Watched, "hooked", False):
+            sys.addaudithook(_hook)
+            Watched.hooked = True  # type: ignore[attr-defined]
+        _watched = []
+        return _watched
+
+    def __exit__(self, *_: object) -> None:
+        global _watched
+        _watched = None
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """The folder of a party at the beginning, while it asks, and while it learns; everything that is used is loaded."""
+    top, found = tmp_path_factory.mktemp("phases"), {}
+    whole = Group(top / "whole", TERMS)
+    step_through(whole)
+    whole.close()
+    for phase in ("agreement", "asking", "training"):
+        group = Group(top / phase, TERMS)
+        while group.server.phase != phase or (phase != "agreement" and not group.server.waits("north")):
+            for name in NAMES:
+                group.message(name)
+        group.close()
+        found[phase] = top / phase / "north"
+        for name in ("unknown kind", "sum of other length", "learning in no stage", "judging beyond"):
+            shutil.copytree(found[phase], top / f"{phase} {name}")
+            party = SiloParty(top / f"{phase} {name}", "north", TERMS, HOLDINGS[0])
+            party.answer(messages(party, RECORDS[name]).to_bytes(to_party=True))
+            party.close()
+    return found
+
+
+def table(kind: Record, head: Any, *arrays: np.ndarray) -> bytes:
+    return written(kind, head, *arrays)
+
+
+def envelope(kind: Kind, sender: str, receiver: str = "north", number: int = 1, body: bytes = b"x" * 64) -> bytes:
+    return bytes([Record.ENVELOPE]) + Envelope(kind, sender, receiver, number, body).to_bytes()
+
+
+def learn(stage: Any = 1, turn: Any = 0, models: Any = (0,), clients: Any = (0,), theta: Any = None) -> bytes:
+    head = {"stage": stage, "turn": turn, "models": list(models), "clients": list(clients)}
+    return table(Record.LEARN, head, np.zeros((len(models), FEATURES + 1)) if theta is None else theta)
+
+
+def record_with(head: bytes) -> bytes:
+    """A record of the learning kind with any bytes for a table."""
+    return bytes([Record.LEARN]) + frames.pack([head, b""])
+
+
+RECORDS = {
+    "unknown kind": b"\xee" * 40,
+    "empty": b"",
+    "only a kind": bytes([Record.SUM]),
+    "sum of other length": table(Record.SUM, {"asks": [1, 1, 1]}, np.zeros(5, np.uint32)),
+    "sum without numbers": table(Record.SUM, {"asks": "all"}, np.zeros(5, np.uint32)),
+    "sum with many questions": table(Record.SUM, {"asks": [10**9] * 3}, np.zeros(5, np.uint32)),
+    "what parties send": table(Record.KEPT, None),
+    "tally": table(Record.TALLY, {"lists": 1}, np.zeros(3), np.zeros(3)),
+    "a ranker too early or too short": table(Record.RANKER, None, np.zeros(3)),
+    "a ranker that is no number": table(Record.RANKER, None, np.full(FEATURES, np.nan)),
+    "a ranker with more": table(Record.RANKER, {"run": "rm -rf"}, np.zeros(FEATURES)),
+    "judging of nothing": table(Record.JUDGE, {"folds": []}, np.zeros(0)),
+    "judging twice the same": table(Record.JUDGE, {"folds": [0, 0]}, np.zeros(2 * 3 * FEATURES)),
+    "judging beyond": table(Record.JUDGE, {"folds": [77]}, np.zeros(3 * FEATURES)),
+    "learning in no stage": learn(stage=7),
+    "learning in a far turn": learn(turn=10**6),
+    "learning in a turn that is over": learn(stage=0, turn=0),
+    "learning of no model": learn(models=(99,)),
+    "learning of the same model often": learn(models=(0,) * 50, clients=(0,) * 50),
+    "learning from no number": learn(theta=np.full((1, FEATURES + 1), np.inf)),
+    "learning from many numbers": learn(theta=np.zeros((1, 100_000))),
+    "learning with words": learn(stage="../../etc/passwd", turn={"__class__": "os.system"}),
+    "deep table": record_with(b"[" * 100_000),
+    "long number": record_with(b"9" * 100_000),
+    "table of nothing": record_with(b"NaN"),
+    "pickle": record_with(b"\x80\x04\x95cos\nsystem\n(S'touch /tmp/owned'\ntR."),
+    "lying lengths": bytes([Record.LEARN]) + b"\xff" * 60,
+    "hello of a stranger": envelope(Kind.HELLO, "east"),
+    "hello of itself": envelope(Kind.HELLO, "north"),
+    "hello again": envelope(Kind.HELLO, "south", number=0, body=b"\1" * 200),
+    "a question of the service's": envelope(Kind.ASK, "south"),
+    "a question of nobody's number": envelope(Kind.ASK, "south", number=2**63),
+    "an answer of the service's": envelope(Kind.ANSWER, "south"),
+    "a catalogue of the service's": envelope(Kind.CATALOGUE, "south"),
+    "a refusal of the service's": envelope(Kind.REFUSE, "south"),
+    "for another": envelope(Kind.ASK, "south", receiver="west"),
+}
+
+
+def messages(party: SiloParty, record: bytes) -> SiloMessage:
+    """A sound message that brings a record where the party expects the next one."""
+    came, _, _, heard = party._store.places(SERVER)
+    return SiloMessage(0, TERMS.digest()[:16], heard, came, tuple(cut(record)))
+
+
+def told(answer: bytes) -> list[str]:
+    """The tags of the whole records in an answer."""
+    found, open_ = [], b""
+    for ends, piece in SiloMessage.from_bytes(answer, to_party=False).pieces:
+        open_ += piece
+        if ends:
+            found.append(tag_of(open_))
+            open_ = b""
+    return found
+
+
+@pytest.mark.parametrize("phase", ["agreement", "asking", "training"])
+def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, phase) -> None:
+    for number, (case, record) in enumerate(RECORDS.items()):
+        folder = tmp_path / str(number)
+        shutil.copytree(folders[phase], folder)
+        before = sorted(path.name for path in tmp_path.iterdir())
+        party = SiloParty(folder, "north", TERMS, HOLDINGS[0], entropy=random.Random(number).randbytes)
+        content = messages(party, record).to_bytes(to_party=True)
+        began = time.monotonic()
+        with Watched() as done:
+            answers = [party.answer(content) for _ in range(3)]
+        assert time.monotonic() - began < 5.0, case
+        log = [entry["kind"].upper() for entry in sent_log(party.folder)]
+        for answer in answers:
+            if isinstance(answer, bytes):
+                assert all(tells(tag) and tag in log for tag in told(answer)), case
+                assert not [word for word in WORDS if word in answer], case
+        if phase != "agreement" or not isinstance(answers[0], bytes):
+            assert {a.code for a in answers if isinstance(a, Declined)} <= {"stopped", "place", "malformed"}, case
+        assert log.count("LEARNED") <= TERMS.descent.length * 2 and log.count("TALLY") <= 1, case
+        loaded = [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
+        assert not loaded, (case, loaded)
+        outside = [one for one in done if isinstance(one[1], str | bytes | Path) and not inside(one[1], folder)]
+        assert not outside, (case, outside)
+        party.close()
+        assert sorted(path.name for path in tmp_path.iterdir()) == before, case
+
+
+def inside(path: str | bytes | Path, folder: Path) -> bool:
+    return Path(path.decode() if isinstance(path, bytes) else path).is_relative_to(folder)
+
+
+def test_it_cannot_have_more_turns_than_were_agreed_nor_ask_for_one_twice(folders, tmp_path) -> None:
+    shutil.copytree(folders["training"], tmp_path / "north")
+    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
+    learned = 0
+    for turn in [0, 0, *range(TERMS.descent.length + 5), 0]:
+        came, _, sent, _ = party._store.places(SERVER)
+        record = learn(turn=turn, theta=np.full((1, FEATURES + 1), 0.01 * turn))
+        content = SiloMessage(0, TERMS.digest()[:16], sent, came, tuple(cut(record))).to_bytes(to_party=True)
+        answer = party.answer(content)
+        if not isinstance(answer, bytes):
+            break
+        learned += told(answer).count("LEARNED")
+    assert 1 <= learned <= TERMS.descent.length and "turn that is over" in (party.stopped or "")
+    assert [entry["kind"] for entry in sent_log(party.folder)].count("learned") <= 2 * TERMS.descent.length
+    party.close()
+
+
+class Hostile:
+    """A service that fills a party's mailbox with anything, and keeps what it is given."""
+
+    def __init__(self, *letters: bytes) -> None:
+        self.letters, self.given = list(letters), list[bytes]()
+
+    def mail(self, most: int = 0) -> ServedMail:
+        return ServedMail(0.0, len(self.given), self.letters.pop(0)) if self.letters else ServedMail(0.0)
+
+    def answer(self, number: int, content: bytes) -> float:
+        self.given.append(content)
+        return 0.0
+
+    def task(self, etag: str = "") -> ServedTask:
+        return ServedTask(0.0, "secure", 0, b"")
+
+
+def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
+    """Noise, huge, cut off, changed, of another run, for another party, from the future."""
+    shutil.copytree(folders["asking"], tmp_path / "north")
+    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
+    before, draw = sent_log(party.folder), random.Random(1)
+    sound = messages(party, RECORDS["hello again"])
+    raw = sound.to_bytes(to_party=True)
+    other = terms_of("none").digest()[:16]
+    line = Hostile(
+        b"\0", b"QSp1", draw.randbytes(1000), draw.randbytes(MOST_MESSAGE), bytes(MOST_MESSAGE + 1), raw[:-1], raw + b"\0",
+        raw[:40] + bytes([raw[40] ^ 1]) + raw[41:], sound.to_bytes(to_party=False),
+        SiloMessage(0, other, 0, 0, ()).to_bytes(to_party=True),
+        SiloMessage(1, sound.digest, sound.have, sound.start, sound.pieces).to_bytes(to_party=True),
+        SiloMessage(0, sound.digest, 2**60, sound.start, ()).to_bytes(to_party=True),
+        SiloMessage(0, sound.digest, 0, 2**60, sound.pieces).to_bytes(to_party=True),
+        b"GET / HTTP/1.1\r\n\r\n", b'{"code": "import os"}',
+    )  # fmt: skip
+    letters = len(line.letters)
+    with Watched() as done:
+        assert not take_part(party, line, lambda: len(line.given) == letters, sleep=lambda seconds: None)
+    assert line.given == [b""] * letters and sent_log(party.folder) == before
+    assert not [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
+    party.close()
+
+
+def test_without_consent_it_hears_nothing(folders, tmp_path) -> None:
+    shutil.copytree(folders["agreement"], tmp_path / "north")
+    agreed = False
+    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0], consent=lambda: agreed)
+    line, looks = Hostile(messages(party, b"\xee").to_bytes(to_party=True)), iter(range(20))
+    assert not take_part(
+        party, line, lambda: next(looks, None) is None, lambda: agreed, sleep=lambda seconds: None, clock=time.monotonic
+    )
+    assert line.given == [] and len(line.letters) == 1
+    assert party.answer(line.letters[0]) == Declined("consent")
+    party.close()

@@ -1,0 +1,306 @@
+"""`quorank join`: rehearsals, invitations, consent, the log, the socket, signals, and leaving."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import typer
+from small_service import Said, SmallService
+from typer.testing import CliRunner
+
+from quorank.cli.join import UNREACHED, join
+from quorank.errors import BadInput
+from quorank.experiments import rehearsal as rehearsals
+from quorank.experiments.client_terms import terms_of
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import read_experiment_file
+from quorank.experiments.rehearsal import FOLDER, JoinRehearsal
+from quorank.experiments.runner import Runner
+from quorank.federation.coordinator import Coordinator
+from quorank.member import Client, local_socket
+from quorank.member.leaving import LEFT, LOG
+from quorank.member.private_store import PrivateStore
+
+pytestmark = pytest.mark.slow
+
+SMALL = """\
+[data]
+source = "synthetic:mq2007"
+[federation]
+clients = 5
+interactions = 3
+rounds = 6
+keep_every = 2
+"""
+app = typer.Typer()
+app.command()(join)
+
+
+@dataclass
+class Outcome:
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+def call(*arguments: object, code: int = 0) -> Outcome:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return Outcome(result.stdout, result.stderr)
+
+
+def refused(*arguments: object) -> str:
+    with pytest.raises(BadInput) as refusal:
+        call(*arguments)
+    return str(refusal.value)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def experiment(text: str = SMALL, folder=None) -> Experiment:
+    return Experiment.read(read_experiment_file(folder / "small.toml"))
+
+
+@pytest.mark.parametrize("more", ["", "client_momentum = 0.8\n"], ids=["plain", "momentum"])
+def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypatch, more) -> None:
+    (here / "small.toml").write_text(SMALL + more)
+    rehearse = ("--data", "device", "--simulate", "small.toml", "--client", 3)
+    first = call(*rehearse)
+    assert "consent is off" in first.err
+    assert call("--data", "device", "--status", "--json").json["releases"] == 0
+    real, calls = rehearsals.take_part, []
+
+    def cut_short(device, link, search, seen):
+        """The process ends after some tasks."""
+        calls.append(1)
+        if len(calls) > 1:
+            return real(device, link, search, seen)
+        for number, task in enumerate(link.tasks()):
+            if number == 2:
+                break
+            device.answer(task)
+            while not device.ready():
+                search(device)
+            link.send(device.answer(task))
+        return 2
+
+    monkeypatch.setattr(rehearsals, "take_part", cut_short)
+    call(*rehearse, "--consent", "on")
+    assert call("--data", "device", "--status", "--json").json["last_round"] == 2
+    done = call(*rehearse)
+    assert "sent" in done.err
+    figures = call("--data", "device", "--status", "--json").json
+    assert figures["last_round"] == figures["rounds"] == figures["releases"] == 6
+    assert figures["consent"] is True
+    log = call("--data", "device", "--log", "--json").json
+    assert [entry["round"] for entry in log["releases"]] == [1, 2, 3, 4, 5, 6]
+    assert sum(entry["bytes"] for entry in log["releases"]) == figures["bytes_sent"]
+    assert log["releases"][0]["privacy"]["standing"].startswith("not protected")
+    assert [given["given"] for given in log["consent"]] == [True]
+    shown = call("--data", "device", "--log").out
+    assert "not protected: the coordinator can read this update" in " ".join(shown.split())
+    with PrivateStore(here / "device") as store:
+        assert [round_ for round_, _ in store.kept(FOLDER)] == [1, 3, 5]
+    runner = Runner(experiment(folder=here), threads=1)
+    state = runner.simulator.initial()
+    for _ in range(6):
+        state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
+    coordinator = JoinRehearsal(here / "small.toml", 3).link(here / "device").coordinator
+    assert coordinator.done
+    assert coordinator.state.theta.tobytes() == state.theta.tobytes()
+
+
+@pytest.fixture
+def service(here):
+    """The run of the experiment's client 1, with the others simulated."""
+    rehearsal = JoinRehearsal(here / "small.toml", 1)
+    simulator = rehearsal.simulator
+    coordinator = Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1)
+
+    def others(task, waiting):
+        return simulator.replies(task, np.array(waiting)) if waiting else []
+
+    terms = terms_of(experiment(folder=here), 46, 1, "spring")
+    with SmallService(terms, coordinator, others).running(here) as made:
+        made.invitation(here / "desk.json")
+        yield made
+
+
+SIMULATED = ("--simulate", "small.toml", "--client", 1)
+
+
+def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> None:
+    service.next = 0
+    call("--data", "device", "--bundle", "desk.json", "--consent", "on", *SIMULATED, "--quiet")
+    assert service.coordinator.done
+    figures = call("--data", "device", "--status", "--json").json
+    assert (figures["run"], figures["client"], figures["releases"]) == ("spring", 1, 6)
+    assert figures["state"] == "enrolled" and figures["identity"] == service.members[1].hex()
+    assert service.members[1].hex() in call("--data", "device", "--status").out
+    off = call("--data", "device", "--consent", "off", "--json").json
+    assert off["consent"] is False
+    log = (here / "device" / LOG).read_text()
+    assert "sent" in log and str(here) not in log
+    service.gone.add(1)
+    gone = call("--data", "device", "--leave", "--json").json
+    assert set(gone["files"]) == {"device.sqlite", "device.lock", LOG}
+    assert [path.name for path in (here / "device").iterdir()] == [LEFT]
+    for more in (["--status"], ["--log"], [], ["--bundle", "desk.json"], ["--consent", "on"], ["--once"]):
+        assert "has left its run" in refused("--data", "device", *more)
+    assert "left already" in refused("--data", "device", "--leave")
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkeypatch) -> None:
+    from quorank.member import leaving
+
+    call("--data", "device", "--bundle", "desk.json", "--consent", "on", "--once", "--quiet")
+    service.gone.add(1)
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leaving.PrivateStore, "erase", dies)
+        CliRunner().invoke(app, ["--data", "device", "--leave"])
+    file = here / "device" / "device.sqlite"
+    assert file.exists()
+    if halfway:  # killed while zeros were written over it
+        file.write_bytes(bytes(8192) + file.read_bytes()[8192:])
+    assert "has left its run" in refused("--data", "device", "--status")
+    assert "overwritten and deleted" in call("--data", "device", "--leave").out
+    assert [path.name for path in (here / "device").iterdir()] == [LEFT]
+
+
+def test_once_for_timers(here, service) -> None:
+    found = call("--data", "device", "--bundle", "desk.json", "--once", "--json").json
+    assert found["outcome"] == "consent" and not service.heard
+    found = call("--data", "device", "--consent", "on", "--once", "--json").json
+    assert (found["outcome"], found["code"]) == ("nothing", "device.waiting")
+    assert call("--data", "device", "--once", "--json").json["outcome"] == "early"
+    with Client.open(here / "device") as client:
+        client.sync(force=True)
+        service.said["GET", "/v1/task"] = Said(500)
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert call("--data", "device", "--once", "--json", code=UNREACHED).json["code"] == "service.unreadable"
+    service.said["GET", "/v1/task"] = Said(
+        403, b'{"code": "request.revoked", "sentence": "the operator has revoked this"}'
+    )
+    with Client.open(here / "device") as client:
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert "revoked" in refused("--data", "device", "--once")
+    with Client.open(here / "device") as client:
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert "revoked" in refused("--data", "device")  # a service that is refused for good ends
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+JOIN = [sys.executable, "-m", "quorank.cli.main", "join", "--data", "device"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, here, service) -> None:
+    words = [*JOIN, "--bundle", "desk.json"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            wait_for(lambda: local_socket.call(here / "device", "status") is not None)
+            assert not service.heard
+            assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
+            wait_for(lambda: len(service.heard) >= 2)  # it was woken, and has enrolled
+            assert call("--data", "device", "--once", "--json").json["outcome"] in ("early", "busy")
+            assert "another process plays" in refused("--data", "device")
+            rows = np.random.default_rng(0).normal(size=(8, 46)).tolist()
+            for _ in range(3):
+                shown = local_socket.call(here / "device", "rank", features=rows)
+                clicks = [True] + [False] * 7
+                local_socket.call(
+                    here / "device", "record", list=shown["list"], clicks=clicks, query="a secret question"
+                )
+            service.said["GET", "/v1/task"] = Said(500, b"a secret question")
+
+            def synced(word: str) -> bool:
+                """Whether this is in the log, of a sync that was asked for here or of one of its own."""
+                local_socket.call(here / "device", "sync", force=True)
+                return word in (here / "device" / LOG).read_text()
+
+            wait_for(lambda: synced("service.unreadable"))
+            del service.said["GET", "/v1/task"]
+            wait_for(lambda: synced(" sent "))
+            child.send_signal(number)
+            assert child.wait(30) == code
+            assert child.stderr is not None and "Traceback" not in child.stderr.read()
+        finally:
+            child.kill()
+    assert not (here / "device" / "device.sock").exists()
+    log = (here / "device" / LOG).read_text()  # of what was searched, shown and clicked, and where, nothing
+    assert "service.unreadable" in log and "sent" in log
+    for private in ("secret", str(here), "features", "clicks", f"{rows[0][0]:.4f}"):
+        assert private not in log
+    assert call("--data", "device", "--status", "--json").json["releases"] == 1
+
+
+def test_leaving_while_another_process_plays_the_device(here, service) -> None:
+    with subprocess.Popen([*JOIN, "--bundle", "desk.json", "--consent", "on"], stderr=subprocess.DEVNULL) as child:
+        try:
+            wait_for(lambda: len(service.heard) >= 2)
+            service.gone.add(1)
+            assert "overwritten and deleted" in call("--data", "device", "--leave").out
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
+    assert [path.name for path in (here / "device").iterdir()] == [LEFT]
+
+
+def test_refusals(here, service) -> None:
+    assert "no device here" in refused("--data", "device", "--status")
+    assert "no device here" in refused("--data", "device", "--log")
+    assert "no device here" in refused("--data", "device", "--leave")
+    assert "no device here" in refused("--data", "device", "--consent", "on")
+    assert "no invitation here" in refused("--data", "device")
+    assert "no invitation here" in refused("--data", "device", "--once")
+    assert "needs --client" in refused("--data", "device", "--simulate", "small.toml")
+    assert "is of --simulate" in refused("--data", "device", "--client", 3)
+    assert "choose one" in refused("--data", "device", "--log", "--status")
+    assert "without --bundle" in refused("--data", "device", "--log", "--bundle", "x")
+    assert "clients 0 to 4" in refused("--data", "device", "--simulate", "small.toml", "--client", 5)
+    assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
+    assert "cannot be read" in refused("--data", "device", "--bundle", "absent.json")
+    assert not (here / "device").exists()
+    call("--data", "device", "--bundle", "desk.json", "--once", "--quiet")
+    service.terms = terms_of(experiment(folder=here), 46, 2, "spring")
+    service.invitation(here / "other.json", code=bytes(32))
+    assert "another invitation" in refused("--data", "device", "--bundle", "other.json")
+    with PrivateStore(here / "device"):
+        assert "another process plays" in refused("--data", "device", "--bundle", "desk.json")
+        assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
+    (here / "small.toml").write_text(SMALL + '[privacy]\nkind = "secure-sum"\n')
+    secure = refused("--data", "second", "--simulate", "small.toml", "--client", 1)
+    assert "a secure sum needs devices only" in secure
+    (here / "small.toml").write_text(
+        SMALL.replace("interactions = 3", "interactions = 4") + '[learner]\nkind = "evolution"\n'
+    )
+    assert "devices learn with pdgd" in refused("--data", "third", "--simulate", "small.toml", "--client", 1)

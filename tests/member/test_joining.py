@@ -1,0 +1,359 @@
+"""Parties over HTTPS: in threads and as processes that are killed, they come to the ranker of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import refusals
+from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
+from silo_sessions import HOLDINGS, SEED, Group, Mailboxes, expected, step_through, terms_of
+
+from quorank.errors import BadInput
+from quorank.member.party import SiloParty, sent_log
+from quorank.member.party_folder import PartyFolder
+from quorank.member.party_identity import member_key
+from quorank.member.party_session import take_part
+from quorank.protocol.connection import ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.invitation import Invitation
+from quorank.rankers.ranker_file import read_ranker
+from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.silos.learning.comparison import sum_statistics
+from quorank.silos.search.in_process import SearchSession
+from quorank.silos.search.settings import SearchTerms
+
+LONG = SMALL.replace("turns = 3", "turns = 60")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    return workplace(tmp_path, monkeypatch)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The service of a folder, as a process; its own children end with it."""
+    with log.open("ab") as out:
+        words = [sys.executable, "-m", "quorank.service.supervisor", str(folder), "--exit-when-done"]
+        child = subprocess.Popen(words, stdout=out, stderr=out, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+def until(ready: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+# ---------------------------------------------------------------- one party, whatever carries its messages
+
+
+def directly(group: Group) -> None:
+    step_through(group)
+
+
+def by_mailboxes(group: Group) -> None:
+    boxes = Mailboxes(group, group.folder)
+    assert boxes.play()
+    boxes.store.close()
+
+
+def over_https(group: Group) -> None:
+    port = free_port()
+    chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
+    home = SiloHome.make(group.folder / "home", group.terms, chosen)
+    store, done = home.store(), {}
+    for name in NAMES:
+        home.invite(store, name, group.folder / f"{name}.json")
+
+    def play(name: str) -> None:
+        party = group.parties[name]
+        invitation = Invitation.read(group.folder / f"{name}.json")
+        folder = PartyFolder.accept(group.folder / f"folder-{name}", invitation)
+        line = folder.line()
+        line.key = member_key(party.identity)
+        done[name] = take_part(party, line, lambda: False, enrol=folder.enrol)
+        line.close()
+
+    with serving(home.path, group.folder / "service.log"):
+        threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert done == dict.fromkeys(NAMES, True), (group.folder / "service.log").read_text()
+    assert (home.path / "ranker.json").is_file()
+    store.close()
+
+
+@pytest.mark.parametrize("carried", [directly, by_mailboxes, over_https])
+def test_one_party_comes_to_the_same_bytes_whatever_carries_its_messages(tmp_path, carried) -> None:
+    """The log of what left too: it is the same party in one process and on a network."""
+    group = Group(tmp_path / "group", terms_of("published"))
+    plain = Group(tmp_path / "plain", group.terms)
+    carried(group)
+    step_through(plain)
+    wanted = expected(group.terms).tobytes()
+    assert {p.ranker.tobytes() for p in group.parties.values() if p.ranker is not None} == {wanted}
+
+    def told(party: SiloParty) -> list[tuple[str, str, int]]:
+        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in sent_log(party.folder))
+
+    assert {name: told(p) for name, p in group.parties.items()} == {name: told(p) for name, p in plain.parties.items()}
+    assert group.ledgers() == plain.ledgers() and len(HOLDINGS) == 3
+    group.close()
+    plain.close()
+
+
+# ---------------------------------------------------------------- as processes that are killed
+
+
+class Parties:
+    """`quorank silo join` in processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.children = folder, dict[str, subprocess.Popen[bytes]]()
+        self.logs = {
+            name: (folder / f"said-{name}.log").open("ab") for name in NAMES
+        }  # lines of several would run together
+
+    def begin(self, name: str, *words: object) -> None:
+        program = "from quorank.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "silo", "join", "--data", str(self.folder / f"data-{name}")]
+        variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        self.children[name] = subprocess.Popen(
+            [*command, *map(str, words)], stdout=self.logs[name], stderr=self.logs[name], env=variables
+        )
+
+    def end(self, name: str, number: signal.Signals) -> int:
+        self.children[name].send_signal(number)
+        return self.children[name].wait(60)
+
+    def close(self) -> None:
+        for child in self.children.values():
+            child.kill()
+            child.wait()
+        for log in self.logs.values():
+            log.close()
+
+    def said(self) -> str:
+        return "".join((self.folder / f"said-{name}.log").read_text() for name in NAMES)
+
+
+def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(here) -> None:
+    """SIGKILL of a party, of the holder and of the worker, SIGTERM of a party and of the service; each in the middle."""
+    port = free_port()
+    home = made(here / "home", LONG, port)
+    for name in NAMES:
+        write_collection(here / f"texts-{name}", name)
+        call("invite", "home", name)
+    store, log, parties = home.store(), here / "service.log", Parties(here)
+    ended: dict[str, int] = {}
+
+    def turns() -> int:
+        content = store.document("status.json")
+        return 0 if content is None else int(json.loads(content)["rounds"])
+
+    def child(name: str) -> int:
+        found: int = json.loads((home.path / "supervisor.json").read_text())["children"][name]
+        return found
+
+    try:
+        with serving(home.path, log) as service:
+            for name in NAMES:
+                words = ("--bundle", here / f"{name}.json", "--collection", here / f"texts-{name}", "--consent", "on")
+                parties.begin(name, *words)
+            until(lambda: any(entry["kind"] == "ask" for entry in sent(here, "west")), "questions of west")
+            ended["west"] = parties.end("west", signal.SIGKILL)
+            parties.begin("west")
+            until(lambda: turns() >= 4, f"turns {parties.said()}")
+            os.kill(child("holder"), signal.SIGKILL)
+            before = turns()
+            until(lambda: turns() > before + 4, "turns after the holder was killed")
+            os.kill(child("worker-0"), signal.SIGKILL)
+            before = turns()
+            until(lambda: turns() > before + 4, "turns after the worker was killed")
+            ended["north"] = parties.end("north", signal.SIGTERM)
+            parties.begin("north")
+            service.terminate()
+            assert service.wait(60) == 0
+        stopped = json.loads(call("status", "home", "--json"))
+        assert stopped["state"] == "stopped" and 12 <= stopped["rounds"] < 60 and stopped["kind"] == "parties"
+        with serving(home.path, log) as service:
+            assert service.wait(120) == 0, parties.said()
+            codes = {name: parties.children[name].wait(60) for name in NAMES}
+    finally:
+        parties.close()
+        store.close()
+    assert ended == {"west": -9, "north": 130} and codes == dict.fromkeys(NAMES, 0), parties.said()
+    wanted = in_process(home.group, [PartyFolder.open(here / f"data-{name}").holding() for name in NAMES])
+    for folder in (home.path, *(here / f"data-{name}" for name in NAMES)):
+        assert (folder / "ranker.json").read_bytes() == wanted, folder
+    assert read_ranker(here / "data-north").n_features == 16
+    for file in (*home.path.glob("service.sqlite*"), log):
+        content = file.read_bytes()
+        assert not [word for word in SECRETS if word in content], file
+    told = log.read_text()
+    assert "finished" in told and str(here) not in told and "north" not in told and "Traceback" not in told
+    table = json.loads(call("status", "home", "--json"))
+    assert (table["state"], table["phase"], table["rounds"]) == ("done", "done", 60)
+    assert [party["name"] for party in table["members"]] == list(NAMES)
+    kinds = {entry["kind"] for entry in sent(here, "north")}
+    assert kinds >= {"hello", "contribution", "masked", "catalogue", "ask", "answer", "learned", "kept"}
+    given = json.loads(call("join", "--data", "data-north", "--log", "--json"))["consent"]
+    assert [entry["given"] for entry in given] == [True]
+    marks = {json.loads(call("join", "--data", f"data-{n}", "--identity", "--json"))["fingerprint"] for n in NAMES}
+    assert len(marks) == 1 and None not in marks, "the same at all parties"
+    shown = parties.said() + call("join", "--data", "data-north", "--log") + call("status", "home")
+    assert max(map(len, shown.splitlines())) <= 80, shown
+    assert "nothing is secret" in shown and "Traceback" not in shown
+
+
+def sent(here: Path, name: str) -> list[dict]:
+    """What a party has sent; nothing before its file is made."""
+    with contextlib.suppress(BadInput):
+        return PartyFolder.open(here / f"data-{name}").sent_log()
+    return []
+
+
+# ---------------------------------------------------------------- the loop
+
+
+class Script:
+    """A line on which a service says what it is told to; None ends the test's patience."""
+
+    def __init__(self, *said: ServedMail | ServiceRefusal, over: bool = False) -> None:
+        self.said, self.over, self.answers = list(said), over, list[tuple[int, bytes]]()
+
+    def mail(self, most: int = 0) -> ServedMail:
+        found = self.said.pop(0) if self.said else ServedMail(0.1)
+        if isinstance(found, ServiceRefusal):
+            raise found
+        return found
+
+    def answer(self, number: int, content: bytes) -> float:
+        self.answers.append((number, content))
+        return 0.1
+
+    def task(self, etag: str = "") -> ServedTask:
+        return ServedTask(1.0, "over" if self.over else "secure", 0, b"")
+
+
+@pytest.fixture
+def group(tmp_path) -> Iterator[Group]:
+    made_ = Group(tmp_path / "group", terms_of("none"))
+    yield made_
+    made_.close()
+
+
+def test_a_party_waits_for_its_service_and_for_consent(group) -> None:
+    now, agreed, faults = [0.0], [False], list[str]()
+    content = group.server.due("north")
+    line = Script(
+        *[ServiceRefusal("service.away", "away")] * 3, ServedMail(0.0, 7, b"noise"), ServedMail(0.0, 8, content)
+    )
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        agreed[0] = agreed[0] or now[0] > 5.0
+
+    def play(stop: Callable[[], bool]) -> bool:
+        return take_part(
+            group.parties["north"], line, stop, lambda: agreed[0], faults.append, clock=lambda: now[0], sleep=sleep
+        )
+
+    assert not play(lambda: len(line.answers) == 2)
+    assert now[0] > 5.0 + 1.0 and [one for one in faults if one] == ["away"] * 3
+    assert line.answers[0] == (7, b"") and line.answers[1][1], "what it cannot read it answers with nothing"
+    line.said = [ServiceRefusal("request.revoked", "revoked", 403)]
+    with refusals.refused("request.revoked"):
+        play(lambda: False)
+    line.over = True
+    with refusals.refused("silo-run.ended"):
+        play(lambda: False)
+
+
+def test_a_party_with_the_ranker_ends_when_all_is_said_or_nobody_is_there(group) -> None:
+    step_through(group)
+    now, line = [0.0], Script(over=True)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def play(line: Script) -> bool:
+        return take_part(group.parties["north"], line, lambda: False, clock=lambda: now[0], sleep=sleep)
+
+    assert play(line)
+    gone = Script(*[ServiceRefusal("service.away", "away")] * 50)
+    assert play(gone) and now[0] > 180.0
+    with pytest.raises(BadInput):
+        play(Script(ServiceRefusal("request.signature", "x", 401)))
+
+
+def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path) -> None:
+    """What one process finds, asked through the real service; the owner finds the document by its number."""
+    terms = replace(terms_of("strict", "prior", questions=0), search=SearchTerms(among=2, share=1.0, share_of_all=1.0))
+    group = Group(tmp_path / "group", terms)
+    port = free_port()
+    chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
+    home = SiloHome.make(group.folder / "home", terms, chosen)
+    store = home.store()
+    for name in NAMES:
+        home.invite(store, name, group.folder / f"{name}.json")
+    folders: dict[str, PartyFolder] = {}
+    ended = threading.Event()
+
+    def play(name: str) -> None:
+        party = group.parties[name]
+        folder = PartyFolder.accept(group.folder / f"folder-{name}", Invitation.read(group.folder / f"{name}.json"))
+        party._desk, folders[name] = folder.desk, folder
+        line = folder.line()
+        line.key = member_key(party.identity)
+        take_part(party, line, ended.is_set, enrol=folder.enrol)
+        line.close()
+
+    with serving(home.path, group.folder / "service.log") as child:
+        threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
+        for thread in threads:
+            thread.start()
+        until(lambda: (home.path / "ranker.json").is_file(), (group.folder / "service.log").read_text())
+        desk, query = folders["west"].desk, " ".join(HOLDINGS[2].queries[0])
+        asked = desk.leave(query, 10, 60.0)
+        found: list[dict[str, object]] = []
+        until(lambda: found.extend(filter(None, [desk.fetch(asked)])) or found, "no result")
+        assert child.poll() is None, "the service goes on"
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+    named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
+    session = SearchSession(named, terms.search, SEED, statistics=sum_statistics(named, terms.protocol, SEED))
+    wanted = session.search("west", terms.setting.tokeniser.tokenise(query)).to_table()
+    assert found[0]["found"] == wanted["found"] and found[0]["refused"] == {}
+    others = [each for each in wanted["found"] if each["party"] == "north"]
+    row = session.owners["north"].row_of(others[0]["document"])
+    numbers = json.loads((group.folder / "north" / "numbers.json").read_text())
+    assert numbers[str(others[0]["document"])] == HOLDINGS[0].documents.ids[row]
+    session.close()
+    store.close()
+    group.close()

@@ -1,0 +1,155 @@
+"""A device is light: nothing heavy is loaded, and kernels in plain Python give the compiled ones' bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from devices import CLIENTS, SEED, random_theta, search, simulator_of, task_of, terms_of, user_of
+
+from quorank.federation import Federation, wire
+from quorank.kernels.compiled import plainly
+from quorank.learning import PDGD
+from quorank.member.device import Device
+from quorank.member.private_store import PrivateStore
+from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Setting, Signs
+from quorank.privacy.secure_sum.shamir import join_shares, split_secret
+from quorank.protocol.client_privacy import words_of
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey
+from quorank.protocol.terms import Terms
+from quorank.rankers import MLP, Linear
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import json, resource, sys
+from quorank.member import Client
+with Client.open(sys.argv[1], sys.argv[2]) as client:
+    opened = resource.getrusage(resource.RUSAGE_SELF)
+    client.consent(True)
+    rows = [[(7 * i + j) % 5 for j in range(46)] for i in range(40)]
+    for _ in range(4):
+        client.record(client.rank(rows), [True] + [False] * 9)
+    from quorank.federation import wire
+    task = wire.Task("run", 0, client.device.start, client.terms.client_mechanism.start())
+    assert isinstance(client.device.answer(wire.encode_task(task)), bytes)
+    assert client.sync().code == "service.away"
+    status = client.status()
+heavy = [name for name in ("numba", "scipy", "pyarrow", "matplotlib", "dp_accounting", "typer") if name in sys.modules]
+most = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(json.dumps({"heavy": heavy, "mb": most / 1024, "cpu": opened.ru_utime + opened.ru_stime, "sent": status["releases"]}))
+"""
+
+
+@pytest.mark.parametrize(
+    "privacy", [NoPrivacy(), ClippedGaussian(epsilon=8.0), PublishedLaplace(), Signs(p=0.9)], ids=str
+)
+def test_a_device_loads_nothing_heavy(privacy, tmp_path) -> None:
+    """Opening, ranking, recording, answering and a try to reach the service; measured at 0.32 s of a core and 52 MB."""
+    terms = Terms("run", 0, 46, 1000, privacy=privacy, setting=Setting(100, 100, 1000, parameters=46))
+    invitation = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms.table(), bytes(32))
+    invitation.write(tmp_path / "invitation.json")
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path / "device"), str(tmp_path / "invitation.json")]
+    found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert found["heavy"] == [] and found["sent"] == 1
+    assert found["mb"] < 100.0
+    assert found["cpu"] < 1.0  # half of that where nothing else runs
+
+
+def given(count: int) -> bytes:
+    return bytes(index % 251 for index in range(count))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "ranker", "more"),
+    [
+        (NoPrivacy(), Linear(), {}),
+        (NoPrivacy(), MLP(hidden=7), {"learner": PDGD(proximal=0.2)}),
+        (NoPrivacy(), MLP(hidden=7, activation="sigmoid"), {}),
+        (PublishedLaplace(), Linear(), {}),
+        (PublishedLaplace(epsilon=0.5, sensitivity=0.3), MLP(hidden=5), {}),
+        (Signs(p=0.8), MLP(hidden=5), {}),
+        (ClippedGaussian(epsilon=100.0, clip=0.01, noise_multiplier=1.0), Linear(), {"report_epsilon": 0.5}),
+    ],
+    ids=str,
+)
+def test_plain_kernels_give_the_compiled_ones_bits(privacy, ranker, more, tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=privacy), ranker)
+    found = []
+    for plain in (False, True):
+        with PrivateStore(tmp_path / str(plain)) as store:
+            with store.transaction():
+                store.set_consent(True, 0.0)
+            terms = terms_of(simulator, 0, **more)
+            device = Device(store, terms, seed=SEED, entropy=given, clock=lambda: 0.0, plain=plain)
+            for round_ in range(2):  # lists of the task's own ranker, and late ones
+                device.answer(task_of(simulator, 2 * round_, random_theta(simulator, round_)))
+                search(device, user_of(simulator), 3 - round_)
+                if round_:
+                    search(device, user_of(simulator), 1)
+                found.append(device.answer(task_of(simulator, 2 * round_ + 1, random_theta(simulator, round_ + 7))))
+    assert found[:2] == found[2:] and all(isinstance(reply, bytes) for reply in found)
+
+
+def test_scores_that_overflow_or_span_more_than_doubles_hold(tiny_collection) -> None:
+    """Rescaled weights, and the largest floats in place of infinite scores."""
+    from quorank.learning.late_learning import LateRanker
+
+    rows = np.random.default_rng(3).normal(size=(25, 11))
+    for scale in (1.0, 200.0, 1e5, 1e30, 1e38):
+        pair = []
+        for plain in (False, True):
+            with plainly(plain), np.errstate(all="ignore"):
+                theta = scale * random_theta(simulator_of(tiny_collection), 1)
+                online = LateRanker(theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
+                shown = online.rank(rows)
+                online.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
+                late = LateRanker(0.5 * theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
+                late.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
+                pair.append(
+                    (
+                        shown.order.tobytes(),
+                        shown.weights.tobytes(),
+                        shown.rest,
+                        online.parameters.tobytes(),
+                        late.parameters.tobytes(),
+                    )
+                )
+        assert pair[0] == pair[1], scale
+
+
+@pytest.mark.parametrize(
+    "privacy", [SecureSum(clip=0.1), ClippedGaussian(epsilon=50.0, clip=0.1, sum="secure")], ids=str
+)
+def test_words_and_shares_of_secure_sums(privacy) -> None:
+    mechanism = privacy.mechanism(Setting(20, 20, 5, parameters=30), 0)
+    update = np.random.default_rng(0).normal(size=30) * 0.02
+    words = []
+    for plain in (False, True):
+        with plainly(plain):
+            words.append(words_of(mechanism, update, 3, 4, given(32)).tobytes())
+            shares = split_secret(given(32), 3, 5, given)
+            assert join_shares(shares[1:4], [2, 3, 4]) == given(32)
+            words.append(b"".join(shares))
+    assert words[:2] == words[2:]
+
+
+def test_the_start_is_kept_out_of_the_task(tiny_collection, tmp_path) -> None:
+    """The ranker to begin with is nobody's round: the first task's own takes its place, also in round 0."""
+    simulator = simulator_of(tiny_collection)
+    with PrivateStore(tmp_path) as store:
+        with store.transaction():
+            store.set_consent(True, 0.0)
+        start, first = random_theta(simulator, 1), random_theta(simulator, 2)
+        device = Device(store, terms_of(simulator, 0), seed=SEED, start=start)
+        shown = device.rank(np.eye(11))
+        device.record(shown, np.arange(10) == 3)
+        assert store.ranker is None and replace(store.latest_interactions(1)[0]).round == 0
+        device.answer(wire.encode_task(wire.Task("run", 0, first)))
+        assert store.ranker is not None and store.ranker.theta.tolist() == first.tolist()
+        assert store.waiting() == 1

@@ -1,0 +1,192 @@
+"""A party's folder: what it keeps, consent, pins, identity; and which invitations and terms it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+import refusals
+from silo_groups import KEYS, NAMES, call, group, made, refused, workplace
+
+from quorank.errors import BadInput
+from quorank.member.party import SiloParty, sent_log
+from quorank.member.party_folder import FolderSource, PartyFolder
+from quorank.member.party_identity import member_key
+from quorank.protocol.connection import Enrolment, ServiceLine
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.member_key import MemberKey
+from quorank.silos.coordinator.server import SiloServer
+from quorank.silos.protocol.stream_store import SiloStore
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    return workplace(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def bundle(here) -> Path:
+    made(here / "home")
+    call("invite", "home", "north")
+    return here / "north.json"
+
+
+def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
+    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
+    assert mode(folder.path) == 0o700 and mode(folder.path / "invitation.json") == 0o600
+    with pytest.raises(BadInput, match="--collection PATH"):
+        folder.holding()
+    folder.note_source(FolderSource(generated=1, documents=30))
+    again = PartyFolder.open(here / "data")
+    holding = again.holding()
+    assert (holding.name, holding.n_documents) == ("north", 30)
+    with pytest.raises(BadInput, match="documents are others"):
+        again.note_source(FolderSource(generated=2, documents=30))
+    with pytest.raises(BadInput, match="from 0 to 2"):
+        FolderSource(generated=3).holding("north", again.terms)
+    with pytest.raises(BadInput, match="give the party's documents"):
+        FolderSource("somewhere", 1)
+    PartyFolder.accept(here / "data", Invitation.read(bundle))
+    other = json.loads(bundle.read_text()) | {"name": "south"}
+    (here / "other.json").write_text(json.dumps(other))
+    with pytest.raises(BadInput, match="belongs to north in the run spring"):
+        PartyFolder.accept(here / "data", Invitation.read(here / "other.json"))
+    with pytest.raises(BadInput, match="not empty"):
+        PartyFolder.accept(here / "home", Invitation.read(bundle))
+    with pytest.raises(BadInput, match="no invitation here"):
+        PartyFolder.open(here)
+    with folder.playing(), pytest.raises(BadInput, match="another process plays"), again.playing():
+        pass
+
+
+def test_consent_is_off_until_it_is_given_and_where_it_cannot_be_read(bundle, here) -> None:
+    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
+    assert not folder.consent()
+    table = json.loads(call("join", "--data", "data", "--consent", "on", "--json"))
+    assert table["consent"] is True and table["name"] == "north" and table["ranker"] is None
+    assert folder.consent()
+    call("join", "--data", "data", "--consent", "on")
+    assert json.loads(call("join", "--data", "data", "--consent", "off", "--json"))["consent"] is False
+    assert [on for _, on in folder.consents] == [True, False]
+    (folder.path / "consent.json").write_text('[[0, "x"')
+    assert not folder.consent()
+    assert "consent.json: damaged" in refused("join", "--data", "data", "--consent", "on")
+
+
+def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> None:
+    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
+    pin = f"south={KEYS['south'].hex()}"
+    call("join", "--data", "data", "--status", "--pin", pin)
+    assert folder.pins == {"south": KEYS["south"]}
+    assert "another identity is pinned" in refused("join", "--data", "data", "--status", "--pin", f"south={'ab' * 32}")
+    assert "pin the others" in refused("join", "--data", "data", "--status", "--pin", f"north={'ab' * 32}")
+    assert "expected NAME=HEX" in refused("join", "--data", "data", "--status", "--pin", "south")
+    both = refused("join", "--data", "data", "--status", "--pin", f"west={'ab' * 32}", "--pin", f"west={'cd' * 32}")
+    assert "two different identities" in both
+    assert folder.pins == {"south": KEYS["south"]}
+    assert "choose one of them" in refused("join", "--data", "data", "--status", "--log")
+    assert "there is nothing here" in refused("join", "--data", "data", "--status", "--collection", "absent")
+    lines = call("join", "--data", "data", "--identity").splitlines()
+    assert re.fullmatch(r"north=[0-9a-f]{64}", lines[0]), "what the others give to --pin"
+    assert lines[1:] == ["fingerprint: not agreed on yet", "south: pinned", "west: not pinned"]
+    assert call("join", "--data", "data", "--identity").splitlines() == lines, "it lasts"
+    assert mode(folder.path / "session" / "identity.key") == 0o600
+    assert json.loads(call("join", "--data", "data", "--log", "--json"))["sent"] == []
+    shown = call("join", "--data", "data", "--status")
+    assert "not agreed on yet" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80
+
+
+def test_invitations_that_are_refused(bundle, here) -> None:
+    found = json.loads(bundle.read_text())
+    for change, words in (
+        ({"kind": "device"}, "accept it with quorank join"),
+        ({"format": "x"}, "not an invitation"),
+        ({"version": 1}, "older Quorank"),
+        ({"service": None}, "damaged"),
+        ({"name": "east"}, "no party of the group"),
+        ({"url": "nowhere"}, "not an address"),
+        ({"url": "http://silo.example.org"}, "not an address"),
+        ({"identities": {"east": "00"}}, "expected NAME=HEX"),
+        ({"identities": {"north": "00"}}, "64 hexadecimal digits"),
+        ({"terms": {}}, "terms"),
+        ({"terms": found["terms"] | {"setting": {"training": "os.system"}}}, "unknown training"),
+    ):
+        (here / "bad.json").write_text(json.dumps(found | change))
+        said = refused("join", "--data", "d", "--bundle", "bad.json")
+        assert words in said and found["code"] not in said, change
+    assert "cannot be read" in refused("join", "--data", "d", "--bundle", "absent.json")
+    (here / "bad.json").write_text("[")
+    assert "not JSON" in refused("join", "--data", "d", "--bundle", "bad.json")
+    assert not (here / "d").exists()
+
+
+class Desk(ServiceLine):
+    """A line whose service lets a member in with what it is told to."""
+
+    told: Enrolment
+
+    def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
+        self.member = self.told.member
+        return self.told
+
+
+def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, here) -> None:
+    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
+    own = folder.line()
+    assert own.member is None and own.key is not None and own.key.secret == member_key(folder.identity()).secret
+    assert own.key.secret != folder.identity().private, "one secret on disk, another for each use"
+    line, terms = Desk(own.url, own.service, key=own.key), folder.terms.table()
+    for told in (
+        Enrolment(1, "north", terms),
+        Enrolment(0, "south", terms),
+        Enrolment(0, "north", terms | {"run": "other"}),
+        Enrolment(0, "north", terms | {"protocol": terms["protocol"] | {"perturbation": "none"}}),
+        Enrolment(0, "north", terms | {"seed": 4}),
+    ):
+        line.told, line.member = told, None
+        with refusals.refused("terms.changed"):
+            folder.enrol(line)
+        assert folder.line().member is None
+    line.told, line.member = Enrolment(0, "north", terms), None
+    folder.enrol(line)
+    again = PartyFolder.open(here / "data")
+    assert again.line().member == 0 and mode(folder.path / "member.json") == 0o600
+    PartyFolder.accept(here / "data", Invitation.read(bundle))
+    assert again.line().member == 0, "the same invitation changes nothing"
+    call("revoke", "home", "north")
+    call("invite", "home", "north", "--out", "again.json")
+    PartyFolder.accept(here / "data", Invitation.read(here / "again.json"))
+    assert PartyFolder.open(here / "data").line().member is None, "with a new one it enrols anew"
+
+
+def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> None:
+    terms = group()
+    wrong = {"south": KEYS["south"]}
+    parties = {
+        name: SiloParty(
+            tmp_path / name,
+            name,
+            terms,
+            FolderSource(generated=number, documents=20).holding(name, terms),
+            pins=wrong if name == "north" else None,
+        )
+        for number, name in enumerate(NAMES)
+    }
+    server = SiloServer(SiloStore(None, "coordinator"), terms)
+    for _ in range(3):
+        for name, party in parties.items():
+            question = server.due(name)
+            answer = None if question is None else party.answer(question)
+            if isinstance(answer, bytes):
+                server.receive(name, answer)
+    assert server.phase == "agreement" and "south has another key" in parties["north"].progress
+    assert {entry["kind"] for entry in sent_log(parties["north"].folder)} == {"hello"}
+    for each in parties.values():
+        each.close()

@@ -1,0 +1,207 @@
+"""Figures that devices report privately: what they are, how they travel, what a coordinator shows of them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from chance import assert_follows, assert_mean
+from devices import answered, device_of, search, simulator_of, task_of, terms_of, user_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.cli.join import show_log, show_status
+from quorank.errors import BadInput
+from quorank.federation import wire
+from quorank.federation.rounds import Report
+from quorank.privacy import ClippedGaussian, SecureSum
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.protocol.private_metrics import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
+from quorank.protocol.terms import Terms
+
+CLIENTS, ROUNDS = 5, 3
+
+
+def clicks(*ranks: int, shown: int = 10) -> np.ndarray:
+    found = np.zeros(shown, dtype=np.bool_)
+    found[[rank - 1 for rank in ranks]] = True
+    return found
+
+
+# the figure
+
+
+def test_the_figure_of_a_list_by_hand() -> None:
+    assert list_figure(clicks(), 10) == 0.0
+    assert list_figure(clicks(1), 10) == list_figure(clicks(1, 2, 3), 10) == 1.0
+    assert list_figure(clicks(3), 10) == pytest.approx((1 / math.log2(4)) / (1 / math.log2(2)))
+    both = (1 / math.log2(3) + 1 / math.log2(6)) / (1 / math.log2(2) + 1 / math.log2(3))
+    assert list_figure(clicks(2, 5), 10) == pytest.approx(both)
+    assert list_figure(clicks(8), 5) == 0.0, "what stands below k is not looked at"
+    assert device_figure([clicks(1), clicks(), clicks(3), clicks()], 10) == pytest.approx(1.5 / 4)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=6), st.integers(1, 12))
+def test_the_figure_lies_between_0_and_1_and_a_list_more_moves_it_by_its_share(lists, k) -> None:
+    found = [np.array(one, dtype=np.bool_) for one in lists]
+    figure = device_figure(found, k)
+    assert 0.0 <= figure <= 1.0
+    assert device_figure([*found, clicks()], k) == pytest.approx(figure * len(found) / (len(found) + 1))
+
+
+# on a device
+
+
+def test_a_device_reports_by_the_law_and_only_where_that_was_agreed(tiny_collection) -> None:
+    simulator = simulator_of(tiny_collection)
+    silent = terms_of(simulator, 0)
+    assert report_of(silent, [clicks(1)], lambda n: pytest.fail("drawn"), 0) == ((0.0, 0.0, 0.0), {})
+    terms = terms_of(simulator, 0, report_epsilon=2.0)
+    random, sent, asked = np.random.default_rng(5), [], []
+    figure = terms.figure
+
+    def entropy(count: int) -> bytes:
+        asked.append(count)
+        return random.bytes(count)
+
+    lists = [clicks(3), clicks(1), clicks()]  # 0.5, 1 and 0: their mean is one of the three values
+    for _ in range(2000):
+        statistics, note = report_of(terms, lists, entropy, 4)
+        assert statistics[1:] == (0.0, 0.0) and note["report"]["epsilon_per_report"] == 2.0
+        assert note["report"]["value"] == figure.unbiased(statistics[0])
+        sent.append(int(statistics[0]))
+    assert set(asked) == {32} and len(asked) == 2000
+    share = 1.0 / (math.exp(2.0) + 2.0)
+    assert_follows(sent, {0: share, 1: math.exp(2.0) * share, 2: share})
+    assert_mean([figure.unbiased(steps) for steps in sent], 0.5)
+
+
+def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, tmp_path, capsys) -> None:
+    simulator = simulator_of(tiny_collection)
+    user, task = user_of(simulator), task_of(simulator)
+    device = device_of(simulator, tmp_path / "a", report_epsilon=1.0)
+    first = answered(device, user, task)
+    assert device.answer(task) == first, "the same bytes again, never a second report"
+    reply = wire.decode_reply(first)
+    plain = wire.decode_reply(answered(device_of(simulator, tmp_path / "b"), user_of(simulator), task))
+    assert np.array_equal(reply.release, plain.release) and plain.statistics == (0.0, 0.0, 0.0)
+    assert reply.statistics in {(0.0, 0.0, 0.0), (1.0, 0.0, 0.0)}
+    (release,) = device.store.releases()
+    report = release.privacy["report"]
+    assert report["value"] == FigureResponse(1.0).unbiased(reply.statistics[0])
+    assert (report["epsilon"], report["epsilon_per_report"], report["delta"]) == (4.0, 1.0, 0.0)
+    with device.store.transaction():
+        device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
+    device.store.close()
+    show_log(tmp_path / "a", json=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{report['value']:.4g}" in told and "ε = 1 each (δ = 0, unit: client)" in told
+    assert "4 reports, one a round, by adding up: ε = 4" in told
+    show_log(tmp_path / "a", json=True)
+    assert json.loads(capsys.readouterr().out)["releases"][0]["privacy"]["report"] == report
+    show_status(tmp_path / "a", json=False)
+    assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_report_is_of_the_lists_that_the_update_is_made_of(tiny_collection, tmp_path, monkeypatch) -> None:
+    simulator = simulator_of(tiny_collection)
+    device, user = device_of(simulator, tmp_path, report_epsilon=1.0), user_of(simulator)
+    device.answer(task_of(simulator))
+    search(device, user, 5)
+    waiting = [interaction.clicks for _, interaction in device.store.interactions(0, 3)]
+    seen = []
+    monkeypatch.setattr(
+        FigureResponse, "respond", lambda self, x, seed, round_, client: seen.append((x, round_, client)) or 1
+    )
+    device.answer(task_of(simulator))
+    assert seen == [(device_figure(waiting, simulator.simulation.k), 0, 0)]
+
+
+# terms
+
+
+def test_terms_with_reports_and_back(tiny_collection) -> None:
+    simulator = simulator_of(tiny_collection)
+    terms = terms_of(simulator, 0, report_epsilon=0.5)
+    assert Terms.read(json.loads(json.dumps(terms.table()))) == terms and terms.table()["version"] == 2
+    assert terms.figure == FigureResponse(0.5)
+    assert terms.reports["epsilon"] == 0.5 * terms.rounds and terms.reports["composed"]["delta"] == 1e-5
+    silent = terms_of(simulator, 0)
+    assert silent.table()["version"] == 1 and "report_epsilon" not in silent.table()
+    assert Terms.read(silent.table()).figure is None and silent.reports is None
+    budget = ClippedGaussian(noise_multiplier=1.0, delta=1e-7)
+    assert terms_of(simulator, 0, report_epsilon=1.0, privacy=budget).reports["composed"]["delta"] == 1e-7
+    for value in ("1", None, True, math.nan, -1.0, 1000.0):
+        with pytest.raises(BadInput, match="terms"):
+            Terms.read(terms.table() | {"report_epsilon": value})
+    missing = terms.table()
+    del missing["report_epsilon"]
+    with pytest.raises(BadInput, match="terms: something is missing"):
+        Terms.read(missing)
+    with pytest.raises(BadInput, match="terms: of version 4"):
+        Terms.read(terms.table() | {"version": 4})
+
+
+@pytest.mark.parametrize("reported", [0.0, 0.5])
+def test_terms_with_momentum_and_back(tiny_collection, reported: float) -> None:
+    terms = terms_of(simulator_of(tiny_collection), 0, client_momentum=0.9, report_epsilon=reported)
+    assert Terms.read(json.loads(json.dumps(terms.table()))) == terms and terms.table()["version"] == 3
+    for value in ("1", None, True, math.nan, -0.1, 1.0):
+        with pytest.raises(BadInput, match="terms"):
+            Terms.read(terms.table() | {"client_momentum": value})
+
+
+def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection)
+    for part in (SecureSum(), ClippedGaussian(noise_multiplier=1.0, sum="secure")):
+        with pytest.raises(BadInput, match="a secure sum carries updates and nothing else"):
+            terms_of(simulator, 0, report_epsilon=1.0, privacy=part)
+
+
+# what a coordinator makes of it
+
+
+def round_of(number: int, participants: int, figure: float) -> Report:
+    return Report(number, 4 * participants, figure, 0.0, 0.0, 1.0, participants, math.nan, 0.0)
+
+
+def test_the_figures_of_rounds_against_brute_force() -> None:
+    """Each device's report is drawn many times; mean, error and smoothed error are those of the draws."""
+    figure, random = FigureResponse(2.0), np.random.default_rng(3)
+    truths = [np.full(6, 0.5), np.full(2, 0.1), np.full(9, 0.25), np.full(4, 0.75)]  # 0.25: the worst figure
+    p, q = math.exp(2.0) / (math.exp(2.0) + 2.0), 1.0 / (math.exp(2.0) + 2.0)
+    found = []
+    for _ in range(4000):
+        reports = []
+        for number, figures in enumerate(truths, start=1):
+            true = np.floor(figures * 2 + random.random(len(figures))).astype(int)
+            others = (true + random.integers(1, 3, len(true))) % 3
+            sent = np.where(random.random(len(true)) < p, true, others)
+            reports.append(round_of(number, len(sent), figure.unbiased(int(sent.sum()), len(sent))))
+        found.append(reported(reports, figure))
+    first = found[0]
+    assert (first["devices"], first["round"], first["smoothed_rounds"]) == (4, 4, 3)
+    weights = [DECAY**3 * 6, DECAY * 9, 1.0 * 4]
+    expected = np.dot(weights, [0.5, 0.25, 0.75]) / sum(weights)
+    assert_mean([[one["value"], one["smoothed"]] for one in found], [0.75, expected])
+    assert first["error"] == pytest.approx(math.sqrt(figure.variance / 4))
+    spread = np.std([one["value"] for one in found])
+    assert spread == pytest.approx(first["error"], rel=0.05), "0.75 is a worst figure too"
+    by_hand = math.sqrt(sum(w**2 * figure.variance / n for w, n in zip(weights, (6, 9, 4), strict=True)))
+    assert first["smoothed_error"] == pytest.approx(by_hand / sum(weights))
+    assert np.std([one["smoothed"] for one in found]) <= first["smoothed_error"] * 1.03
+    assert q < p
+
+
+def test_a_figure_of_too_few_devices_is_not_shown() -> None:
+    figure = FigureResponse(1.0)
+    few = [round_of(1, LEAST_DEVICES - 1, 0.4)]
+    assert reported([], figure) is None and reported(few, figure) is None
+    one = reported([*few, round_of(2, LEAST_DEVICES, 0.6), round_of(3, 1, 0.9), round_of(4, 0, 0.0)], figure)
+    assert one is not None and (one["round"], one["value"], one["smoothed"]) == (2, 0.6, pytest.approx(0.6))
+    many = [round_of(number, 10, 0.5) for number in range(1, 5000)]
+    assert reported(many, figure)["smoothed"] == pytest.approx(0.5)
+    tail = math.sqrt(figure.variance / 10 * (1 - DECAY) / (1 + DECAY))
+    assert reported(many, figure)["smoothed_error"] == pytest.approx(tail)

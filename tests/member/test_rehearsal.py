@@ -1,0 +1,161 @@
+"""A device's line: whole runs of devices come to the simulator's bits, in process and over a bad network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, terms_of, user_of
+from refusals import refused
+
+from quorank.engines.driver import Driver, Own
+from quorank.errors import BadInput
+from quorank.experiments.rehearsal import Direct, take_part
+from quorank.federation import Federation
+from quorank.federation.coordinator import RoundLimits
+from quorank.member import Client
+from quorank.privacy import ClippedGaussian
+from quorank.protocol import frames
+from quorank.protocol.declined import Declined
+from quorank.protocol.invitation import Invitation
+from quorank.protocol.leaving import check_request, receipt_of, request_of
+from quorank.protocol.member_key import MemberKey
+from quorank.protocol.terms import Terms
+from quorank.protocol.transport import BUSY, Failure, Memory
+
+
+def in_process(simulator) -> bytes:
+    state = simulator.initial()
+    for _ in range(simulator.rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state.theta.tobytes()
+
+
+def others_of(simulator):
+    return lambda task, clients: simulator.replies(task, np.array(clients)) if clients else ()
+
+
+@pytest.mark.parametrize("privacy", [None, ClippedGaussian(epsilon=100.0, clip=0.1, noise_multiplier=1.0)], ids=str)
+def test_one_device_among_simulated_clients(privacy, tiny_collection, tmp_path) -> None:
+    more = {} if privacy is None else {"privacy": privacy}
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, **more))
+    coordinator = coordinator_of(simulator)
+    link = Direct(coordinator, 2, others_of(simulator))
+    seen = []
+    device = device_of(simulator, tmp_path, 2)
+    assert take_part(device, link, user_of(simulator, 2), seen.append) == ROUNDS
+    assert coordinator.done
+    assert all(verdict.accepted for verdict in link.verdicts)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert [entry.round for entry in device.store.releases()] == [1, 2, 3, 4]
+    assert all(isinstance(answer, bytes) for answer in seen)
+
+
+def test_a_device_that_gives_nothing_is_asked_a_few_times(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection)
+    coordinator = coordinator_of(simulator)
+    link, seen = Direct(coordinator, 2, others_of(simulator)), []
+    assert take_part(device_of(simulator, tmp_path, 2), link, None, seen.append) == 0
+    assert seen == [Declined("waiting")] * 3
+    assert coordinator.state.round == 0
+
+
+def test_a_round_that_can_do_without_it_goes_on(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection)
+    coordinator = coordinator_of(simulator, RoundLimits(enough=0.8))
+    assert take_part(device_of(simulator, tmp_path, 2), Direct(coordinator, 2, others_of(simulator))) == 0
+    assert coordinator.done
+
+
+def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> None:
+    """Messages are lost, late and doubled, and devices are restarted at random: the same bits, nothing used twice."""
+    simulator = simulator_of(tiny_collection)
+    devices = {c: device_of(simulator, tmp_path / str(c), c) for c in range(CLIENTS)}
+    random = np.random.default_rng(0)
+
+    def answer(name: str, content: bytes) -> bytes | Failure:
+        client = int(name)
+        if random.random() < 0.2:
+            devices[client].store.close()
+            devices[client] = device_of(simulator, tmp_path / name, client)
+        device = devices[client]
+        if device.answer(content) == Declined("waiting"):
+            user_of(simulator, client)(device)  # its user searches once between two tasks
+        reply = device.answer(content)
+        return Failure(BUSY) if isinstance(reply, Declined) else frames.pack([reply])
+
+    names = {c: str(c) for c in range(CLIENTS)}
+    network = Memory(answer, list(names.values()), loss=0.15, duplicates=0.2, delay=2, seed=1)
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    driver = Driver(network, Own(names), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
+    coordinator = coordinator_of(simulator)
+    while not coordinator.done:
+        driver.round(coordinator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    for device in devices.values():
+        assert [entry.round for entry in device.store.releases()] == [1, 2, 3, 4]
+        used = device.store.file.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL")
+        assert used == [(3 * ROUNDS,)]
+
+
+def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
+    terms, key, other = terms_of(simulator_of(tiny_collection), 2), MemberKey.create(), MemberKey.create()
+    request = request_of(terms, key, 5.0, b"nonce")
+    keys = {1: other.public, 2: key.public}
+    assert check_request(request, "run", keys).client == 2
+    for false, words in (
+        (request.replace(b'"client": 2', b'"client": 1'), "not signed by the client"),
+        (request.replace(b'"client": 2', b'"client": 3'), "not known"),
+        (request.replace(b'"at": 5.0', b'"at": 6.0'), "not signed"),
+        (request_of(terms, other, 5.0, b""), "not signed"),
+        (request[:-2], "not signed"),
+        (request.partition(b"\n")[0], "not signed"),
+        (b"", "malformed"),
+        (b"[]\n", "malformed"),
+        (b"{" * 4000, "malformed"),
+        (b"[" * 4000, "malformed"),
+        (request.replace(b"5.0", b"1" + b"0" * 400), "not signed"),
+        (request + b" " * 5000, "malformed"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            check_request(false, "run", keys)
+    with pytest.raises(BadInput, match="another run"):
+        check_request(request, "other", keys)
+    assert receipt_of(request) != receipt_of(request + b" ")
+
+
+def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp_path) -> None:
+    terms = terms_of(simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=50.0))), 2)
+    key = MemberKey.create().public
+    invitation = Invitation(
+        "desk", "https://host:9092", key, terms.table(), bytes(32), certificate="PEM", identities={"1": key}
+    )
+    path = tmp_path / "invitation.json"
+    invitation.write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = Invitation.read(path)
+    assert again == invitation and Terms.read(again.terms) == terms
+    text = path.read_text()
+    for content, code in (
+        ("", "invitation.not-json"),
+        ("[]", "invitation.not-one"),
+        ("{}", "invitation.not-one"),
+        (text.replace('"version": 2,\n "kind"', '"version": 1,\n "kind"'), "invitation.version"),
+        (text.replace('"version": 2,\n "kind"', '"version": 3,\n "kind"'), "invitation.version"),
+        (text.replace("https://host:9092", "http://host:9092"), "address.malformed"),
+        (text.replace("https://host:9092", "file:///etc/passwd"), "address.malformed"),
+        (text.replace('"service"', '"servile"'), "invitation.damaged"),
+        (text.replace('"code"', '"cod"'), "invitation.damaged"),
+        (text.replace(key.hex(), "x"), "invitation.damaged"),
+        (text.replace('"rounds": 4', '"rounds": 0'), "value.out-of-range"),
+        (text.replace('"rounds": 4', '"rounds": "4"'), "terms.malformed"),
+        (text.replace('"pdgd"', '"pdgt"'), "part.unknown-kind"),
+    ):
+        path.write_text(content)
+        with refused(code):
+            Client.open(tmp_path / "device", path)
+    with refused("file.unreadable"):
+        Invitation.read(tmp_path / "absent")
