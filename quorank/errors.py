@@ -23,8 +23,8 @@ class BadInput(Exception):
         return f"{self.where}: {self.sentence}" if self.where else self.sentence
 
     def under(self, key: str) -> BadInput:
-        """The same error below a key: `step` under `federation.server` is `federation.server.step`."""
-        return BadInput(self.code, self.sentence, f"{key}.{self.where}" if self.where else key)
+        """Return the error with a key before its own: `step` under `federation.server` is `federation.server.step`."""
+        return BadInput(self.code, self.sentence, ".".join(filter(None, (key, self.where))))
 
     def at(self, place: str) -> BadInput:
         """The same error with a place before its own: a file and line before a key, a file before a line."""
@@ -88,7 +88,7 @@ def brief(value: object, longest: int = 60) -> str:
     """Return a value as a sentence quotes it: on one line, and cut where it is long.
 
     >>> brief([1] * 1000, 12)
-    '[1, 1, 1, 1…'
+    '[1, 1, 1, 1,…'
     """
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of more than {value.bit_length() * 3 // 10} digits"
@@ -103,6 +103,20 @@ def brief(value: object, longest: int = 60) -> str:
         shown = repr(value)
     shown = " ".join(shown.splitlines())
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def suggest(word: object, known: Iterable[object]) -> str:
+    """Return " (did you mean …?)" for a word that is close to a known one, else the empty string.
+
+    >>> suggest("navigatonal", ["perfect", "navigational"])
+    " (did you mean 'navigational'?)"
+    """
+    if not isinstance(word, str | int) or len(str(word)) > 100:
+        return ""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(word), [str(choice) for choice in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def first_line(error: BaseException, longest: int = 160) -> str:

@@ -13,26 +13,12 @@ Such a part is imported when its kind is first asked for, and is then used like 
 
 from __future__ import annotations
 
-import dataclasses
-import types
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, cached_property
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    Protocol,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from quorank.errors import BadInput, brief, require
+from quorank.errors import BadInput, brief, suggest
+from quorank.files.codec import decode, encode
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,7 +30,7 @@ GROUP = "quorank.parts"
 class Part(Protocol):
     """A dataclass with a `kind`, the word that names it in experiment files.
 
-    A field may hold a part of another family, whose base class then has `read_part(spec, where)`.
+    A field may hold a part of another family, whose base class then has `decode_value(spec)`.
     """
 
     kind: ClassVar[str]
@@ -52,8 +38,6 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part)
-MOST_VALUES = 100_000
-"""Of a list or a table in a field."""
 
 
 class Numbers(Mapping[str, float]):
@@ -78,6 +62,11 @@ class Numbers(Mapping[str, float]):
 
     def __repr__(self) -> str:
         return repr(self._numbers)
+
+    @classmethod
+    def decode_value(cls, value: object) -> Numbers:
+        """Decode the table of an experiment file."""
+        return cls(decode(dict[str, float], value))
 
 
 class Family(Generic[P]):
@@ -173,9 +162,9 @@ class Family(Generic[P]):
             raise BadInput(
                 "part.unknown-kind",
                 f"unknown {self.name} {brief(kind)}{suggest(kind, kinds)}; known: {', '.join(kinds)}",
-                f"{where}.kind",
-            )
-        return read_fields(member, table, where)
+                "kind",
+            ).under(where)
+        return decode(member, table, where)
 
     def parse(self, text: str) -> P:
         """Return the part that prints as `text`: parse(str(part)) == part. Nothing in the text is executed."""
@@ -192,7 +181,7 @@ class Family(Generic[P]):
             raise BadInput(
                 "part.not-a-spec", f"{brief(text)} is not a {self.name}; expected for example {example}()"
             ) from None
-        return read_fields(member, table, text)
+        return decode(member, table, text)
 
     def _named(self, name: str) -> type[P]:
         for member in self.members.values():
@@ -205,97 +194,13 @@ class Family(Generic[P]):
         raise KeyError(name)
 
 
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """Return the types of a class's fields; they are strings until they are resolved, which takes a while."""
-    return get_type_hints(cls)
-
-
-def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
-    """Build a dataclass from a table; unknown keys and wrong types are refused by name."""
-    hints = _hints(cls)
-    names = [f.name for f in dataclasses.fields(cls)]
-    values = {}
-    for key, value in table.items():
-        if key not in names:
-            raise BadInput(
-                "part.unknown-key",
-                f"unknown key {brief(key)}{suggest(key, names)}; known: {', '.join(names) or 'none'}",
-                f"{where}.{key}",
-            )
-        values[key] = _convert(value, hints[key], f"{where}.{key}")
-    try:
-        return cls(**values)
-    except BadInput as error:
-        raise error.under(where) from None
-
-
 def to_table(part: Part, *, complete: bool = True) -> dict[str, Any]:
-    """Return the table that an experiment file holds for this part, complete with defaults, or without them."""
-    table: dict[str, Any] = {"kind": part.kind} if hasattr(part, "kind") else {}
-    for f in dataclasses.fields(part):
-        value = getattr(part, f.name)
-        if not complete and f.default is not dataclasses.MISSING and value == f.default:
-            continue
-        if dataclasses.is_dataclass(value):
-            value = to_table(value, complete=complete)  # type: ignore[arg-type]
-        if value is not None:
-            plain = list(value) if isinstance(value, tuple) else value
-            table[f.name] = dict(plain) if isinstance(plain, Numbers) else plain
-    return table
+    """Return the table that an experiment file holds for this part, complete with defaults, or without them.
+
+    TOML has no null: a field that is None is left out.
+    """
+    return _without_none(encode(part, defaults=complete))
 
 
-def suggest(word: object, known: Iterable[object]) -> str:
-    """Return " (did you mean …?)" if the word is close to a known one, else nothing."""
-    if not isinstance(word, str | int) or len(str(word)) > 100:
-        return ""
-    from difflib import get_close_matches
-
-    close = get_close_matches(str(word), [str(k) for k in known], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-
-
-def _convert(value: object, hint: Any, where: str) -> object:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        options = [option for option in get_args(hint) if option is not type(None)]
-        if value is None:
-            return None
-        for option in options[:-1]:
-            try:
-                return _convert(value, option, where)
-            except BadInput:
-                continue
-        return _convert(value, options[-1], where)
-    if origin is Literal:
-        choices = get_args(hint)
-        if any(type(value) is type(choice) and value == choice for choice in choices):
-            return value
-        raise BadInput(
-            "value.not-a-choice",
-            f"expected one of {', '.join(map(repr, choices))}, got {brief(value)}{suggest(value, choices)}",
-            where,
-        )
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise BadInput("value.wrong-type", f"expected a list, got {brief(value)}", where)
-        require(len(value) <= MOST_VALUES, "value.out-of-range", f"a list of {len(value):,} values", where)
-        return tuple(_convert(v, get_args(hint)[0], where) for v in value)
-    if hasattr(hint, "read_part"):
-        return hint.read_part(value, where)
-    if hint is Numbers:
-        if not isinstance(value, Mapping):
-            raise BadInput("value.wrong-type", f"expected a table of numbers, got {brief(value)}", where)
-        require(len(value) <= MOST_VALUES, "value.out-of-range", f"a table of {len(value):,} values", where)
-        return Numbers({k: cast("float", _convert(v, float, f"{where}.{str(k)[:100]}")) for k, v in value.items()})
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise BadInput("value.out-of-range", f"{brief(value)} is too large a number", where) from None
-    if isinstance(hint, type) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
-        return value
-    raise BadInput("value.wrong-type", f"expected {_WORDS.get(hint, hint)}, got {brief(value)}", where)
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in table.items() if v is not None}

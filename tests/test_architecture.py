@@ -80,13 +80,15 @@ def test_every_folder_is_a_layer() -> None:
 
 
 def test_imports_point_upwards() -> None:
-    """`__init__.py` is exempt: it loads the public names of all layers on first use."""
+    """`__init__.py` is exempt: it loads the public names of all layers on first use. Parts stand on the codec of files."""
     bad = []
     for file in FILES:
         if file == "__init__.py":
             continue
         layer = layer_of(module_of(file))
-        allowed = set() if layer is None else set(LAYERS[: LAYERS.index(layer) + 1])
+        allowed = (
+            {"files"} if file == "parts.py" else set() if layer is None else set(LAYERS[: LAYERS.index(layer) + 1])
+        )
         used = {found for module in imports_of(file) if (found := layer_of(module)) is not None}
         bad += [f"{file} uses {other}" for other in used - allowed]
     assert bad == []
@@ -240,7 +242,7 @@ def test_nobody_looks_inside_a_sentence() -> None:
 
 
 def test_everything_begins_with_a_sentence() -> None:
-    """Every module, and outside network/ every public class and function, has a docstring."""
+    """Every module and every public class and function has a docstring."""
     bad = []
     for file in FILES:
         tree = tree_of(file)
@@ -248,7 +250,7 @@ def test_everything_begins_with_a_sentence() -> None:
             bad.append(file)
         for node in tree.body:
             named = isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-            if named and not file.startswith("network/") and not ast.get_docstring(node):
+            if named and not ast.get_docstring(node) and "overload" not in map(ast.unparse, node.decorator_list):
                 bad.append(f"{file}: {node.name}")
     assert bad == []
 

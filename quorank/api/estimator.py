@@ -24,11 +24,10 @@ from quorank.api.running import Named, run
 from quorank.data import Collection, RankingData
 from quorank.data.partition import Assigned
 from quorank.data.ranking import grouped_rows
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Integers
 from quorank.learning.simulation import JUDGED
 from quorank.metrics.lists import ndcg
-from quorank.parts import suggest
 from quorank.rankers.ranker_file import SavedRanker
 
 

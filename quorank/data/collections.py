@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorank.errors import BadInput
-from quorank.parts import suggest
+from quorank.errors import BadInput, suggest
 
 _FOLDS = "Fold1..Fold5 with train.txt, vali.txt, test.txt"
 _LETOR = "https://www.microsoft.com/en-us/research/project/letor-learning-rank-information-retrieval/letor-4-0/"

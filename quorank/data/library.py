@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quorank.data.collections import PUBLIC
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, suggest
 from quorank.files.atomic import remove_leftovers, write_whole
 from quorank.files.documents import read_json, shape_of
 from quorank.files.untrusted import home_expanded
-from quorank.parts import suggest
 
 
 @dataclass(frozen=True)

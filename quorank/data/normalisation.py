@@ -44,9 +44,9 @@ class Normalisation(ABC):
         return self
 
     @classmethod
-    def read_part(cls, spec: object, where: str) -> Normalisation:
-        """From a word or a table of an experiment file."""
-        return spec if isinstance(spec, Normalisation) else NORMALISATIONS.read(spec, where)
+    def decode_value(cls, spec: object) -> Normalisation:
+        """Read the word or table of an experiment file."""
+        return spec if isinstance(spec, Normalisation) else NORMALISATIONS.read(spec, "")
 
     def check_size(self, n_features: int) -> None:
         """Raise BadInput unless it is for documents of `n_features`."""

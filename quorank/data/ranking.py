@@ -257,7 +257,7 @@ def _whole_labels(values: npt.ArrayLike, rows: int) -> Int8s:
     require(len(array) == rows, "ranking-data.length", f"expected {rows:,}, one per row, got {len(array):,}", "labels")
     for wrong, code, expected in (
         (~np.isfinite(array), "ranking-data.not-finite", "a number"),
-        (array != np.floor(array), "ranking-data.label-fractional", "a whole number"),
+        (array != np.floor(array), "ranking-data.label-fractional", "an integer"),
         (array < 0, "ranking-data.label-negative", "at least 0, which is not relevant"),
         (array > HIGHEST_LABEL, "ranking-data.label-too-high", f"at most {HIGHEST_LABEL}"),
     ):

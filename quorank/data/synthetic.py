@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data.ranking import Collection, RankingData, stride_of
-from quorank.errors import BadInput, require_range
+from quorank.errors import BadInput, require_range, suggest
 from quorank.kernels import elementary
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers
-from quorank.parts import suggest
 
 GENERATOR_VERSION = 2
 """Part of every cache key: raise it when the same seed gives other data."""

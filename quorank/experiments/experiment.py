@@ -11,7 +11,7 @@ from quorank.data.normalisation import with_file_read
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.engines.process import UNEQUAL
-from quorank.errors import BadInput, brief, require, require_range
+from quorank.errors import BadInput, brief, require, require_range, suggest
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.trees.checks import check_trees
 from quorank.federation import (
@@ -27,9 +27,10 @@ from quorank.federation import (
     Shared,
 )
 from quorank.federation.attacks import ATTACKS
+from quorank.files.codec import decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.simulation import JUDGED
-from quorank.parts import Family, P, read_fields, suggest, to_table
+from quorank.parts import Family, P, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
 from quorank.rankers.starting import read_start
@@ -196,7 +197,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     server = method(SERVERS, "server", Adam if learner.estimates_gradient else Add)
     attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
-    counts = read_fields(FederationCounts, plan, "federation")
+    counts = decode(FederationCounts, plan, "federation")
     try:
         federation = Federation(
             counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal,
@@ -226,7 +227,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
         federation,
         counts.rounds,
-        read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
+        decode(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
         partition,
         keep_every,
@@ -296,7 +297,7 @@ def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _data_source(table: Mapping[str, Any]) -> DataSource:
-    source = read_fields(DataSource, table, "data")
+    source = decode(DataSource, table, "data")
     try:
         return replace(source, normalize=with_file_read(source.normalize))
     except BadInput as error:

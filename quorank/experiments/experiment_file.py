@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput, brief, require
+from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.atomic import read_whole
 from quorank.files.documents import DEEPEST, LARGEST_TOML, LONGEST_TEXT, parse_toml
-from quorank.parts import suggest
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""

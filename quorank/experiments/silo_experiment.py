@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, suggest
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.parts import read_fields, suggest, to_table
+from quorank.files.codec import decode
+from quorank.parts import to_table
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
@@ -94,14 +95,14 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
         key: [value] if key in ("labelled", "noise") and not isinstance(value, list) else value
         for key, value in silo.items()
     }
-    plain = read_fields(SiloSetting, several, "silo")  # type: ignore[type-var]
+    plain = decode(SiloSetting, several, "silo")
     return replace(
         plain,
         labels=labels,
         augment=_augment(tables.get("augment", {})),
         training=TRAININGS.read(tables.get("training", "prior"), "training"),
         **{
-            name: read_fields(PARTS[name], _recommended(name, _section(tables, section)), section)
+            name: decode(PARTS[name], _recommended(name, _section(tables, section)), section)
             for name, section in ONE_KIND.items()
         },
     )
@@ -128,7 +129,7 @@ def _augment(spec: object) -> Augment:
     require(isinstance(spec, Mapping), "value.wrong-type", f"expected a section [augment], got {spec!r}", "augment")
     assert isinstance(spec, Mapping)
     table = to_table(Augment.recommended()) | dict(spec)
-    return read_fields(Augment, _without_kind(table), "augment")
+    return decode(Augment, _without_kind(table), "augment")
 
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, suggest
 from quorank.export.lightgbm import LIGHTGBM
 from quorank.export.onnx import ONNX
 from quorank.export.plugin import ELASTICSEARCH, OPENSEARCH
@@ -11,7 +11,6 @@ from quorank.export.solr import SOLR
 from quorank.export.target import ExportTarget
 from quorank.export.vespa import VESPA
 from quorank.export.xgboost import XGBOOST
-from quorank.parts import suggest
 
 _ALL = (ONNX, ELASTICSEARCH, OPENSEARCH, SOLR, VESPA, RANKLIB, LIGHTGBM, XGBOOST)  # a new one: its name here
 TARGETS: dict[str, ExportTarget] = {target.name: target for target in _ALL}

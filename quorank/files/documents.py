@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from quorank.errors import BadInput, brief
 from quorank.files.atomic import read_whole
+from quorank.files.codec import decode, encode
 
 LARGEST = 1 << 26
 """Bytes of a JSON file, unless its reader knows better."""
@@ -25,7 +26,7 @@ LARGEST_TOML = 1 << 21
 DEEPEST = 32
 """Lists and tables inside each other."""
 LONGEST_NUMBER, LONGEST_TEXT = 40, 1 << 12
-"""Digits of a whole number, and characters of a text in a TOML file."""
+"""Digits of an integer, and characters of a text in a TOML file."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -56,9 +57,9 @@ class Whole(DocumentShape):
 
     def check(self, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Misfit(f"expected a whole number, got {brief(value)}")
+            raise Misfit(f"expected an integer, got {brief(value)}")
         if not self.least <= value <= self.most:
-            raise Misfit(f"expected a whole number from {self.least} to {self.most}, got {brief(value)}")
+            raise Misfit(f"expected an integer from {self.least} to {self.most}, got {brief(value)}")
 
 
 @dataclass(frozen=True)
@@ -207,37 +208,48 @@ def _check_below(shape: DocumentShape, value: object, key: str) -> None:
 
 
 def json_bytes(content: Any) -> bytes:
-    """Encode a value as the JSON files of a run are written."""
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """Encode a value or a dataclass as the JSON files of a run are written."""
+    return (json.dumps(encode(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def read_json(
     path: Path,
-    shape: DocumentShape | None = None,
+    hint: Any = dict[str, Any],
     *,
     most: int = LARGEST,
     digest: str | None = None,
     code: str = "file.damaged",
     advice: str = "",
 ) -> Any:
-    """Read a JSON file of this shape: a table of anything, unless told; `code` and `advice` are for a damaged one."""
+    """Read a JSON file; the arguments beside `path`, `most` and `digest` are those of `parse_json`."""
     content = read_whole(path, most, digest, code, advice)
-    return parse_json(content, shape, str(path), code=code, advice=advice)
+    return parse_json(content, hint, str(path), code=code, advice=advice)
 
 
 def parse_json(
-    content: bytes | str,
-    shape: DocumentShape | None = None,
-    where: str = "",
-    *,
-    code: str = "file.damaged",
-    advice: str = "",
+    content: bytes | str, hint: Any = dict[str, Any], where: str = "", *, code: str = "file.damaged", advice: str = ""
 ) -> Any:
-    """Parse JSON: no key twice, no NaN or infinity, no endless nesting or digits; then its shape is checked."""
+    """Parse JSON from an untrusted source and decode it.
+
+    Args:
+        content: The document; bytes must be UTF-8.
+        hint: A dataclass or annotation for `codec.decode`; by default a table of anything.
+        where: Name of the file in errors.
+        code: Code of every error.
+        advice: End of every error's sentence.
+
+    Raises:
+        BadInput: The content is not JSON, repeats a key, holds NaN, infinity or a number of too many digits, is nested
+            too deeply, or does not fit `hint`.
+
+    >>> parse_json(b'{"rounds": 1, "rounds": 2}', where="run.json")
+    Traceback (most recent call last):
+    quorank.errors.BadInput: run.json: damaged: the key 'rounds' occurs twice
+    """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
         value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_not_a_number, parse_int=_whole, parse_float=_finite
+            text, object_pairs_hook=_unique, parse_constant=_not_a_number, parse_int=_parse_integer, parse_float=_finite
         )
         _check_nesting(value)
         if _SURROGATE.search(text):
@@ -250,8 +262,18 @@ def parse_json(
         raise BadInput(code, f"damaged: {error}{advice}", where) from None
     except (RecursionError, MemoryError):
         raise BadInput(code, f"damaged: nested too deep{advice}", where) from None
-    check_shape(value, shape or Each(), where, code=code, advice=advice)
-    return value
+    return decode_document(hint, value, where, code=code, advice=advice)
+
+
+def decode_document(hint: Any, value: object, where: str, *, code: str = "file.damaged", advice: str = "") -> Any:
+    """Decode a parsed document of the file `where`; every error has the same code and names the key."""
+    if isinstance(hint, DocumentShape):
+        check_shape(value, hint, where, code=code, advice=advice)
+        return value
+    try:
+        return decode(hint, value)
+    except BadInput as error:
+        raise BadInput(code, f"damaged: {error}{advice}", where) from None
 
 
 def check_shape(
@@ -279,7 +301,7 @@ def _not_a_number(word: str) -> float:
     raise ValueError(f"{word} is no number here")
 
 
-def _whole(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > LONGEST_NUMBER:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)

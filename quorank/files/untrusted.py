@@ -71,7 +71,7 @@ def limits_from_environment() -> UnpackLimits:
         text = os.environ.get(variable, "").strip()
         if text:
             sound = text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= 1
-            require(sound, "value.out-of-range", f"must be a whole number from 1, got {excerpt(text)}", variable)
+            require(sound, "value.out-of-range", f"must be an integer from 1, got {excerpt(text)}", variable)
             found[field] = int(text)
     return UnpackLimits(**found)
 

@@ -17,10 +17,10 @@ import numpy as np
 from quorank.data.feature_names import typed_name
 from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import RankingData
-from quorank.errors import BadInput, brief, require
+from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.untrusted import home_expanded
 from quorank.kernels.arrays import Doubles
-from quorank.parts import Numbers, suggest
+from quorank.parts import Numbers
 from quorank.rankers import Linear, Ranker, scores
 from quorank.rankers.prior import is_number
 from quorank.rankers.ranker_file import read_ranker

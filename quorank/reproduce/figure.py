@@ -29,12 +29,12 @@ from quorank.data.layout import count_folds, find_files
 from quorank.data.library import folder_of
 from quorank.data.logs.click_log import is_log
 from quorank.data.source import INTENTS
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require, require_range, suggest
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
 from quorank.experiments.finished_run import CURVES
 from quorank.experiments.grid import Cell
-from quorank.parts import read_fields, suggest
+from quorank.files.codec import decode
 
 PAPERS = Path(__file__).parent / "papers"
 TABLES = ("figure", "grid", "collection", "variant", "check", "published", "quick")
@@ -85,7 +85,7 @@ class Published:
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Published:
         """Read a table of a figure file."""
-        plain = read_fields(cls, {key: value for key, value in table.items() if key != "rows"}, "published")
+        plain = decode(cls, {key: value for key, value in table.items() if key != "rows"}, "published")
         rows = table.get("rows", {})
         require(plain.where and plain.columns, "value.missing", "needs where and columns", "published")
         require(isinstance(rows, Mapping) and rows, "value.missing", "is missing", "published.rows")
@@ -241,7 +241,7 @@ def read_shipped(name: str) -> ExperimentFile:
 
 def read_header(name: str) -> FigureHeader:
     """Read the [figure] of a shipped figure or study, without the runs that it stands for."""
-    return read_fields(FigureHeader, read_shipped(name).tables.get("figure", {}), "figure")
+    return decode(FigureHeader, read_shipped(name).tables.get("figure", {}), "figure")
 
 
 def load_figure(name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None) -> Figure:
@@ -267,13 +267,13 @@ def read_figure(
             hint = f"{suggest(key, known)}; known: {', '.join(known)}"
             require(key in known, "key.unknown", f"unknown section {key!r}{hint}")
         shorter = dict(tables.get("quick", {})) if quick else {}
-        header = read_fields(FigureHeader, tables.get("figure", {}), "figure")
+        header = decode(FigureHeader, tables.get("figure", {}), "figure")
         count = shorter.pop("repetitions", header.repetitions)
         header = replace(header, repetitions=repetitions or count)
         columns = _columns(flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {})))
         collections = _named_settings(tables, "collection", quick)
         variants = _named_settings(tables, "variant", quick)
-        checks = tuple(read_fields(Check, table, "check") for table in _tables(tables, "check"))
+        checks = tuple(decode(Check, table, "check") for table in _tables(tables, "check"))
         published = tuple(Published.read(table) for table in _tables(tables, "published"))
         if data is not None:
             # The user's collection replaces the figure's first one, in its settings and in its findings.
@@ -402,7 +402,7 @@ def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[N
     found = []
     for number, table in enumerate(_tables(tables, key), start=1):
         own = {k: v for k, v in table.items() if k in ("label", "colour", "line", "centralised")}
-        named = read_fields(NamedSettings, {"colour": number} | own, f"{key} {number}")
+        named = decode(NamedSettings, {"colour": number} | own, f"{key} {number}")
         settings = {k: v for k, v in table.items() if k not in (*own, "quick")}
         shorter = table.get("quick", {})
         for section in (*settings, *shorter):

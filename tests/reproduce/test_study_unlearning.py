@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.attacks import SignFlip
-from quorank.parts import read_fields
+from quorank.files.codec import decode
 from quorank.reproduce.figure import PAPERS
 from quorank.reproduce.studies.study import StudyRequest
 from quorank.reproduce.studies.unlearning import (
@@ -41,7 +41,7 @@ def asked(folder: Path, repetitions: int = 1, data: str | None = None) -> tuple[
 def test_files_are_the_thesis_s_settings(name: str) -> None:
     tables = read_experiment_file(PAPERS / "thesis" / f"{name}.toml").tables
     study = {k: v for k, v in tables["study"].items() if k != "kind"}
-    part = read_fields(UnlearningStudy, study, "study")
+    part = decode(UnlearningStudy, study, "study")
     assert tables["study"]["kind"] == part.kind and part.shows == FIGURES[name]
     assert (part.clients, part.interactions, part.rounds, part.z) == (10, 5, 10_000, 2.0)
     assert part.presets == ("perfect", "navigational", "informational")
@@ -49,7 +49,7 @@ def test_files_are_the_thesis_s_settings(name: str) -> None:
         assert part.intervals == (5, 10, 20) and set(part.local_steps) >= {1, 2, 3, 4}
     else:
         assert (part.intervals, part.local_steps) == ((10,), (3,))
-    quick = read_fields(UnlearningStudy, study | tables["quick"]["study"], "study")
+    quick = decode(UnlearningStudy, study | tables["quick"]["study"], "study")
     assert replace(quick, sources=part.sources, rounds=1, queries=1, points=1) == replace(
         part, rounds=1, queries=1, points=1
     )

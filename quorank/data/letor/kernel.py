@@ -143,7 +143,7 @@ def _document(text: Bytes, p: int) -> tuple[int, int]:
 
 @kernel
 def _label(text: Bytes, p: int) -> tuple[int, int]:
-    """Read a label: (label or -1, where it ends); 2.0 is a whole number too."""
+    """Read a label: (label or -1, where it ends); 2.0 is an integer too."""
     start = p
     if text[p] == _PLUS:
         p += 1

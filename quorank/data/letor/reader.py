@@ -354,7 +354,7 @@ def _describe(text: Bytes, code: int, position: int) -> tuple[str, str]:
     whole, indices = f"from 0 to {kernel.HIGHEST_LABEL}", f"from 1 to {kernel.HIGHEST_INDEX}"
     behind = shown if token else "nothing"
     return {
-        kernel.LABEL: ("letor.bad-label", f"found label {shown}, expected a whole number {whole}"),
+        kernel.LABEL: ("letor.bad-label", f"found label {shown}, expected an integer {whole}"),
         kernel.NO_QUERY: ("letor.no-query", f"found {behind} behind the label, expected qid:ID"),
         kernel.EMPTY_QUERY: ("letor.no-query", "found 'qid:' without an id, expected qid:ID"),
         kernel.FEATURE: ("letor.bad-feature", f"found {shown}, expected a feature as index:value"),

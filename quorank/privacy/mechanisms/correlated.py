@@ -22,9 +22,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require, require_range, suggest
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.parts import suggest
 from quorank.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from quorank.privacy.streams import Key
 

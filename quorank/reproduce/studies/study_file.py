@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, suggest
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.parts import Family, read_fields, suggest
+from quorank.files.codec import decode
+from quorank.parts import Family
 from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
 from quorank.reproduce.studies.study import StudyPart
 
@@ -67,7 +68,7 @@ def _read(tables: Mapping[str, Any], quick: bool) -> tuple[FigureHeader, StudyPa
     for key in shorter:
         known = key in ("repetitions", "study")
         require(known, "key.unknown", f"unknown key {key!r}; expected repetitions or study", "quick")
-    header = read_fields(FigureHeader, tables.get("figure", {}), "figure")
+    header = decode(FigureHeader, tables.get("figure", {}), "figure")
     settings: dict[str, Any] = dict(tables.get("study", {}))
     if quick:
         own = shorter.get("study", {})

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, suggest
+from quorank.files.codec import decode
 from quorank.kernels.arrays import Doubles
-from quorank.parts import read_fields, suggest, to_table
+from quorank.parts import to_table
 from quorank.rankers.ranker_file import Origin, SavedRanker
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
@@ -168,11 +169,11 @@ def read_protocol(table: object, where: str = "protocol") -> SiloProtocol:
     """A protocol from its table."""
     fields = _fields(table, where, SiloProtocol.kind)
     shape = fields.pop("shape", None)
-    found = read_fields(SiloProtocol, fields, where)
+    found = decode(SiloProtocol, fields, where)
     if shape is None:
         return found
     place = f"{where}.shape"
-    return replace(found, shape=read_fields(Shape, _fields(shape, place, Shape.kind), place))
+    return replace(found, shape=decode(Shape, _fields(shape, place, Shape.kind), place))
 
 
 def read_setting(table: object, where: str = "setting") -> SiloSetting:
@@ -185,21 +186,21 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
     for name, part in PARTS.items():
         if name in fields:
             place = f"{where}.{name}"
-            values[name] = read_fields(part, _fields(fields.pop(name), place, part.kind), place)
+            values[name] = decode(part, _fields(fields.pop(name), place, part.kind), place)
     for name in fields:
         if name not in _NUMBERS:
             known = ", ".join((*_NUMBERS, "labels", "training", *PARTS))
             raise BadInput(
                 "key.unknown", f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {known}", f"{where}.{name}"
             )
-    return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
+    return replace(decode(SiloSetting, fields, where), **values)
 
 
 def read_search(table: object, where: str = "search") -> SearchTerms | None:
     """How parties search each other, from its table; None where there is none."""
     if table is None:
         return None
-    found = read_fields(SearchTerms, _fields(table, where, SearchTerms.kind), where)
+    found = decode(SearchTerms, _fields(table, where, SearchTerms.kind), where)
     sentence = "the published form answers by the term, and is there for comparison in one process; take strict"
     require(found.perturbation != "published", "option.conflict", sentence, f"{where}.perturbation")
     return found

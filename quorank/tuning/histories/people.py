@@ -25,11 +25,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require, require_range, suggest
+from quorank.files.codec import decode
 from quorank.kernels.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
-from quorank.parts import read_fields, suggest
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, KINDS, WEIGHTS
@@ -230,11 +230,11 @@ def read_people(table: Mapping[str, Any], where: str) -> People:
     """Read the table [people] of a study's file; `history` is a table within it."""
     fields = dict(table)
     inner = fields.pop("history", None)
-    people = read_fields(People, fields, where)  # type: ignore[type-var]
+    people = decode(People, fields, where)
     if inner is None:
         return people
     require(isinstance(inner, Mapping), "value.wrong-type", f"must be a table, got {inner!r}", f"{where}.history")
-    return replace(people, history=read_fields(HistorySetting, inner, f"{where}.history"))  # type: ignore[type-var]
+    return replace(people, history=decode(HistorySetting, inner, f"{where}.history"))
 
 
 def generate_persons(seed: int, first: int, count: int, people: People) -> Persons:

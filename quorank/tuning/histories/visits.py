@@ -22,11 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require, require_range, suggest
 from quorank.files.atomic import write_whole
 from quorank.files.untrusted import excerpt, open_bounded, reason
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.parts import suggest
 from quorank.tuning.histories.browser import DAY, LETTERS, History, build_history
 from quorank.tuning.histories.generated import TYPES
 from quorank.tuning.histories.people import vocabulary

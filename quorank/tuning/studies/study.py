@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require, require_range, suggest
 from quorank.files.atomic import write_whole
+from quorank.files.codec import decode
 from quorank.files.documents import parse_toml
 from quorank.files.untrusted import excerpt, open_bounded, reason
-from quorank.parts import read_fields, suggest
 from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
 
@@ -148,7 +148,7 @@ def study_of(table: Mapping[str, Any], where: str) -> Study:
         fits = isinstance(given, dict) and all(type(value) in (int, float) for value in given.values())
         require(fits, "value.wrong-type", f"must be a table of names and numbers, got {given!r}", f"{where}: {key}")
         numbers[key] = {name: float(value) for name, value in given.items()}
-    study = read_fields(Study, content, where)  # type: ignore[type-var]
+    study = decode(Study, content, where)
     try:
         return replace(study, arms=numbers["arms"], largest=LARGEST | numbers["largest"])
     except BadInput as error:

@@ -1,0 +1,20 @@
+"""Every `>>>` example in a docstring runs."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import quorank
+
+PACKAGE = Path(quorank.__file__).parent
+SHOWN = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_examples_of_docstrings_run(path) -> None:
+    module = import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
