@@ -33,7 +33,7 @@ from quorank.federation import wire
 from quorank.files.atomic import write_whole
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.service.store.sql_store import open_store
 
 INTERACTIONS = 4

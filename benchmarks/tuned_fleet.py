@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from quorank.protocol.connection import ServiceLine, ServiceRefusal
+from quorank.protocol.http_client import ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
 from quorank.tuning.closing import Count
@@ -78,7 +78,7 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
     lines = []
     began = time.monotonic()
     for _ in range(devices):  # one after the other: the number of a device is that of its searches
-        line = ServiceLine.of(invitation, keep=False)
+        line = ServiceClient.from_invitation(invitation, keep=False)
         while True:
             try:
                 line.enrol(invitation, MemberKey.create())
@@ -92,7 +92,7 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
     for version in range(tuning.iterations):
         searches = scenario.searches(tuning.seed, devices, version * devices, truth, tuning.sigma)
 
-        def answer(line: ServiceLine, version: int = version, searches=searches) -> None:
+        def answer(line: ServiceClient, version: int = version, searches=searches) -> None:
             while (served := line.task()).round < version or served.content is None:
                 time.sleep(0.05)
             task = read_task(served.content, "run", heuristic)

@@ -58,8 +58,8 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.protocol import frames
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import request_of
-from quorank.protocol.member_key import MemberKey, enrolment_content
+from quorank.protocol.keys import MemberKey, enrolment_content
+from quorank.protocol.messages import leaving_request
 from quorank.protocol.requests import signed_headers
 from quorank.protocol.secure_identity import SignedKeys
 from quorank.protocol.secure_round import KEYS
@@ -882,7 +882,7 @@ def networks(folder: Path) -> Seeds:
     yield "group-identities", "valid", json.dumps({"south": bytes(range(32)).hex()}).encode()
     yield "group-identities", "list", b'["south"]'
     yield "group-identities", "deep", b"[" * 2_000
-    request = request_of(Terms.read(bundle.terms), key, 5.0, bytes(16))
+    request = leaving_request(Terms.read(bundle.terms), key, 5.0, bytes(16))
     yield "leaving", "valid", request
     yield "leaving", "unsigned", request.partition(b"\n")[0] + b"\n00"
     yield "leaving", "list", b"[]\n00"

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jo
 SLOW = (
     "engines/", "service/", "member/", "cli/", "reproduce/", "fuzz/",
     # those start processes and open connections, the others compute for seconds
-    "experiments/test_determinism.py", "federation/test_line.py", "federation/test_simulator.py",
+    "experiments/test_determinism.py", "protocol/test_http_client.py", "federation/test_simulator.py",
     "privacy/test_accounting.py",
     "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
     "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py",

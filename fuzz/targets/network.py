@@ -16,8 +16,8 @@ from quorank.member.private_store import PrivateStore
 from quorank.protocol import requests
 from quorank.protocol.certificates import Authority
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import check_request
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import check_leaving_request
 from quorank.protocol.requests import read_enrolment
 from quorank.protocol.terms import Terms
 from quorank.service.holders.group_home import SiloHome
@@ -182,7 +182,7 @@ def group_identities(data: bytes) -> None:
 @target("leaving", words=(b'{"format":', b'"client":', b'"run":', b"\n", b"9" * 4400))
 def leaving(data: bytes) -> None:
     """A request to leave."""
-    check_request(data, "run", {0: MemberKey(bytes(range(32))).public})
+    check_leaving_request(data, "run", {0: MemberKey(bytes(range(32))).public})
 
 
 @target("left", "json")

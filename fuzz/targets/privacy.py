@@ -14,9 +14,8 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.protocol.claims import claims_bytes, claims_from
 from quorank.protocol.secure_identity import SignedKeys, pack_clients, unpack_clients
-from quorank.protocol.secure_round import envelope, opened
+from quorank.protocol.secure_round import claims_bytes, claims_from, envelope, opened
 
 MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
 

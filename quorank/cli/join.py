@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quorank.member.client import Client
     from quorank.member.membership import SyncReport
     from quorank.member.private_store import Erased
-    from quorank.protocol.declined import Declined
+    from quorank.protocol.messages import Declined
 
 UNREACHED = 75
 """The exit code of `--once` where the service was not reached: a timer tries again (EX_TEMPFAIL)."""

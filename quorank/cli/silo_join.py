@@ -91,7 +91,7 @@ def join(
 
 
 def _checked(url: str | None) -> str:
-    from quorank.protocol.addresses import check_url
+    from quorank.protocol.invitation import check_url
 
     if url is not None:
         check_url(url)

@@ -27,9 +27,9 @@ from quorank.experiments.carried_updates import OVER
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
 from quorank.protocol import frames
-from quorank.protocol.connection import ServedTask, ServiceLine, ServiceRefusal
+from quorank.protocol.http_client import ServedTask, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 
 TOGETHER = 256
 """Clients that learn in one call."""
@@ -63,15 +63,15 @@ class LightClients:
         self.keys: dict[int, MemberKey] = {}
         self._lines, self._pool = local(), ThreadPoolExecutor(CONNECTIONS)
 
-    def new_line(self) -> ServiceLine:
+    def new_line(self) -> ServiceClient:
         """A connection to the service, for any of the clients."""
-        return ServiceLine(self.invitation.url, self.invitation.service, self.invitation.certificate)
+        return ServiceClient(self.invitation.url, self.invitation.service, self.invitation.certificate)
 
-    def line(self, member: int | None = None) -> ServiceLine:
+    def line(self, member: int | None = None) -> ServiceClient:
         """This thread's connection, as a member's."""
         if not hasattr(self._lines, "line"):
             self._lines.line = self.new_line()
-        line: ServiceLine = self._lines.line
+        line: ServiceClient = self._lines.line
         line.member, line.key = member, None if member is None else self.keys[member]
         return line
 
@@ -93,7 +93,7 @@ class LightClients:
             try:
                 return work()
             except ServiceRefusal as error:
-                if not (error.passes or error.code in _PASSING) or time.monotonic() > end:
+                if not (error.is_temporary or error.code in _PASSING) or time.monotonic() > end:
                     raise
             time.sleep(AGAIN_SECONDS)
 

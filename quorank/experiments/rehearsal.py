@@ -27,7 +27,7 @@ from quorank.experiments.workload import Workload, collection_of, experiment_col
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
 from quorank.federation.kept.keeping import KeptInFolder
-from quorank.protocol.declined import Declined
+from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 
 FOLDER = "rehearsal"

@@ -20,8 +20,8 @@ from quorank.kernels.arrays import Integers
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.protocol import frames
+from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation
-from quorank.protocol.signing import MemberKey
 
 Learn = Callable[[wire.Task, Integers], list[wire.Reply]]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quorank.federation.leavers.rebuilding import is_rebuilding
 from quorank.member.device import Device
 from quorank.member.rebuilding import Rebuilder
-from quorank.protocol.declined import Declined
+from quorank.protocol.messages import Declined
 
 if TYPE_CHECKING:
     from quorank.member.secure_device import SecureDevice

@@ -19,7 +19,7 @@ from quorank.member.exchange import Exchange
 from quorank.member.membership import Membership, SyncReport
 from quorank.member.private_store import PrivateStore
 from quorank.member.status import log_of, status_of
-from quorank.protocol.connection import ServiceLine
+from quorank.protocol.http_client import ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.terms import Terms
 
@@ -117,9 +117,9 @@ class Client(Membership[Terms]):
 
     # the line
 
-    def _enrol(self, line: ServiceLine) -> None:
+    def _enrol(self, line: ServiceClient) -> None:
         super()._enrol(line)
         self._plan()
 
-    def _talk(self, line: ServiceLine) -> SyncReport:
+    def _talk(self, line: ServiceClient) -> SyncReport:
         return Exchange(line, self._answers).take_part()

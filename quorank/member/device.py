@@ -34,12 +34,18 @@ from quorank.kernels.compiled import plainly
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.late_learning import LateRanker
+from quorank.member.client_privacy import (
+    Entropy,
+    check_task,
+    check_turn,
+    privacy_promise,
+    private_report,
+    with_fresh_secret,
+)
 from quorank.member.private_rows import Interaction
 from quorank.member.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism
-from quorank.protocol.client_privacy import Entropy, check_task, check_turn, refreshed, standing
-from quorank.protocol.declined import Declined, Refusal
-from quorank.protocol.private_metrics import report_of
+from quorank.protocol.messages import Declined, Refusal
 from quorank.protocol.terms import Terms
 
 MOST_USED = MOST_WAITING = 1000
@@ -297,8 +303,8 @@ class Device:
     def _release(self, prepared: PreparedRelease) -> bytes:
         """Turn an update into the release that is sent, and store it before it leaves."""
         task, clicks = prepared.task, [interaction.clicks for _, interaction in prepared.used]
-        mechanism = refreshed(self.terms.client_mechanism, self._entropy)
-        told, report = report_of(self.terms, clicks, self._entropy, task.round)
+        mechanism = with_fresh_secret(self.terms.client_mechanism, self._entropy)
+        told, report = private_report(self.terms, clicks, self._entropy, task.round)
         reply = self.reply(task, self.sent_part(prepared), mechanism, told)
         self.note(prepared, reply, len(reply), report)
         return reply
@@ -351,7 +357,7 @@ class Device:
     @cached_property
     def privacy(self) -> dict[str, Any]:
         """What is kept with each release: against whom it is protected. The run's statement follows from the terms."""
-        return {"kind": self.terms.privacy.kind, "standing": standing(self.terms.client_mechanism)}
+        return {"kind": self.terms.privacy.kind, "standing": privacy_promise(self.terms.client_mechanism)}
 
 
 def place_of(error: BaseException) -> str:

@@ -18,9 +18,9 @@ from quorank.files.documents import Items, Text, parse_json
 from quorank.member.answering import DeviceAnswers
 from quorank.member.membership import HOUR, SyncReport, hand_in
 from quorank.member.private_store import PrivateStore
-from quorank.protocol.connection import ServedTask, ServiceLine, ServiceRefusal
-from quorank.protocol.declined import Declined
-from quorank.protocol.member_key import task_content
+from quorank.protocol.http_client import ServedTask, ServiceClient, ServiceRefusal
+from quorank.protocol.keys import task_content
+from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 
 MOST_MESSAGES = 12
@@ -41,7 +41,7 @@ def longest_task(terms: Terms) -> int:
 class Exchange:
     """What an enrolled device says and hears; consent is looked at again before anything is sent."""
 
-    def __init__(self, line: ServiceLine, answers: DeviceAnswers) -> None:
+    def __init__(self, line: ServiceClient, answers: DeviceAnswers) -> None:
         self.line, self.answers = line, answers
         self.device = answers.device
         self.store: PrivateStore = self.device.store

@@ -17,8 +17,8 @@ from quorank.files.atomic import write_whole
 from quorank.files.documents import read_json
 from quorank.files.private_database import LOCK, Damaged, files_of, wipe
 from quorank.member.private_store import Erased, PrivateStore
-from quorank.protocol.leaving import Agreed, digest_of_request, request_of
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import AgreedTerms, leaving_digest, leaving_request
 
 LEFT, LOG = "left.json", "join.log"
 REQUEST, HEARD = "leaving", "leaving heard"
@@ -27,7 +27,7 @@ REQUEST, HEARD = "leaving", "leaving heard"
 
 def begin(
     store: PrivateStore,
-    terms: Agreed,
+    terms: AgreedTerms,
     key: MemberKey,
     entropy: Callable[[int], bytes],
     clock: Callable[[], float] = time.time,
@@ -35,21 +35,16 @@ def begin(
     """Withdraw consent, and put the request on disk; a device that has asked before asks the same."""
     request = store.fact(REQUEST)
     if request is None:
-        request = request_of(terms, key, clock(), entropy(16))
+        request = leaving_request(terms, key, clock(), entropy(16))
         with store.transaction():
             store.set_consent(False, clock())
             store.set_fact(REQUEST, request)
     return request
 
 
-def complete(store: PrivateStore, terms: Agreed, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
+def complete(store: PrivateStore, terms: AgreedTerms, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
     """Erase all of a device whose request was confirmed; the store is closed afterwards."""
-    note: dict[str, Any] = {
-        "run": terms.run,
-        "client": terms.client,
-        "request": digest_of_request(request),
-        "at": clock(),
-    }
+    note: dict[str, Any] = {"run": terms.run, "client": terms.client, "request": leaving_digest(request), "at": clock()}
     write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
     return _proven(store.folder, note, store.erase(_beside(store.folder)))
 

@@ -24,10 +24,10 @@ from quorank.files.documents import ANYTHING, Number, Table, parse_json
 from quorank.files.private_database import FILE
 from quorank.member import leaving
 from quorank.member.private_store import Erased, PrivateStore
-from quorank.protocol.connection import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
+from quorank.protocol.http_client import LONGEST_NEXT, PollingInterval, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import Agreed, receipt_of
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import AgreedTerms, leaving_receipt
 
 HOUR = 3600.0
 INVITATION, IDENTITY, TERMS, MEMBER, LINE = "invitation", "identity", "terms", "member", "line"
@@ -75,7 +75,7 @@ class SyncReport:
         return {name: getattr(self, name) for name in ("outcome", "next", "code", "sentence", "sent")}
 
 
-def hand_in(line: ServiceLine, reply: bytes, next_: float) -> tuple[SyncReport, bool]:
+def hand_in(line: ServiceClient, reply: bytes, next_: float) -> tuple[SyncReport, bool]:
     """Send a reply: what came of it, and whether that is settled, so that the same bytes need not be sent again."""
     try:
         return SyncReport("sent", line.reply(reply), sent=len(reply)), True
@@ -86,14 +86,14 @@ def hand_in(line: ServiceLine, reply: bytes, next_: float) -> tuple[SyncReport, 
         return report, error.code not in PASSING
 
 
-class AgreedTerms(Agreed, Protocol):
+class TermsOfMember(AgreedTerms, Protocol):
     """What a member agrees to, of whatever kind."""
 
     def table(self) -> dict[str, Any]:
         """As invitations hold it."""
 
 
-T = TypeVar("T", bound=AgreedTerms)
+T = TypeVar("T", bound=TermsOfMember)
 
 
 class Membership(ABC, Generic[T]):
@@ -111,7 +111,7 @@ class Membership(ABC, Generic[T]):
         assert secret is not None and terms is not None
         self.store, self.folder, self.invitation = store, store.folder, invitation
         self._entropy, self._clock, self._key = entropy, clock, MemberKey(secret)
-        self._turn, self._closed, self._pace = Lock(), False, Pace(SHORTEST_PAUSE, LONGEST_PAUSE)
+        self._turn, self._closed, self._pace = Lock(), False, PollingInterval(SHORTEST_PAUSE, LONGEST_PAUSE)
         self._due, self._offset = self._remembered()
         self.terms: T = self.read_terms(parse_json(terms, ANYTHING, f"{store.folder}: terms"))
 
@@ -121,7 +121,7 @@ class Membership(ABC, Generic[T]):
         """Terms of this kind, from a table that came from others."""
 
     @abstractmethod
-    def _talk(self, line: ServiceLine) -> SyncReport:
+    def _talk(self, line: ServiceClient) -> SyncReport:
         """Fetch the task of the moment and answer it."""
 
     @classmethod
@@ -228,7 +228,9 @@ class Membership(ABC, Generic[T]):
     def _exchange(self, request: bytes | None) -> SyncReport:
         member = self.store.fact(MEMBER)
         number = None if member is None else int(member)
-        line = ServiceLine.of(self.invitation, key=self._key, member=number, offset=self._offset, clock=self._clock)
+        line = ServiceClient.from_invitation(
+            self.invitation, key=self._key, member=number, offset=self._offset, clock=self._clock
+        )
         try:
             if member is None:
                 self._enrol(line)
@@ -241,7 +243,7 @@ class Membership(ABC, Generic[T]):
             self._offset = line.offset
             line.close()
 
-    def _enrol(self, line: ServiceLine) -> None:
+    def _enrol(self, line: ServiceClient) -> None:
         """Be let in; the terms as the service confirms them must be the agreed ones but for the number."""
         found = line.enrol(self.invitation, self._key)
         table = self.read_terms(found.terms).table()
@@ -253,7 +255,7 @@ class Membership(ABC, Generic[T]):
             self.store.set_fact(MEMBER, str(found.member).encode())
         self.terms = self.read_terms(table)
 
-    def _ask_to_leave(self, line: ServiceLine, request: bytes) -> SyncReport:
+    def _ask_to_leave(self, line: ServiceClient, request: bytes) -> SyncReport:
         """Hand in a request to leave, and ask how far it is; where it is confirmed, all is erased."""
         if self.store.fact(leaving.HEARD) is None:
             try:
@@ -263,12 +265,12 @@ class Membership(ABC, Generic[T]):
                     raise
             with self.store.transaction():
                 self.store.set_fact(leaving.HEARD, b"1")
-        found = line.left()
+        found = line.leaving_state()
         if found.state != "done":
             sentence = "the service has the request, and confirms it when the others' part is done again without it"
             return SyncReport("leaving", LEAVING_PAUSE, "leaving.heard", sentence)
         sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-        require(found.receipt == receipt_of(request), "leaving.not-confirmed", sentence)
+        require(found.receipt == leaving_receipt(request), "leaving.not-confirmed", sentence)
         return self._erased(request)
 
     def _erased(self, request: bytes) -> SyncReport:
@@ -282,7 +284,7 @@ class Membership(ABC, Generic[T]):
                 self.store.forget_fact(MEMBER)
         logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)
         refused = error if isinstance(error, ServiceRefusal) else ServiceRefusal(error.code, error.sentence)
-        pause = max(self._pace.badly(refused), LONGEST_PAUSE if error.code in FINAL else 0.0)
+        pause = max(self._pace.after_failure(refused), LONGEST_PAUSE if error.code in FINAL else 0.0)
         return SyncReport("failed", pause, error.code, error.sentence)
 
     # when to ask again
@@ -291,7 +293,7 @@ class Membership(ABC, Generic[T]):
         """The report with the pause that the device will keep: as the service says, drawn longer, so that no two agree."""
         if report.outcome == "left":
             return report
-        pause = min(LONGEST_NEXT, report.next if report.outcome == "failed" else self._pace.well(report.next))
+        pause = min(LONGEST_NEXT, report.next if report.outcome == "failed" else self._pace.after_success(report.next))
         self._due = time.monotonic() + pause
         state = {"at": self._clock(), "wait": pause, "offset": self._offset}
         try:

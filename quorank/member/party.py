@@ -27,7 +27,7 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
 from quorank.member.party_identity import kept_identity
 from quorank.member.search_desk import SearchRequest
-from quorank.protocol.declined import Declined, Refusal
+from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.party.member import FINISHED, SERVER, UNWRITTEN, SiloMember
 from quorank.silos.protocol.keys import Entropy

@@ -23,7 +23,7 @@ from quorank.member.party import sent_log
 from quorank.member.party_identity import kept_identity, member_key
 from quorank.member.search_desk import FolderDesk
 from quorank.protocol.certificates import write_private
-from quorank.protocol.connection import ServiceLine
+from quorank.protocol.http_client import ServiceClient
 from quorank.protocol.invitation import FILE, Invitation
 from quorank.silos.generated import Generator
 from quorank.silos.learning.holdings import Holding, check_texts, generated_holdings, make_holding
@@ -200,14 +200,14 @@ class PartyFolder:
         with contextlib.suppress(OSError):
             self._write(STATE, {"at": time.time(), **known})
 
-    def line(self, url: str = "") -> ServiceLine:
+    def line(self, url: str = "") -> ServiceClient:
         """The line to the service, with this party's key and, once it has enrolled, its number."""
         known, invitation = self._read(MEMBER, {}), self.invitation
         number, offset = known.get("member"), known.get("offset", 0.0)
         sound = (number is None or type(number) is int) and isinstance(offset, int | float)
         if not sound:
             raise self._damaged(MEMBER)
-        return ServiceLine(
+        return ServiceClient(
             url or invitation.url,
             invitation.service,
             invitation.certificate,
@@ -217,7 +217,7 @@ class PartyFolder:
             note_offset=lambda seconds: self._write(MEMBER, self._read(MEMBER, {}) | {"offset": seconds}),
         )
 
-    def enrol(self, line: ServiceLine) -> None:
+    def enrol(self, line: ServiceClient) -> None:
         """Be let in with this party's own key, once; terms that differ from those that its owner has read are refused."""
         if line.member is not None:
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import KEY
 

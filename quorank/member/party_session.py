@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from quorank.errors import require
 from quorank.member.party import SiloParty
-from quorank.protocol.connection import Pace, ServedMail, ServedTask, ServiceRefusal
-from quorank.protocol.declined import Declined
+from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.messages import Declined
 from quorank.silos.protocol.records import MOST_MESSAGE
 
 LOOK_SECONDS = 0.25
@@ -30,7 +30,7 @@ QUIET_SECONDS = 180.0
 
 
 class PartyLine(Protocol):
-    """A line to a service, as `ServiceLine` is one."""
+    """A line to a service, as `ServiceClient` is one."""
 
     def mail(self, most: int = ...) -> ServedMail:
         """What is asked."""
@@ -57,7 +57,7 @@ def take_part(
     `enrol` is called with the line before anything else is. `seen` is told of every look, with a sentence while the
     service cannot be reached. A refusal that will not pass, such as that of a revoked party, is raised.
     """
-    pace, heard, looked = Pace(most=60.0), clock(), clock()
+    pace, heard, looked = PollingInterval(most=60.0), clock(), clock()
     wait, idle, enrolled = 0.0, 1.0, False
     while not _ends(wait, stop, clock, sleep):
         fault = ""
@@ -84,25 +84,25 @@ def take_part(
                         return True
             heard = clock()
         except ServiceRefusal as error:
-            if not (error.passes or error.code in ("mail.unknown", "mail.repeated")):
+            if not (error.is_temporary or error.code in ("mail.unknown", "mail.repeated")):
                 raise
-            wait, fault = pace.badly(error), error.sentence
+            wait, fault = pace.after_failure(error), error.sentence
             if party.ranker is not None and party.terms.search is None and clock() - heard > QUIET_SECONDS:
                 return True
         seen(fault)
     return False
 
 
-def exchange(party: SiloParty, line: PartyLine, pace: Pace) -> float:
+def exchange(party: SiloParty, line: PartyLine, pace: PollingInterval) -> float:
     """Fetch one letter and answer it; seconds until the next look, negative where all has been said."""
     mail = line.mail(MOST_MESSAGE)
     if mail.content is None:
-        return pace.well(max(mail.next, SHORTEST))
+        return pace.after_success(max(mail.next, SHORTEST))
     answer = party.answer(mail.content)
     if answer == Declined("waiting"):
         return LOOK_SECONDS  # it was asked to stop in the middle of its work, and answers after its next start
     line.answer(mail.id, b"" if isinstance(answer, Declined) else answer)
-    pace.well(0.0)
+    pace.after_success(0.0)
     return -1.0 if party.said_all else 0.0
 
 

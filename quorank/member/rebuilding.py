@@ -16,9 +16,9 @@ from __future__ import annotations
 from quorank.federation import wire
 from quorank.federation.leavers.rebuilding import NOTHING, can_replay, interval_of
 from quorank.kernels.arrays import Doubles
+from quorank.member.client_privacy import check_task
 from quorank.member.device import Device
-from quorank.protocol.client_privacy import check_task
-from quorank.protocol.declined import Declined, Refusal
+from quorank.protocol.messages import Declined, Refusal
 
 
 class Rebuilder:

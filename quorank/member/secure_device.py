@@ -11,15 +11,15 @@ import os
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Uint32s
+from quorank.member.client_privacy import Entropy, masked_vector
 from quorank.member.device import Device
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
-from quorank.protocol.client_privacy import Entropy, words_of
-from quorank.protocol.declined import Declined, Refusal
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Declined, Refusal
 from quorank.protocol.secure_identity import Pinned
 from quorank.protocol.secure_round import SecureMember, invitation
-from quorank.protocol.signing import MemberKey
 
 _BEGUN = "secure round"
 
@@ -99,6 +99,6 @@ class SecureDevice:
             if prepared is None:
                 raise Refusal("repeated")
             secret = self._entropy(SECRET_BYTES)
-            words = words_of(self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, secret)
+            words = masked_vector(self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, secret)
             device.note(prepared, None, words.nbytes)
         return words

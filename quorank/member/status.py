@@ -42,7 +42,7 @@ def status_of(store: PrivateStore) -> dict[str, Any]:
         "identity": None,
     }
     if secret is not None:
-        from quorank.protocol.member_key import MemberKey
+        from quorank.protocol.keys import MemberKey
 
         figures["identity"] = MemberKey(secret).public.hex()
     return figures

@@ -21,7 +21,7 @@ from quorank.federation import wire
 from quorank.member.membership import Membership, SyncReport, hand_in
 from quorank.member.private_store import PrivateStore, StoredRelease
 from quorank.privacy.streams import SECRET_BYTES
-from quorank.protocol.connection import ServedTask, ServiceLine
+from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
 
@@ -112,7 +112,7 @@ class Tuner(Membership[TuningTerms]):
 
     # ------------------------------------------------------------ the line
 
-    def _talk(self, line: ServiceLine) -> SyncReport:
+    def _talk(self, line: ServiceClient) -> SyncReport:
         served = line.task(self._etag)
         if served.kind:
             self._take(served)

@@ -1,11 +1,11 @@
-"""An invitation: what a member needs to find its service, to trust it, and to be let in once.
+"""Invitation of a member: where its service is, how to trust it, and a secret that enrols it once.
 
-One JSON file with the service's address, the certificate of its authority (or none: then the system's are used), its public
-key, a code that enrols one member, and the terms, so that the owner can read them before anything is agreed. The member
-makes its own key; no private key is in an invitation. Whoever holds the code first can take the member's place, and the
-second use of a code is refused and seen by the operator: it goes to its owner by a way that others cannot read.
+One JSON file with the service's address, the certificate of its authority (none: those of the system), its public key, a
+code that enrols one member, and the terms, so that the owner reads them before agreeing. The member makes its own key; an
+invitation holds no private key. Whoever uses the code first becomes the member, and a second use is rejected and reported
+to the operator: send it over a private channel.
 
-With a `token` in the place of the code, the invitation is for everybody (open enrolment).
+With a `token` in place of the code, anybody may enrol with the invitation (open enrolment).
 """
 
 from __future__ import annotations
@@ -16,56 +16,82 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
 from quorank.files.documents import ANYTHING, parse_json
-from quorank.protocol.addresses import check_url as check_url
-from quorank.protocol.member_key import PUBLIC
+from quorank.protocol.keys import PUBLIC
 
 FILE = "invitation.json"
 VERSION = 2
 CODE = 32
 """Bytes of a code."""
 LARGEST = 1 << 24
+"""Maximum bytes of an invitation."""
 _MARK = "quorank invitation"
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
-_NOT_READ = "the invitation is damaged: something is missing; ask for a new one"
+_DAMAGED = "the invitation is damaged: something is missing; ask for a new one"
 
 MemberKind = Literal["device", "party"]
 
 
+def check_url(url: str) -> None:
+    """Reject addresses other than `https://host[:port]`; plain http is allowed for a service on this machine.
+
+    Raises:
+        BadInput: `address.malformed`.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    allowed = parts.scheme == "https" or (parts.scheme == "http" and local)
+    bare = parts.hostname and not parts.username and parts.path in ("", "/") and not parts.query and not parts.fragment
+    require(
+        allowed and bare and (port is None or port > 0) and url.isprintable() and " " not in url,
+        "address.malformed",
+        f"{url[:100]!r} is not an address; expected https://host:port, such as https://search.example.org:9092",
+    )
+
+
 @dataclass(frozen=True)
 class Invitation:
-    """One member's invitation, or everybody's where it has a token."""
+    """Invitation of one member, or of everybody where it has a token."""
 
     name: str
     url: str  # https://host:port
     service: bytes  # the service's public key
-    terms: Mapping[str, Any]  # as the reader of the member's kind reads them
+    terms: Mapping[str, Any]  # as the terms of this kind are written
     code: bytes = b""
     token: str = ""
     kind: MemberKind = "device"
-    certificate: str = ""  # PEM of the authority; none: the system's
-    identities: Mapping[str, bytes] = field(default_factory=dict)  # of other members, pinned: by number, or by name
+    certificate: str = ""  # PEM of the authority; empty: those of the system
+    identities: Mapping[str, bytes] = field(
+        default_factory=dict
+    )  # pinned public keys of other members, by number or name
 
     def __post_init__(self) -> None:
-        require(0 < len(self.name) <= 100, "invitation.name", "an invitation names its member by 1 to 100 letters")
+        require(0 < len(self.name) <= 100, "invitation.name", "expected a member's name of 1 to 100 characters")
         require(
-            self.kind in ("device", "party"), "invitation.kind", f"it is for a {self.kind}; install the newer Quorank"
+            self.kind in ("device", "party"),
+            "invitation.kind",
+            f"the invitation is for a {self.kind}; install a newer Quorank",
         )
         check_url(self.url)
-        require(len(self.service) == PUBLIC, "invitation.damaged", _NOT_READ)
+        require(len(self.service) == PUBLIC, "invitation.damaged", _DAMAGED)
         good = len(self.code) == CODE if self.code else 0 < len(self.token) <= 200
-        require(good, "invitation.damaged", _NOT_READ)
+        require(good, "invitation.damaged", _DAMAGED)
 
     @property
     def secret(self) -> bytes:
-        """The code or the token, as bytes that a proof of enrolment is made of."""
+        """Bytes of the code or the token, which the proof of enrolment signs."""
         return self.code or self.token.encode()
 
     def text(self) -> str:
-        """As it is written."""
+        """Return the file's content."""
         return json.dumps(
             {
                 "format": _MARK,
@@ -83,17 +109,17 @@ class Invitation:
         )
 
     def write(self, path: Path) -> None:
-        """For its owner's eyes, whole or not at all."""
+        """Write the file with mode 0600, atomically."""
         write_whole(path, self.text().encode(), private=True)
 
     @classmethod
     def read(cls, path: Path) -> Invitation:
-        """From such a file; every mistake is a sentence that names the file and quotes none of its secrets."""
+        """Read an invitation file; errors name the file and quote none of its secrets."""
         try:
             content = read_whole(path, LARGEST, code="file.unreadable")
         except BadInput as error:
             if error.code == "file.too-large":
-                raise BadInput("invitation.too-large", "it is too large for an invitation", f"{path}") from None
+                raise BadInput("invitation.too-large", "too large for an invitation", f"{path}") from None
             said = f"cannot be read ({error.sentence})" if error.code == "file.missing" else error.sentence
             raise BadInput("file.unreadable", f"{said}; expected an invitation", f"{path}") from None
         try:
@@ -103,7 +129,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, content: bytes) -> Invitation:
-        """From the bytes of such a file."""
+        """Parse the content of an invitation file."""
         try:
             found = parse_json(content, ANYTHING)
         except BadInput:
@@ -111,16 +137,12 @@ class Invitation:
         if not isinstance(found, dict) or found.get("format") != _MARK:
             raise BadInput("invitation.not-one", "this is not an invitation; ask the operator for one")
         version = found.get("version")
-        older = "; it was made by an older Quorank: ask for a new one" if version == 1 else "; install the newer one"
-        require(
-            version == VERSION,
-            "invitation.version",
-            f"an invitation of version {version!r}, and this Quorank reads {VERSION}{older}",
-        )
+        sentence = f"the invitation has version {version!r}, and this Quorank reads {VERSION}; ask for a new one"
+        require(version == VERSION, "invitation.version", sentence)
         name, url, kind, token = (found.get(key, "") for key in ("name", "url", "kind", "token"))
         certificate, terms, identities = found.get("certificate"), found.get("terms"), found.get("identities", {})
         words = all(isinstance(word, str) for word in (name, url, kind, token, certificate or ""))
-        require(words and isinstance(terms, dict) and isinstance(identities, dict), "invitation.damaged", _NOT_READ)
+        require(words and isinstance(terms, dict) and isinstance(identities, dict), "invitation.damaged", _DAMAGED)
         assert isinstance(terms, dict)
         pinned = {str(who): _bytes(key) for who, key in identities.items()}
         code = _bytes(found["code"]) if "code" in found else b""
@@ -129,5 +151,5 @@ class Invitation:
 
 def _bytes(word: object) -> bytes:
     if not isinstance(word, str) or not _HEX.fullmatch(word) or len(word) > 2000:
-        raise BadInput("invitation.damaged", _NOT_READ)
+        raise BadInput("invitation.damaged", _DAMAGED)
     return bytes.fromhex(word)

@@ -19,7 +19,7 @@ from quorank import __version__
 from quorank.errors import BadInput, require
 from quorank.files.untrusted import parse_json
 from quorank.protocol.invitation import CODE
-from quorank.protocol.member_key import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
+from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
 
 PROTOCOL = 1
 AGENT = f"quorank/{__version__}"

@@ -33,7 +33,7 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer
-from quorank.protocol.signing import SIGNATURE, MemberKey, is_signed
+from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed
 
 _PLACE = struct.Struct("<II")
 _KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"

@@ -17,9 +17,9 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from quorank.errors import BadInput, require
 from quorank.federation import wire
@@ -39,7 +39,7 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 from quorank.protocol import frames
-from quorank.protocol.claims import IDENTITY, Acquaintances, claims_bytes, claims_from
+from quorank.protocol.keys import SIGNATURE, MemberKey
 from quorank.protocol.secure_identity import (
     GuardedClient,
     GuardedServer,
@@ -48,7 +48,6 @@ from quorank.protocol.secure_identity import (
     pack_clients,
     unpack_clients,
 )
-from quorank.protocol.signing import SIGNATURE, MemberKey
 
 M = TypeVar("M", bound=SecureSumMessage)
 
@@ -56,8 +55,32 @@ KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
 VERSION = 3
 _HEAD = struct.Struct("<4sBB")
+IDENTITY = 32
+"""Bytes of a client's identity, an Ed25519 public key."""
+_CLAIM = struct.Struct(f"<I{IDENTITY}s")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed; it is refused"
+
+
+@runtime_checkable
+class IdentityPins(Protocol):
+    """Identities that a client has pinned."""
+
+    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the identities of a round's clients if none has changed, and pin those that are new."""
+
+
+def claims_bytes(identities: Mapping[int, bytes]) -> bytes:
+    """Encode the identity of each client, as the coordinator claims it."""
+    return b"".join(_CLAIM.pack(client, key) for client, key in sorted(identities.items()))
+
+
+def claims_from(raw: bytes) -> dict[int, bytes]:
+    """Decode `claims_bytes`; reject everything else."""
+    require(len(raw) % _CLAIM.size == 0, "secure-sum.malformed", _MALFORMED)
+    found = dict(_CLAIM.iter_unpack(raw))
+    require(len(found) * _CLAIM.size == len(raw), "secure-sum.malformed", _MALFORMED)
+    return found
 
 
 def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
@@ -326,13 +349,13 @@ class SecureMember:
         identity: MemberKey,
         least: int,
         *,
-        pinned: Pinned | Acquaintances | None = None,
+        pinned: Pinned | IdentityPins | None = None,
         agreed: Neighbourhood | None = None,  # the neighbourhood that is agreed
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)
-        self._pins = pinned if isinstance(pinned, Acquaintances) else None
-        fixed = None if isinstance(pinned, Acquaintances) else pinned
+        self._pins = pinned if isinstance(pinned, IdentityPins) else None
+        fixed = None if isinstance(pinned, IdentityPins) else pinned
         self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
         self.phase = KEYS
         self._vector = vector

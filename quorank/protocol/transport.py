@@ -1,32 +1,29 @@
-"""What an engine does for a coordinator: it names the nodes that are there, takes a message to one, brings the reply.
+"""Transports between a coordinator and its nodes, and the mailboxes of a service as one of them.
 
-A transport promises little, as networks do: a message may be lost, come late, come twice or in another order. Whoever
-drives it (`driver`) sends again and lets the coordinator judge what arrives. No call waits for the network.
+A transport promises as little as a network does: messages may be lost, delayed, duplicated or reordered. Its driver sends
+again and lets the coordinator judge the answers. No call waits for the network.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from quorank.errors import require_range
+from quorank.protocol import frames
 
 FAILED = "the node could not answer"
 BUSY = "the node has nothing to give yet"
 
 
 class Failure(NamedTuple):
-    """A node's answer that is none: one of this module's fixed sentences, and nothing that the node knows."""
+    """Failed answer with one of this module's fixed reasons, so nothing that the node knows can leak through it."""
 
     reason: str
 
 
 class Arrival(NamedTuple):
-    """An answer that has come in."""
+    """Answer of a node."""
 
     id: str  # of the message that it answers
     node: str
@@ -37,91 +34,122 @@ class Transport(Protocol):
     """The coordinator's side of an engine."""
 
     def nodes(self) -> Sequence[str]:
-        """The stable names of the nodes that are there now, in any order."""
+        """Stable names of the nodes that are online, in any order."""
 
     def push(self, node: str, content: bytes) -> str:
-        """Send a message to a node that is there, or was a moment ago; returns the message's name."""
+        """Send a message to a node; returns the message's id."""
 
     def pull(self) -> list[Arrival]:
-        """What has come in since the last call."""
+        """Return the answers since the last call."""
 
     def forget(self, message: str) -> None:
-        """The answer to this message is not wanted any more; it may come all the same."""
+        """Cancel a message; its answer may still arrive."""
 
 
-Answer = Callable[[str, bytes], bytes | Failure]
-"""What a node makes of a message: (its name, the content)."""
+# ---------------------------------------------------------------- mailboxes of a service
+
+
+class MailAnswer(NamedTuple):
+    """Answer to a letter."""
+
+    letter: int
+    member: int
+    content: bytes
+
+
+class Mailboxes(Protocol):
+    """Mailboxes of all members, for the one process that may write to them; accepted letters survive a kill."""
+
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Deliver letters (member, content) and return their numbers."""
+
+    def answers(self) -> list[MailAnswer]:
+        """Return the answers since the last call; the first call returns all that are stored."""
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        """Return (letter, member) of all unanswered letters, including those of an earlier process."""
+
+    def forget(self, letters: Sequence[int] | None) -> None:
+        """Delete letters with their answers; None: all."""
+
+
+@dataclass(frozen=True)
+class MemberNodes:
+    """Node names of members: each client is one member, by its number. `simulated` ones can begin a secure round again."""
+
+    simulated: bool = False
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        return str(client) if str(client) in present else None
+
+    def speaks_for(self, node: str, client: int) -> bool:
+        return node == str(client)
 
 
 @dataclass(eq=False)
-class Memory:
-    """Nodes in this process, and a network between that can be as bad as wished; for tests and load generators.
+class MailTransport:
+    """Transport whose messages are letters to the admitted members.
 
-    Time is counted in calls of `pull`. A message reaches its node when its answer is due, so a node that has left by
-    then never answers it.
+    Letters pushed or cancelled between two calls of `pull` are written in one transaction. A letter stays until its member
+    answers it or it is cancelled, so nothing is lost and nothing is sent twice. `bundled`: answers are bundles already.
     """
 
-    answer: Answer
-    names: Sequence[str]
-    loss: float = 0.0  # share of messages, and of answers, that never come
-    duplicates: float = 0.0  # share of answers that come twice
-    delay: Callable[[str], float] | int = 0  # an answer comes after so many pulls: for a node, or up to so many for all
-    seed: int = 0
-    present: set[str] = field(init=False)
-    pushed: int = field(default=0, init=False)  # messages
-    sent: int = field(default=0, init=False)  # bytes, to nodes
-    came: int = field(default=0, init=False)  # bytes, from nodes
-    _due: list[tuple[float, int, str, bytes]] = field(default_factory=list, init=False)
-    _now: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        require_range("loss", self.loss, least=0.0, below=1.0)
-        require_range("duplicates", self.duplicates, least=0.0, most=1.0)
-        self.present = set(self.names)
-        self._random = np.random.default_rng(self.seed)
-
-    def leave(self, name: str) -> None:
-        """The node is gone; what was on its way to it is lost."""
-        self.present.discard(name)
-        self._due = [entry for entry in self._due if entry[2] != name]
-        heapq.heapify(self._due)
-
-    def come(self, name: str) -> None:
-        """The node is back."""
-        self.present.add(name)
+    mailboxes: Mailboxes
+    admitted: Callable[[], Collection[int]]  # numbers of the members that may take part now
+    bundled: bool = False
+    _count: int = field(default=0, init=False)
+    _out: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)  # not in the mailboxes yet
+    _letters: dict[str, int] = field(default_factory=dict, init=False)  # message → number of the letter
+    _messages: dict[int, str] = field(default_factory=dict, init=False)
+    _done: list[int] = field(default_factory=list, init=False)  # to be deleted
 
     def nodes(self) -> Sequence[str]:
-        return sorted(self.present)
+        return [str(number) for number in self.admitted()]
 
     def push(self, node: str, content: bytes) -> str:
-        self.pushed += 1
-        self.sent += len(content)
-        if node in self.present and not self._chance(self.loss):
-            heapq.heappush(self._due, (self._now + self._wait(node), self.pushed, node, content))
-            if self._chance(self.duplicates):
-                late = self._now + self._wait(node) + 1
-                heapq.heappush(self._due, (late, self.pushed, node, content))
-        return str(self.pushed)
-
-    def pull(self) -> list[Arrival]:
-        self._now += 1
-        arrived = []
-        while self._due and self._due[0][0] < self._now:
-            _, number, node, content = heapq.heappop(self._due)
-            answer = self.answer(node, content)
-            if not self._chance(self.loss):
-                self.came += len(answer) if isinstance(answer, bytes) else 0
-                arrived.append(Arrival(str(number), node, answer))
-        order = self._random.permutation(len(arrived)) if self.delay != 0 else range(len(arrived))
-        return [arrived[at] for at in order]
+        self._count += 1
+        self._out[str(self._count)] = int(node), content
+        return str(self._count)
 
     def forget(self, message: str) -> None:
-        """Nothing to do: what comes all the same is the driver's to refuse."""
+        if self._out.pop(message, None) is None and message in self._letters:
+            self._drop(message)
 
-    def _wait(self, node: str) -> float:
-        if callable(self.delay):
-            return self.delay(node)
-        return float(self._random.integers(0, self.delay + 1)) if self.delay else 0.0
+    def _drop(self, message: str) -> None:
+        letter = self._letters.pop(message)
+        del self._messages[letter]
+        self._done.append(letter)
 
-    def _chance(self, share: float) -> bool:
-        return share > 0.0 and bool(self._random.random() < share)
+    def pull(self) -> list[Arrival]:
+        self.flush()
+        if not self._letters:
+            return []
+        arrivals = []
+        for answer in self.mailboxes.answers():
+            message = self._messages.get(answer.letter)
+            if message is None:
+                continue
+            self._drop(message)
+            arrivals.append(Arrival(message, str(answer.member), self._content(answer.content)))
+        return arrivals
+
+    def _content(self, answer: bytes) -> bytes | Failure:
+        if not answer:  # the member has nothing to send, or has left the exchange
+            return Failure(BUSY)
+        return answer if self.bundled else frames.pack([answer])
+
+    def flush(self) -> None:
+        """Write the pushed and the cancelled letters to the mailboxes."""
+        if self._done:
+            self.mailboxes.forget(self._done)
+            self._done = []
+        if self._out:
+            out = list(self._out)
+            letters = self.mailboxes.send([self._out[message] for message in out])
+            self._out = {}
+            self._letters |= dict(zip(out, letters, strict=True))
+            self._messages |= dict(zip(letters, out, strict=True))
+
+    def begin(self) -> None:
+        """Cancel all letters of an earlier holder."""
+        self.mailboxes.forget(None)

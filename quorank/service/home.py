@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import ProcessLock, new_folder, write_whole
 from quorank.files.documents import ANYTHING, Table, read_json, shape_of
-from quorank.protocol.addresses import check_url
 from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
+from quorank.protocol.invitation import check_url
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
-    from quorank.protocol.member_key import MemberKey
+    from quorank.protocol.keys import MemberKey
     from quorank.protocol.terms import Terms
     from quorank.service.store.sql_store import SqlStore
 
@@ -206,7 +206,7 @@ class Home:
     @cached_property
     def key(self) -> MemberKey:
         """The service's own key: it signs tasks, and members know its public half from their invitations."""
-        from quorank.protocol.member_key import MemberKey
+        from quorank.protocol.keys import MemberKey
 
         return MemberKey(self._secret(SERVICE_KEY))
 

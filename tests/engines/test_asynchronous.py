@@ -10,6 +10,7 @@ import pytest
 from command_line import in_process
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_transport import MemoryTransport
 
 from quorank.engines.driver import Driver, SharedNodes
 from quorank.errors import BadInput
@@ -18,7 +19,6 @@ from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
 from quorank.flower import engine as loopback
-from quorank.protocol.transport import Memory
 
 LATE = ("--engine", "flower", "--asynchronous", "0.25")
 NAMES = ("node-0", "node-1", "node-2", "node-3")
@@ -44,7 +44,7 @@ def here(tmp_path, monkeypatch):
         @contextmanager
         def bring_up(runner, folder, stop):
             clients, random = SimulatedClients.playing(experiment, folder), np.random.default_rng(1)
-            transport = Memory(lambda _, content: clients.respond(content), NAMES)
+            transport = MemoryTransport(lambda _, content: clients.respond(content), NAMES)
             transport.delay = lambda name: (1 + NAMES.index(name)) * random.exponential()
             driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=60.0, stop=stop)
             yield driver.round

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_transport import MemoryTransport
 
 from quorank.data import DataSource, load
 from quorank.engines.driver import Driver, Own, SharedNodes, drive
@@ -25,7 +26,7 @@ from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames
-from quorank.protocol.transport import BUSY, FAILED, Arrival, Failure, Memory
+from quorank.protocol.transport import BUSY, FAILED, Arrival, Failure
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
@@ -95,7 +96,7 @@ def in_process(simulator) -> bytes:
 @pytest.mark.parametrize("faults", [{}, {"loss": 0.3, "duplicates": 0.3, "delay": 5}])
 def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
-    transport = Memory(answering(simulator, tmp_path), NAMES, **faults)
+    transport = MemoryTransport(answering(simulator, tmp_path), NAMES, **faults)
     coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
     watched = []
     reports = drive(coordinator, driver_of(transport, ticks), watched.append)
@@ -121,7 +122,7 @@ def test_no_network_is_so_bad_that_it_changes_a_bit(
 ) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
     names = NAMES[:count]
-    transport = Memory(answering(simulator, tmp_path), names, loss, duplicates, delay, seed)
+    transport = MemoryTransport(answering(simulator, tmp_path), names, loss, duplicates, delay, seed)
     moves = data.draw(st.lists(st.sampled_from(names), max_size=12))
 
     def come_and_go() -> None:
@@ -147,7 +148,7 @@ def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tm
         played[node] |= set(wire.decode_task(content).clients)
         return clients(node, content)
 
-    transport = Memory(answer, NAMES, delay=lambda node: 3.0 if node == "node-1" else 0.0)
+    transport = MemoryTransport(answer, NAMES, delay=lambda node: 3.0 if node == "node-1" else 0.0)
     coordinator = coordinator_of(simulator, ticks)
     driver = driver_of(transport, ticks)
     driver.seen = lambda _: transport.leave("node-1")  # the others have answered, and it has its task
@@ -178,7 +179,7 @@ def test_a_node_that_only_fails_costs_nothing_but_time(tiny_collection, tmp_path
             return bad if node == "node-2" else good(node, content)
 
         coordinator = coordinator_of(simulator, ticks)
-        drive(coordinator, driver_of(Memory(answer, NAMES), ticks))
+        drive(coordinator, driver_of(MemoryTransport(answer, NAMES), ticks))
         assert coordinator.state.theta.tobytes() == in_process(simulator)
 
 
@@ -186,7 +187,7 @@ def test_where_nobody_can_answer_the_run_stops_with_a_sentence(tiny_collection) 
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
     coordinator = coordinator_of(simulator, ticks)
     with pytest.raises(Stopped) as stopped:
-        drive(coordinator, driver_of(Memory(lambda *_: Failure(FAILED), NAMES), ticks))
+        drive(coordinator, driver_of(MemoryTransport(lambda *_: Failure(FAILED), NAMES), ticks))
     assert "asked 3 times in vain: the node could not answer" in stopped.value.reason
     assert (stopped.value.round, stopped.value.rounds) == (0, ROUNDS)
 
@@ -205,14 +206,14 @@ def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_c
         )
 
     with pytest.raises(Stopped) as stopped:
-        drive(coordinator_of(simulator, ticks), driver_of(Memory(answer, NAMES), ticks))
+        drive(coordinator_of(simulator, ticks), driver_of(MemoryTransport(answer, NAMES), ticks))
     assert "not finite" in stopped.value.reason
 
 
 @pytest.mark.parametrize("killed_after", [1, 2, 5, 7, 11, 16])
 def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["quantile"], tiny_collection), Ticks()
-    transport = Memory(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)
+    transport = MemoryTransport(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)
     looks = 0
 
     class Killed(BaseException):
@@ -237,7 +238,7 @@ def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, 
 
 def test_it_stops_in_the_middle_of_a_round_when_asked(tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    transport = Memory(answering(simulator, tmp_path), NAMES, delay=lambda node: float("inf"))
+    transport = MemoryTransport(answering(simulator, tmp_path), NAMES, delay=lambda node: float("inf"))
     coordinator = coordinator_of(simulator, ticks)
     with pytest.raises(Interrupted) as stopped:
         drive(coordinator, driver_of(transport, ticks, stop=lambda: ticks.now > 50.0))
@@ -259,7 +260,7 @@ def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collecti
         asked.append(node)
         return clients(node, content)
 
-    transport = Memory(answer, names)
+    transport = MemoryTransport(answer, names)
     transport.leave("device-3")
     transport.leave("device-7")
     coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(deadline=30.0))
@@ -272,7 +273,7 @@ def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collecti
 def test_a_device_that_comes_back_is_asked_again(tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
     own, clients, names = devices(simulator, tmp_path)
-    transport = Memory(clients, names, delay=lambda node: 2.0)
+    transport = MemoryTransport(clients, names, delay=lambda node: 2.0)
     gone = False
 
     def come_and_go() -> None:
@@ -302,7 +303,7 @@ def test_a_device_with_nothing_to_give_is_asked_again_after_a_pause(tiny_collect
         return clients(node, content)
 
     coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver_of(Memory(answer, names), ticks, own, pause=5.0))
+    drive(coordinator, driver_of(MemoryTransport(answer, names), ticks, own, pause=5.0))
     assert len(asked) == 6
     assert min(np.diff(asked)) >= 5.0
     assert coordinator.state.theta.tobytes() == in_process(simulator)
@@ -313,7 +314,7 @@ def test_what_comes_unasked_is_the_coordinator_s_to_judge(tiny_collection, tmp_p
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
     honest = answering(simulator, tmp_path)
 
-    class Noisy(Memory):
+    class Noisy(MemoryTransport):
         def pull(self):
             arrivals = super().pull()
             for arrival in list(arrivals):
@@ -351,7 +352,7 @@ def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
         for _ in range(rounds):
             state, _ = simulator.federation.round(state, simulator.gather(state))
         random, ticks = np.random.default_rng(seed), Ticks()
-        transport = Memory(answering(simulator, None), names, loss=0.05, seed=seed)
+        transport = MemoryTransport(answering(simulator, None), names, loss=0.05, seed=seed)
         transport.delay = lambda node, random=random: slowness[node] * random.exponential()
         rules = RoundLimits(asynchronous=Asynchronous.of(0.25, simulator.federation))
         coordinator = Coordinator(
@@ -401,7 +402,7 @@ def test_asynchronous_rounds_end_after_the_deadline_with_the_least(tiny_collecti
     """Where fewer are there than a round waits for, it does not wait forever."""
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
     own = {client: f"device-{client}" for client in range(CLIENTS)}
-    transport = Memory(answering(simulator, tmp_path), [own[client] for client in range(4)])
+    transport = MemoryTransport(answering(simulator, tmp_path), [own[client] for client in range(4)])
     rules = RoundLimits(least=0.5, deadline=60.0, asynchronous=Asynchronous(6))
     coordinator = coordinator_of(simulator, ticks, rules=rules)
     report = driver_of(transport, ticks, Own(own)).round(coordinator)
@@ -423,7 +424,7 @@ def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
 
     rules = RoundLimits(enough=(CLIENTS - 1) / CLIENTS)
     coordinator = coordinator_of(simulator, ticks, rules=rules)
-    report = driver_of(Memory(answer, list(own.values())), ticks, Own(own)).round(coordinator)
+    report = driver_of(MemoryTransport(answer, list(own.values())), ticks, Own(own)).round(coordinator)
     assert report.participants == CLIENTS - 1
     assert coordinator.refused == {"reply.other-client": 1}
     assert report.update_norm < 5.0
@@ -435,7 +436,7 @@ def test_no_more_messages_are_on_their_way_than_may_be(most, tiny_collection, tm
     own = {client: f"device-{client}" for client in range(CLIENTS)}
     silent, seen = {"device-0", "device-1"}, []
 
-    class Counting(Memory):
+    class Counting(MemoryTransport):
         def pull(self):
             seen.append(len(driver._flights))
             return super().pull()

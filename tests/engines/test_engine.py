@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import in_process
+from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
 from quorank.engines.driver import Driver, SharedNodes
@@ -19,7 +20,7 @@ from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.flower.engine import flower
-from quorank.protocol.transport import FAILED, Failure, Memory
+from quorank.protocol.transport import FAILED, Failure
 from quorank.reports.report import report_page
 
 NAMES = ("node-0", "node-1", "node-2")
@@ -65,7 +66,7 @@ def memory(experiment, *, answer=None, tend=None, **faults):
             except BadInput:  # as the worker of a network does it
                 return Failure(FAILED)
 
-        transport = Memory(answer or respond, NAMES, **faults)
+        transport = MemoryTransport(answer or respond, NAMES, **faults)
         driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
         yield driver.round
 

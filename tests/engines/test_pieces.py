@@ -17,6 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_transport import MemoryTransport
 
 from quorank.errors import BadInput
 from quorank.flower.network import SINGLE, FlowerNetwork, NetworkDown
@@ -25,7 +26,6 @@ from quorank.flower.transport import FlowerTransport
 from quorank.flower.worker import ask, listening, serve
 from quorank.protocol import frames
 from quorank.protocol.certificates import Authority, node_keys, write_private
-from quorank.protocol.transport import Memory
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8))
@@ -265,7 +265,7 @@ def test_a_network_goes_on_without_a_node_and_not_without_what_there_is_once(tmp
 
 
 def test_the_memory_network_loses_and_repeats_as_often_as_it_says() -> None:
-    transport = Memory(lambda node, content: content, ("a",), loss=0.2, duplicates=0.5, seed=1)
+    transport = MemoryTransport(lambda node, content: content, ("a",), loss=0.2, duplicates=0.5, seed=1)
     for number in range(4000):
         assert transport.push("a", b"x") == str(number + 1)
     came = [arrival.id for _ in range(5) for arrival in transport.pull()]
@@ -277,4 +277,4 @@ def test_the_memory_network_loses_and_repeats_as_often_as_it_says() -> None:
     assert transport.pull() == [] and transport.nodes() == []
     for wrong in ({"loss": 1.0}, {"duplicates": 2.0}):
         with pytest.raises(BadInput):
-            Memory(lambda node, content: content, ("a",), **wrong)
+            MemoryTransport(lambda node, content: content, ("a",), **wrong)

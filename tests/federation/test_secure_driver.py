@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
+from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
 from quorank.engines.driver import Driver, Own, SharedNodes
@@ -26,9 +27,9 @@ from quorank.member.answering import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.protocol import frames
-from quorank.protocol.declined import Declined
+from quorank.protocol.messages import Declined
 from quorank.protocol.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
-from quorank.protocol.transport import BUSY, FAILED, Failure, Memory
+from quorank.protocol.transport import BUSY, FAILED, Failure
 
 NAMES = ("node-0", "node-1", "node-2")
 PRIVACIES = {
@@ -83,7 +84,7 @@ def test_simulated_nodes_come_to_the_in_process_bytes(privacy, sampled, bad, tin
     federation = Federation(8, 3, privacy=PRIVACIES[privacy], **more)
     simulator = simulator_of(tiny_collection, federation)
     trouble = {"loss": 0.2, "duplicates": 0.3, "delay": 2} if bad else {}
-    network = Memory(answering(simulator, tmp_path), NAMES, **trouble)
+    network = MemoryTransport(answering(simulator, tmp_path), NAMES, **trouble)
     coordinator = coordinator_of(simulator)
     driver = driver_of(network, SharedNodes(NAMES), strikes=50)
     while not coordinator.done:
@@ -99,7 +100,7 @@ def test_groups_of_a_cohort_come_to_the_in_process_bytes(tiny_collection, tmp_pa
     privacy = ClippedGaussian(epsilon=500.0, clip=0.05, sum="secure", noise_multiplier=0.5, groups=3)
     federation = Federation(9, 3, privacy=privacy, aggregation=Median(), participation=Sampled(7))
     simulator = simulator_of(tiny_collection, federation)
-    network = Memory(answering(simulator, tmp_path), NAMES)
+    network = MemoryTransport(answering(simulator, tmp_path), NAMES)
     coordinator = coordinator_of(simulator)
     driver = driver_of(network, SharedNodes(NAMES), strikes=50)
     while not coordinator.done:
@@ -121,7 +122,7 @@ def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path
     simulator.replies = replies
     coordinator = coordinator_of(simulator)
     before = coordinator.state.theta.tobytes()
-    report = driver_of(Memory(answering(simulator, tmp_path), NAMES), SharedNodes(NAMES)).round(coordinator)
+    report = driver_of(MemoryTransport(answering(simulator, tmp_path), NAMES), SharedNodes(NAMES)).round(coordinator)
     assert coordinator.state.theta.tobytes() == before and report.update_norm == 0.0
     assert coordinator.refused == {"secure-sum.out-of-bounds": 1}
     assert report.participants == 6 and report.noise > 0.0  # it was opened, so it counts as a release
@@ -144,7 +145,7 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
             network.leave("node-1")
         return workers[-1](node, content)
 
-    network = Memory(answer, NAMES)
+    network = MemoryTransport(answer, NAMES)
     coordinator = coordinator_of(simulator)
     driver = driver_of(network, SharedNodes(NAMES))
     while not coordinator.done:
@@ -158,7 +159,7 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
 
 def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["no noise"]))
-    network = Memory(lambda node, content: Failure(FAILED), NAMES)
+    network = MemoryTransport(lambda node, content: Failure(FAILED), NAMES)
     with pytest.raises(Stopped) as stopped:
         driver_of(network, SharedNodes(NAMES)).round(coordinator_of(simulator))
     assert "failed 3 times" in stopped.value.reason
@@ -193,7 +194,7 @@ def devices_network(simulator, devices, gone=None):
             return Failure(FAILED)
         return respond(devices[client], simulator, client, content)
 
-    network = Memory(answer, [str(c) for c in devices])
+    network = MemoryTransport(answer, [str(c) for c in devices])
     return network
 
 
@@ -255,7 +256,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
         client = int(name)
         return Failure(BUSY) if client in idle else respond(devices[client], simulator, client, content)
 
-    network = Memory(answer, [str(c) for c in devices])
+    network = MemoryTransport(answer, [str(c) for c in devices])
     coordinator = coordinator_of(simulator, RoundLimits(deadline=60.0))
     driver = driver_of(network, Own({c: str(c) for c in devices}))
     assert driver.round(coordinator).participants == 6
@@ -373,7 +374,7 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
     @contextmanager
     def engine(runner, folder, stop):
         clients = SimulatedClients.playing(experiment, folder)
-        driver = driver_of(Memory(lambda node, content: clients.respond(content), NAMES), SharedNodes(NAMES))
+        driver = driver_of(MemoryTransport(lambda node, content: clients.respond(content), NAMES), SharedNodes(NAMES))
         yield driver.round
 
     run_quickly(experiment, tmp_path / "nodes", engine=engine, threads=1)

@@ -16,6 +16,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
 from quorank.federation.rounds import State
+from quorank.member.client_privacy import masked_vector
 from quorank.member.secure_device import SecureDevice
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
@@ -24,8 +25,8 @@ from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames, secure_round
-from quorank.protocol.client_privacy import words_of
-from quorank.protocol.declined import Declined
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Declined
 from quorank.protocol.secure_identity import GuardedClient, SignedKeys, pack_clients, signed_content
 from quorank.protocol.secure_round import (
     AGREEMENT,
@@ -39,7 +40,6 @@ from quorank.protocol.secure_round import (
     envelope,
     opened,
 )
-from quorank.protocol.signing import MemberKey
 
 SESSION, LENGTH = b"a session", 7
 TASK = wire.Task("run", 2, np.zeros(LENGTH))
@@ -133,7 +133,7 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
     """The same updates and draws through IntegerSums, masks and all, and through the messages of a network."""
     mechanism, names = sums_of(SUMS[name]), np.arange(5)
     updates = np.random.default_rng(1).normal(size=(5, LENGTH))
-    vectors = {c: words_of(mechanism, updates[c], 2, c, mechanism.seed) for c in range(5)}
+    vectors = {c: masked_vector(mechanism, updates[c], 2, c, mechanism.seed) for c in range(5)}
     rows = updates.copy()
     mechanism.release(rows, np.zeros(LENGTH), 2, names, {})
     for client, words in vectors.items():

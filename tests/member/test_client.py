@@ -27,8 +27,8 @@ from quorank.member import Client
 from quorank.member.leaving import LEFT
 from quorank.privacy import NoPrivacy, PublishedLaplace
 from quorank.protocol.certificates import Authority
-from quorank.protocol.connection import ServiceLine
-from quorank.protocol.leaving import receipt_of
+from quorank.protocol.http_client import ServiceClient
+from quorank.protocol.messages import leaving_receipt
 
 pytestmark = pytest.mark.slow
 DAY = 86400.0
@@ -172,13 +172,13 @@ def test_a_device_that_is_killed_between_commit_and_confirmation_sends_the_same_
     client.close()
 
     def dies() -> None:
-        real = ServiceLine.reply
+        real = ServiceClient.reply
 
         def reply(self, content):
             real(self, content)
             shoot()
 
-        monkeypatch.setattr(ServiceLine, "reply", reply)
+        monkeypatch.setattr(ServiceClient, "reply", reply)
         Client.open(tmp_path / "device", seed=SEED).sync()
 
     killed(dies)
@@ -403,7 +403,7 @@ def test_a_device_leaves_when_the_service_confirms(service, tmp_path) -> None:
         service.gone.add(0)
         report = again.sync(force=True)
         assert report.outcome == "left" and report.erased.traces > 0
-        assert receipt_of(request).split()[-1].decode() in (tmp_path / "device" / LEFT).read_text()
+        assert leaving_receipt(request).split()[-1].decode() in (tmp_path / "device" / LEFT).read_text()
     assert [path.name for path in (tmp_path / "device").iterdir()] == [LEFT]
     with refused("device.left"):
         Client.open(tmp_path / "device", tmp_path / "invitation.json")

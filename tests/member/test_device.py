@@ -34,13 +34,13 @@ from quorank.learning import PDGD, Counterfactual, Evolution
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
 from quorank.member import device as device_module
+from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
 from quorank.member.private_store import REPLIES, PrivateStore
 from quorank.member.status import log_of
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
-from quorank.protocol.client_privacy import refreshed
-from quorank.protocol.declined import REASONS, Declined
+from quorank.protocol.messages import REASONS, Declined
 from quorank.rankers import MLP, Linear
 
 LEARNERS = [
@@ -272,7 +272,7 @@ def test_killed_at_any_point_it_sends_the_same_bytes_and_uses_interactions_once(
     def dies() -> None:
         mine = device_of(simulator, tmp_path)
         if point == "learned":
-            monkeypatch.setattr(device_module, "refreshed", lambda *_: shoot())
+            monkeypatch.setattr(device_module, "with_fresh_secret", lambda *_: shoot())
         elif point == "before the commit":
             monkeypatch.setattr(mine.store, "trim", lambda _: shoot())
         reply = mine.answer(task)
@@ -434,7 +434,7 @@ def test_noise_is_the_device_s_own_and_fresh_for_each_release(tiny_collection, t
     assert not np.array_equal(replies[0], replies[1])
     assert not np.array_equal(replies[1], replies[2])
     mechanism = terms_of(simulator, 0).mechanism
-    one, two = refreshed(mechanism, lambda n: b"\x01" * n), refreshed(mechanism, lambda n: b"\x02" * n)
+    one, two = with_fresh_secret(mechanism, lambda n: b"\x01" * n), with_fresh_secret(mechanism, lambda n: b"\x02" * n)
     assert one.seed != two.seed != mechanism.seed
     assert one.part == mechanism.part
 

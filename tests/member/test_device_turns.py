@@ -13,7 +13,7 @@ from quorank.experiments.client_terms import terms_of as experiment_terms
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation
 from quorank.privacy import ClippedGaussian, Setting
-from quorank.protocol.declined import Declined
+from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 
 PART = Arrivals(enough=CLIENTS, least=2, most=2, rest=2)

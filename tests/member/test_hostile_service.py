@@ -18,7 +18,7 @@ from quorank.federation import Federation, wire
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.member import Client
 from quorank.privacy import ClippedGaussian
-from quorank.protocol import connection as line
+from quorank.protocol import http_client as line
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +33,8 @@ def simulator(tiny_collection):
 
 @pytest.fixture
 def service(simulator, tmp_path, monkeypatch):
-    quick = {**line.ServiceLine.__init__.__kwdefaults__, "seconds": 1.0}
-    monkeypatch.setattr(line.ServiceLine.__init__, "__kwdefaults__", quick)
+    quick = {**line.ServiceClient.__init__.__kwdefaults__, "seconds": 1.0}
+    monkeypatch.setattr(line.ServiceClient.__init__, "__kwdefaults__", quick)
     with SmallService(terms_of(simulator, 0)).running(tmp_path / "..") as made:
         made.simulator = simulator
         yield made

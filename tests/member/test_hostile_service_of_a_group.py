@@ -16,8 +16,8 @@ from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_session import take_part
 from quorank.protocol import frames
-from quorank.protocol.connection import ServedMail, ServedTask
-from quorank.protocol.declined import Declined
+from quorank.protocol.http_client import ServedMail, ServedTask
+from quorank.protocol.messages import Declined
 from quorank.silos.party.member import SERVER
 from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, tells, written

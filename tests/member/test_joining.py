@@ -25,7 +25,7 @@ from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_folder import PartyFolder
 from quorank.member.party_identity import member_key
 from quorank.member.party_session import take_part
-from quorank.protocol.connection import ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker
 from quorank.service.holders.group_home import SiloHome, settings_of

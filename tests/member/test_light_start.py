@@ -14,13 +14,13 @@ from devices import CLIENTS, SEED, random_theta, search, simulator_of, task_of, 
 from quorank.federation import Federation, wire
 from quorank.kernels.compiled import plainly
 from quorank.learning import PDGD
+from quorank.member.client_privacy import masked_vector
 from quorank.member.device import Device
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Setting, Signs
 from quorank.privacy.secure_sum.shamir import join_shares, split_secret
-from quorank.protocol.client_privacy import words_of
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.protocol.terms import Terms
 from quorank.rankers import MLP, Linear
 
@@ -132,7 +132,7 @@ def test_words_and_shares_of_secure_sums(privacy) -> None:
     words = []
     for plain in (False, True):
         with plainly(plain):
-            words.append(words_of(mechanism, update, 3, 4, given(32)).tobytes())
+            words.append(masked_vector(mechanism, update, 3, 4, given(32)).tobytes())
             shares = split_secret(given(32), 3, 5, given)
             assert join_shares(shares[1:4], [2, 3, 4]) == given(32)
             words.append(b"".join(shares))

@@ -15,9 +15,9 @@ from quorank.errors import BadInput
 from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_folder import FolderSource, PartyFolder
 from quorank.member.party_identity import member_key
-from quorank.protocol.connection import Enrolment, ServiceLine
+from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStore
 
@@ -127,7 +127,7 @@ def test_invitations_that_are_refused(bundle, here) -> None:
     assert not (here / "d").exists()
 
 
-class Desk(ServiceLine):
+class Desk(ServiceClient):
     """A line whose service lets a member in with what it is told to."""
 
     told: Enrolment

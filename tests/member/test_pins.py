@@ -8,6 +8,7 @@ import pytest
 from devices import SEED, device_of, simulator_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_transport import MemoryTransport
 
 from quorank.engines.driver import Driver, Own
 from quorank.errors import BadInput
@@ -19,10 +20,9 @@ from quorank.member.pins import Pins
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
-from quorank.protocol.claims import IDENTITY, claims_bytes, claims_from
-from quorank.protocol.declined import Declined
-from quorank.protocol.secure_round import SHARES, envelope, opened
-from quorank.protocol.transport import BUSY, Failure, Memory
+from quorank.protocol.messages import Declined
+from quorank.protocol.secure_round import IDENTITY, SHARES, claims_bytes, claims_from, envelope, opened
+from quorank.protocol.transport import BUSY, Failure
 
 CLIENTS, MEMBERS = 4, 8
 
@@ -118,7 +118,7 @@ class Network:
             keeping=KeptInFolder(folder / "coordinator"),
         )
         self.names = {c: f"node-{c}" for c in range(MEMBERS)}
-        self.memory = Memory(self.answer, list(self.names.values()))
+        self.memory = MemoryTransport(self.answer, list(self.names.values()))
         self.now = 0.0
         self.alter = lambda client, content: content
 

@@ -16,10 +16,11 @@ from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
 from quorank.federation import wire
 from quorank.federation.rounds import Report
+from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.protocol.private_metrics import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.protocol.terms import Terms
+from quorank.service.live.status_sources import DECAY, LEAST_DEVICES, quality_of
 
 CLIENTS, ROUNDS = 5, 3
 
@@ -34,21 +35,21 @@ def clicks(*ranks: int, shown: int = 10) -> np.ndarray:
 
 
 def test_the_figure_of_a_list_by_hand() -> None:
-    assert list_figure(clicks(), 10) == 0.0
-    assert list_figure(clicks(1), 10) == list_figure(clicks(1, 2, 3), 10) == 1.0
-    assert list_figure(clicks(3), 10) == pytest.approx((1 / math.log2(4)) / (1 / math.log2(2)))
+    assert list_ndcg(clicks(), 10) == 0.0
+    assert list_ndcg(clicks(1), 10) == list_ndcg(clicks(1, 2, 3), 10) == 1.0
+    assert list_ndcg(clicks(3), 10) == pytest.approx((1 / math.log2(4)) / (1 / math.log2(2)))
     both = (1 / math.log2(3) + 1 / math.log2(6)) / (1 / math.log2(2) + 1 / math.log2(3))
-    assert list_figure(clicks(2, 5), 10) == pytest.approx(both)
-    assert list_figure(clicks(8), 5) == 0.0, "what stands below k is not looked at"
-    assert device_figure([clicks(1), clicks(), clicks(3), clicks()], 10) == pytest.approx(1.5 / 4)
+    assert list_ndcg(clicks(2, 5), 10) == pytest.approx(both)
+    assert list_ndcg(clicks(8), 5) == 0.0, "what stands below k is not looked at"
+    assert mean_ndcg([clicks(1), clicks(), clicks(3), clicks()], 10) == pytest.approx(1.5 / 4)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=6), st.integers(1, 12))
 def test_the_figure_lies_between_0_and_1_and_a_list_more_moves_it_by_its_share(lists, k) -> None:
     found = [np.array(one, dtype=np.bool_) for one in lists]
-    figure = device_figure(found, k)
+    figure = mean_ndcg(found, k)
     assert 0.0 <= figure <= 1.0
-    assert device_figure([*found, clicks()], k) == pytest.approx(figure * len(found) / (len(found) + 1))
+    assert mean_ndcg([*found, clicks()], k) == pytest.approx(figure * len(found) / (len(found) + 1))
 
 
 # on a device
@@ -57,7 +58,7 @@ def test_the_figure_lies_between_0_and_1_and_a_list_more_moves_it_by_its_share(l
 def test_a_device_reports_by_the_law_and_only_where_that_was_agreed(tiny_collection) -> None:
     simulator = simulator_of(tiny_collection)
     silent = terms_of(simulator, 0)
-    assert report_of(silent, [clicks(1)], lambda n: pytest.fail("drawn"), 0) == ((0.0, 0.0, 0.0), {})
+    assert private_report(silent, [clicks(1)], lambda n: pytest.fail("drawn"), 0) == ((0.0, 0.0, 0.0), {})
     terms = terms_of(simulator, 0, report_epsilon=2.0)
     random, sent, asked = np.random.default_rng(5), [], []
     figure = terms.figure
@@ -68,7 +69,7 @@ def test_a_device_reports_by_the_law_and_only_where_that_was_agreed(tiny_collect
 
     lists = [clicks(3), clicks(1), clicks()]  # 0.5, 1 and 0: their mean is one of the three values
     for _ in range(2000):
-        statistics, note = report_of(terms, lists, entropy, 4)
+        statistics, note = private_report(terms, lists, entropy, 4)
         assert statistics[1:] == (0.0, 0.0) and note["report"]["epsilon_per_report"] == 2.0
         assert note["report"]["value"] == figure.unbiased(statistics[0])
         sent.append(int(statistics[0]))
@@ -116,7 +117,7 @@ def test_a_report_is_of_the_lists_that_the_update_is_made_of(tiny_collection, tm
         FigureResponse, "respond", lambda self, x, seed, round_, client: seen.append((x, round_, client)) or 1
     )
     device.answer(task_of(simulator))
-    assert seen == [(device_figure(waiting, simulator.simulation.k), 0, 0)]
+    assert seen == [(mean_ndcg(waiting, simulator.simulation.k), 0, 0)]
 
 
 # terms
@@ -180,28 +181,28 @@ def test_the_figures_of_rounds_against_brute_force() -> None:
             others = (true + random.integers(1, 3, len(true))) % 3
             sent = np.where(random.random(len(true)) < p, true, others)
             reports.append(round_of(number, len(sent), figure.unbiased(int(sent.sum()), len(sent))))
-        found.append(reported(reports, figure))
+        found.append(quality_of(reports, figure, "q"))
     first = found[0]
-    assert (first["devices"], first["round"], first["smoothed_rounds"]) == (4, 4, 3)
+    assert (first.devices, first.round) == (4, 4)
     weights = [DECAY**3 * 6, DECAY * 9, 1.0 * 4]
     expected = np.dot(weights, [0.5, 0.25, 0.75]) / sum(weights)
-    assert_mean([[one["value"], one["smoothed"]] for one in found], [0.75, expected])
-    assert first["error"] == pytest.approx(math.sqrt(figure.variance / 4))
-    spread = np.std([one["value"] for one in found])
-    assert spread == pytest.approx(first["error"], rel=0.05), "0.75 is a worst figure too"
+    assert_mean([[one.value, one.smoothed] for one in found], [0.75, expected])
+    assert first.error == pytest.approx(math.sqrt(figure.variance / 4))
+    spread = np.std([one.value for one in found])
+    assert spread == pytest.approx(first.error, rel=0.05), "0.75 is a worst figure too"
     by_hand = math.sqrt(sum(w**2 * figure.variance / n for w, n in zip(weights, (6, 9, 4), strict=True)))
-    assert first["smoothed_error"] == pytest.approx(by_hand / sum(weights))
-    assert np.std([one["smoothed"] for one in found]) <= first["smoothed_error"] * 1.03
+    assert first.smoothed_error == pytest.approx(by_hand / sum(weights))
+    assert np.std([one.smoothed for one in found]) <= first.smoothed_error * 1.03
     assert q < p
 
 
 def test_a_figure_of_too_few_devices_is_not_shown() -> None:
     figure = FigureResponse(1.0)
     few = [round_of(1, LEAST_DEVICES - 1, 0.4)]
-    assert reported([], figure) is None and reported(few, figure) is None
-    one = reported([*few, round_of(2, LEAST_DEVICES, 0.6), round_of(3, 1, 0.9), round_of(4, 0, 0.0)], figure)
-    assert one is not None and (one["round"], one["value"], one["smoothed"]) == (2, 0.6, pytest.approx(0.6))
+    assert quality_of([], figure, "q").best is None and quality_of(few, figure, "q").best is None
+    one = quality_of([*few, round_of(2, LEAST_DEVICES, 0.6), round_of(3, 1, 0.9), round_of(4, 0, 0.0)], figure, "q")
+    assert one is not None and (one.round, one.value, one.smoothed) == (2, 0.6, pytest.approx(0.6))
     many = [round_of(number, 10, 0.5) for number in range(1, 5000)]
-    assert reported(many, figure)["smoothed"] == pytest.approx(0.5)
+    assert quality_of(many, figure, "q").smoothed == pytest.approx(0.5)
     tail = math.sqrt(figure.variance / 10 * (1 - DECAY) / (1 + DECAY))
-    assert reported(many, figure)["smoothed_error"] == pytest.approx(tail)
+    assert quality_of(many, figure, "q").smoothed_error == pytest.approx(tail)

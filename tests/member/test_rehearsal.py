@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, terms_of, user_of
+from memory_transport import MemoryTransport
 from refusals import refused
 
 from quorank.engines.driver import Driver, Own
@@ -15,12 +16,11 @@ from quorank.federation.coordinator import RoundLimits
 from quorank.member import Client
 from quorank.privacy import ClippedGaussian
 from quorank.protocol import frames
-from quorank.protocol.declined import Declined
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import check_request, receipt_of, request_of
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Declined, check_leaving_request, leaving_receipt, leaving_request
 from quorank.protocol.terms import Terms
-from quorank.protocol.transport import BUSY, Failure, Memory
+from quorank.protocol.transport import BUSY, Failure
 
 
 def in_process(simulator) -> bytes:
@@ -84,7 +84,7 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
         return Failure(BUSY) if isinstance(reply, Declined) else frames.pack([reply])
 
     names = {c: str(c) for c in range(CLIENTS)}
-    network = Memory(answer, list(names.values()), loss=0.15, duplicates=0.2, delay=2, seed=1)
+    network = MemoryTransport(answer, list(names.values()), loss=0.15, duplicates=0.2, delay=2, seed=1)
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -103,14 +103,14 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
 
 def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
     terms, key, other = terms_of(simulator_of(tiny_collection), 2), MemberKey.create(), MemberKey.create()
-    request = request_of(terms, key, 5.0, b"nonce")
+    request = leaving_request(terms, key, 5.0, b"nonce")
     keys = {1: other.public, 2: key.public}
-    assert check_request(request, "run", keys).client == 2
+    assert check_leaving_request(request, "run", keys).client == 2
     for false, words in (
         (request.replace(b'"client": 2', b'"client": 1'), "not signed by the client"),
         (request.replace(b'"client": 2', b'"client": 3'), "not known"),
         (request.replace(b'"at": 5.0', b'"at": 6.0'), "not signed"),
-        (request_of(terms, other, 5.0, b""), "not signed"),
+        (leaving_request(terms, other, 5.0, b""), "not signed"),
         (request[:-2], "not signed"),
         (request.partition(b"\n")[0], "not signed"),
         (b"", "malformed"),
@@ -121,10 +121,10 @@ def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
         (request + b" " * 5000, "malformed"),
     ):
         with pytest.raises(BadInput, match=words):
-            check_request(false, "run", keys)
+            check_leaving_request(false, "run", keys)
     with pytest.raises(BadInput, match="another run"):
-        check_request(request, "other", keys)
-    assert receipt_of(request) != receipt_of(request + b" ")
+        check_leaving_request(request, "other", keys)
+    assert leaving_receipt(request) != leaving_receipt(request + b" ")
 
 
 def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp_path) -> None:

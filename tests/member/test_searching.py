@@ -11,7 +11,7 @@ from silo_sessions import HOLDINGS, NAMES, SEED, Group, Mailboxes, MailboxLine, 
 
 from quorank.files import private_database as private_file
 from quorank.member.search_desk import FolderDesk, SearchRequest
-from quorank.protocol.connection import ServedMail
+from quorank.protocol.http_client import ServedMail
 from quorank.silos.learning.comparison import sum_statistics
 from quorank.silos.party.member import SiloMember
 from quorank.silos.protocol.messages import Kind

@@ -111,7 +111,7 @@ def test_a_round_gives_the_sum_of_the_mechanism(service, clients, monkeypatch) -
         )
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
-    from quorank.protocol.client_privacy import under
+    from quorank.member.client_privacy import under
 
     expected = np.zeros(len(course.task.theta), dtype=np.int64)
     for number in clients:
@@ -197,7 +197,7 @@ def test_claims_of_another_identity_end_the_round_without_a_sum(service, clients
     search(service, clients, 6)
     SecureCourse(service)(clients)
     course = SecureCourse(service, 1)
-    from quorank.protocol.member_key import MemberKey
+    from quorank.protocol.keys import MemberKey
 
     clients[2].close()
     from quorank.member.membership import IDENTITY

@@ -20,7 +20,7 @@ from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expec
 from quorank.errors import BadInput
 from quorank.files import private_database as private_file
 from quorank.member.party import SiloParty, sent_log
-from quorank.protocol.declined import Declined
+from quorank.protocol.messages import Declined
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.coordinator.course import TrainingCourse
 from quorank.silos.coordinator.server import SiloServer

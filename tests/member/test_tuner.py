@@ -17,7 +17,7 @@ from tuned_fleets import field_of, rehearsed
 from quorank.federation import wire
 from quorank.files.private_database import FILE
 from quorank.member import Tuner
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.members import invite
 from quorank.tuning.closing import Count

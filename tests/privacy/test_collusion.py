@@ -18,8 +18,8 @@ from quorank.privacy.secure_sum.messages import UnmaskRequest
 from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer, X25519PrivateKey
 from quorank.privacy.secure_sum.shamir import join_shares
+from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_identity import GuardedClient, GuardedServer
-from quorank.protocol.signing import MemberKey
 
 LENGTH = 3
 

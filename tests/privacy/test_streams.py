@@ -20,11 +20,11 @@ from quorank.errors import BadInput
 from quorank.kernels import draws
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, philox_reference
+from quorank.member.client_privacy import masked_vector, with_fresh_secret
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Setting, Signs, streams
 from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
-from quorank.protocol.client_privacy import refreshed, words_of
 
 WORD = st.integers(0, 2**32 - 1)
 SETTING = Setting(20, 20, 5, parameters=6)
@@ -179,7 +179,7 @@ def test_a_mechanism_takes_32_bytes_for_each_release_and_the_last_of_them_matter
         mechanism, found = part.mechanism(SETTING, 0), []
         for last in (0, 1, 0):
             rows = np.full((1, 400), 0.0017)
-            own = refreshed(mechanism, entropy(last))
+            own = with_fresh_secret(mechanism, entropy(last))
             own.release(rows, np.zeros(400), 0, np.array([4]), mechanism.start())
             found.append(rows.tobytes())
         assert found[0] == found[2] != found[1], part
@@ -202,7 +202,7 @@ def released(part: Any, setting: Setting, row: np.ndarray, times: int) -> np.nda
     mechanism, give = part.mechanism(setting, 0), seeded(part.kind)
     rows = np.tile(row, (times, 1))
     for at in range(times):
-        refreshed(mechanism, give).release(rows[at : at + 1], row, 0, np.array([0]), mechanism.start())
+        with_fresh_secret(mechanism, give).release(rows[at : at + 1], row, 0, np.array([0]), mechanism.start())
     return rows
 
 
@@ -227,7 +227,7 @@ def test_a_device_s_share_of_a_secure_sum_is_skellam(share: float) -> None:
     setting, give = Setting(20, 20, 5, parameters=200), seeded("sums")
     mechanism = IntegerSums(setting, 0, 1.0, 1.0, variance=share * 20, masks=False)
     assert mechanism.least == 20
-    found = [words_of(mechanism, np.zeros(200), 0, 1, give(32)).view(np.int32) for _ in range(30)]
+    found = [masked_vector(mechanism, np.zeros(200), 0, 1, give(32)).view(np.int32) for _ in range(30)]
     law, far = stats.skellam(share / 2.0, share / 2.0), 80
     probabilities = {k: float(law.pmf(k)) for k in range(-far, far + 1)}
     assert_follows(np.concatenate(found).tolist(), probabilities)
@@ -237,7 +237,7 @@ def test_the_rounding_of_a_device_is_fair() -> None:
     give = seeded("rounding")
     plain = SecureSum(clip=100.0, masks=False).mechanism(Setting(4, 4, 5, parameters=200), 0)
     x = 0.3 / plain.scale
-    ups = np.concatenate([words_of(plain, np.full(200, x), 0, 1, give(32)) for _ in range(20)])
+    ups = np.concatenate([masked_vector(plain, np.full(200, x), 0, 1, give(32)) for _ in range(20)])
     assert_follows(ups, {0: 0.7, 1: 0.3})
 
 
@@ -247,7 +247,7 @@ def test_words_of_a_secure_sum_are_those_of_the_mechanism_under_the_same_seed_or
         mechanism = part.mechanism(SETTING, seed)  # type: ignore[arg-type]
         row = UPDATES[:1].copy()
         mechanism.release(row, np.zeros(6), 2, np.array([3]), {})
-        words = words_of(mechanism, UPDATES[0], 2, 3, seed)
+        words = masked_vector(mechanism, UPDATES[0], 2, 3, seed)
         assert np.array_equal(words.view(np.int32), row[0])
 
 

@@ -14,7 +14,7 @@ from postgresql_server import empty_database
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.service.store import backup as backups
 from quorank.service.store.backup import backup, restore
 from quorank.service.store.calls import Call

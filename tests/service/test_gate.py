@@ -17,13 +17,12 @@ from signed_calls import Caller, Desk, Got, digest, folder_of, publish, reply_of
 from quorank import __version__
 from quorank.federation import wire
 from quorank.protocol import requests
-from quorank.protocol.addresses import network_of
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import receipt_of, request_of
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.home import Home
 from quorank.service.intake import intake as intake_module
-from quorank.service.intake.traffic import IntakeTraffic
+from quorank.service.intake.traffic import IntakeTraffic, network_of
 from quorank.service.live.event_log import EventLog
 from quorank.service.members import open_enrolment
 from quorank.service.overview import Overview
@@ -71,7 +70,7 @@ def body_of(desk: Desk, caller: Caller, method: str, target: str) -> bytes:
     if (method, target) == ("POST", "/v1/reply"):
         return reply_of(caller.number)
     if (method, target) == ("POST", "/v1/leave"):
-        return request_of(desk.home.terms(caller.number), caller.key, 1.0, bytes(16))
+        return leaving_request(desk.home.terms(caller.number), caller.key, 1.0, bytes(16))
     return b""
 
 
@@ -343,7 +342,7 @@ def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Caller) -> None:
-    from quorank.protocol.member_key import is_signed, task_content
+    from quorank.protocol.keys import is_signed, task_content
 
     found = desk.signed(anna, "GET", "/v1/task")
     signature = base64.b64decode(found.headers["quorank-signature"])
@@ -451,15 +450,15 @@ def test_messages_are_for_one_member_and_answered_once(desk: Desk, anna: Caller,
 
 def test_leaving_is_heard_and_then_done(desk: Desk, anna: Caller, tmp_path: Path) -> None:
     ben = desk.enrolled("ben", tmp_path)
-    request = request_of(desk.home.terms(anna.number), anna.key, 1.0, bytes(16))
+    request = leaving_request(desk.home.terms(anna.number), anna.key, 1.0, bytes(16))
     assert desk.signed(anna, "GET", "/v1/leave").code == "leaving.unknown"
     assert desk.signed(ben, "POST", "/v1/leave", request).code == "leaving.unknown-client"
-    forged = request_of(desk.home.terms(anna.number), ben.key, 1.0, bytes(16))
+    forged = leaving_request(desk.home.terms(anna.number), ben.key, 1.0, bytes(16))
     assert desk.signed(anna, "POST", "/v1/leave", forged).code == "leaving.unsigned"
     assert desk.signed(anna, "POST", "/v1/leave", b"please").code == "leaving.malformed"
     assert desk.signed(anna, "POST", "/v1/leave", request).status == 202
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "heard"}
-    receipt = receipt_of(request)
+    receipt = leaving_receipt(request)
     desk.store.let_go(epoch_of(desk), anna.number, receipt)
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "done", "receipt": receipt.decode()}
     assert desk.signed(anna, "GET", "/v1/task").code == "request.left"

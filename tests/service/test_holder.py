@@ -17,7 +17,7 @@ from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
-from quorank.protocol.member_key import is_signed, task_content
+from quorank.protocol.keys import is_signed, task_content
 from quorank.service.holders.rounds import NOBODY, Holder, next_seconds
 from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, open_store
 

@@ -25,8 +25,8 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.light_clients import LightClients, key_of
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.protocol.connection import ServiceLine
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.http_client import ServiceClient
+from quorank.protocol.keys import MemberKey
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
 from quorank.service.store.sql_store import open_store
 
@@ -72,7 +72,7 @@ class Interruptions:
         self.asked = False
 
 
-class DeskLine(ServiceLine):
+class DeskLine(ServiceClient):
     """A line to the service's application in this process; every so many an answer is lost."""
 
     clients: InProcess

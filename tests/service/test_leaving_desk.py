@@ -25,10 +25,8 @@ from quorank.learning.late_learning import LateRanker
 from quorank.member.answering import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
-from quorank.protocol.declined import Declined
-from quorank.protocol.leaving import receipt_of, request_of
-from quorank.protocol.member_key import MemberKey
-from quorank.protocol.publication import Publication
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Declined, Publication, leaving_receipt, leaving_request
 from quorank.service.holders.leaving_desk import REBUILDING, LeavingDesk
 from quorank.service.intake.intake import NOTHING
 
@@ -105,7 +103,7 @@ class World(Fleet):
         self.desk.attend()
 
     def request(self, client: int, at: float = 5.0) -> bytes:
-        return request_of(self.devices[client].terms, self.keys[client], at, b"one")
+        return leaving_request(self.devices[client].terms, self.keys[client], at, b"one")
 
     def ask(self, client: int = LEAVER) -> bytes:
         """The device asks to leave."""
@@ -175,7 +173,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     before = world.coordinator.state.theta.tobytes()
     request = world.let_go()
     assert world.coordinator.state.theta.tobytes() != before
-    assert world.store.leaving(LEAVER) == (request, receipt_of(request))
+    assert world.store.leaving(LEAVER) == (request, leaving_receipt(request))
     assert sent(world.store, LEAVER).code == "request.left"
     assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
     kept = json.loads(world.store.document(LEAVERS))
@@ -260,9 +258,9 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
 def test_nobody_is_forgotten_by_another_s_word(world) -> None:
     terms, key = world.devices[LEAVER].terms, world.keys[LEAVER]
     for member, request, code in (
-        (3, request_of(terms, key, 5.0, b"one"), "leaving.unknown-client"),
-        (LEAVER, request_of(terms, MemberKey.create(), 5.0, b"one"), "leaving.unsigned"),
-        (LEAVER, request_of(replace(terms, run="other"), key, 5.0, b"one"), "leaving.other-run"),
+        (3, leaving_request(terms, key, 5.0, b"one"), "leaving.unknown-client"),
+        (LEAVER, leaving_request(terms, MemberKey.create(), 5.0, b"one"), "leaving.unsigned"),
+        (LEAVER, leaving_request(replace(terms, run="other"), key, 5.0, b"one"), "leaving.other-run"),
         (LEAVER, b'{"at"', "leaving.malformed"),
     ):
         assert not sent(world.store, member, "leave", 0, request).code

@@ -15,10 +15,9 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.wire import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
-from quorank.protocol.mail_transport import MailTransport
+from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation, opened
-from quorank.protocol.signing import MemberKey
-from quorank.protocol.transport import BUSY, Failure
+from quorank.protocol.transport import BUSY, Failure, MailTransport
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.holders.rounds import Holder
 

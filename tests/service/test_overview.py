@@ -11,7 +11,7 @@ from full_status import FULL
 from refusals import refused
 from signed_calls import folder_of
 
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.service.home import STATUS, Home
 from quorank.service.live.live_page import draw_page
 from quorank.service.live.status import LISTED, Event, MemberStatus

@@ -17,7 +17,7 @@ from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 
 from quorank.federation import wire
 from quorank.protocol import requests
-from quorank.protocol.leaving import request_of
+from quorank.protocol.messages import leaving_request
 from quorank.service.intake.intake import OPERATOR
 from quorank.service.members import invite
 
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_openapi_file(desk: Desk, tmp_path: Path) -> No
     check("GET", "/v1/mail", desk.signed(anna, "GET", "/v1/mail"))
     check("POST", "/v1/mail", desk.signed(anna, "POST", f"/v1/mail?id={number}", b"an answer"))
     check("GET", "/v1/leave", desk.signed(anna, "GET", "/v1/leave"))
-    leaving = request_of(desk.home.terms(0), anna.key, 1.0, bytes(16))
+    leaving = leaving_request(desk.home.terms(0), anna.key, 1.0, bytes(16))
     check("POST", "/v1/leave", desk.signed(anna, "POST", "/v1/leave", leaving))
     check("GET", "/v1/leave", desk.signed(anna, "GET", "/v1/leave"))
     check("GET", "/healthz", desk.call("GET", "/healthz"))

@@ -29,7 +29,7 @@ from quorank.experiments.runner import Runner
 from quorank.federation import wire
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
-from quorank.protocol.leaving import receipt_of, request_of
+from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.devices import Service, coordinator_of
 from quorank.service.holders.holding import hold
@@ -255,14 +255,14 @@ def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
     def step() -> None:
         found = devices.store.publication()
         if found is not None and found.kind == "over" and not asked:
-            request = request_of(devices.home.terms(2), devices.keys[2], 5.0, b"nonce")
+            request = leaving_request(devices.home.terms(2), devices.keys[2], 5.0, b"nonce")
             assert not sent(devices.store, 2, "leave", 0, request).code
             asked.append((request, devices.store.document("ranker.json")))
 
     devices.then = step
     devices.play(stay=True, stop=lambda: bool(asked) and devices.store.leaving(2)[1] is not None)
     ((request, before),) = asked
-    assert devices.store.leaving(2) == (request, receipt_of(request))
+    assert devices.store.leaving(2) == (request, leaving_receipt(request))
     after = devices.store.document("ranker.json")
     assert after != before and (devices.home.path / "ranker.json").read_bytes() == after
     over = devices.store.publication()
@@ -282,7 +282,7 @@ def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp
 
     def step() -> None:
         if devices.store.publication().round == 2 and not asked:
-            asked.append(sent(devices.store, 2, "leave", 0, request_of(home.terms(2), devices.keys[2], 5.0, b"n")))
+            asked.append(sent(devices.store, 2, "leave", 0, leaving_request(home.terms(2), devices.keys[2], 5.0, b"n")))
 
     devices.then = step
     devices.play()

@@ -11,8 +11,8 @@ import pytest
 from fleets import sent
 from silo_groups import NAMES, call, made, workplace
 
-from quorank.protocol.leaving import receipt_of, request_of
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.holders.group import SiloService
 from quorank.service.live.event_log import EventLog
 from quorank.service.live.status import Status
@@ -113,10 +113,10 @@ def test_a_party_that_leaves_is_let_go_and_status_says_what_that_means(held) -> 
     key = MemberKey.create()
     held.store.invite("south", "party", b"code", 1)
     held.store.enrol(key.public, b"code")
-    request = request_of(SimpleNamespace(run="spring", client=1), key, 5.0, b"nonce")
+    request = leaving_request(SimpleNamespace(run="spring", client=1), key, 5.0, b"nonce")
     assert not sent(held.store, 1, "leave", 0, request).code
     held.service.look()
-    assert held.store.leaving(1) == (request, receipt_of(request)) and held.store.admitted() == []
+    assert held.store.leaving(1) == (request, leaving_receipt(request)) and held.store.admitted() == []
     left = [event for event in held.store.events() if event["code"] == "member_left"]
     assert [(event["client"], event["round"]) for event in left] == [(1, 0)]
     held.service.publish("running")

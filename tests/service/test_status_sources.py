@@ -14,10 +14,9 @@ from quorank.federation.coordinator import RoundLimits
 from quorank.federation.participation import Arrivals
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.protocol.private_metrics import LEAST_DEVICES, reported
 from quorank.service.live.live_page import draw_page
 from quorank.service.live.status import MemberCounts, MemberStatus, RoundFigures, Status
-from quorank.service.live.status_sources import coordinator_status, quality_of, round_figures
+from quorank.service.live.status_sources import LEAST_DEVICES, coordinator_status, quality_of, round_figures
 
 BASE = Status(
     "devices", "running", "demo", 1e9, sent_bytes=5, received_bytes=6, counts=MemberCounts(6, 0, 6, 6, late=1),
@@ -115,10 +114,10 @@ def test_quality_is_what_devices_reported_together() -> None:
     assert nothing is not None and nothing.best is None and nothing.least_devices == LEAST_DEVICES
     assert round_figures(few[0], 1.0, figure=figure) == RoundFigures(1, 1.0, LEAST_DEVICES - 1)
     reports = [*few, report(2, 50, 0.6), report(3, 40, 0.5)]
-    table, found = reported(reports, figure), quality_of(reports, figure, "q")
+    table, found = quality_of(reports, figure, "q"), quality_of(reports, figure, "q")
     assert table is not None and found is not None
     assert (found.value, found.error, found.round, found.devices) == (0.5, figure.error(40), 3, 40)
-    assert found.best == (table["smoothed"], table["smoothed_error"])
+    assert found.best == (table.smoothed, table.smoothed_error)
     hidden = quality_of(reports, figure, "q", planned=45)
     assert hidden is not None and (hidden.devices, hidden.error) == (45, figure.error(45))
     point = round_figures(reports[2], 2.0, figure=figure, epsilon=1.5)

@@ -19,7 +19,7 @@ from refusals import refused
 from store_worker import StoreWorker, add_members, content_of, lock, reply
 
 from quorank.errors import BadInput
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.service.store import postgresql
 from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import Finished, SqlStore, open_store

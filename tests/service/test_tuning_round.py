@@ -12,7 +12,7 @@ from postgresql_server import empty_database
 from refusals import refused
 from tuned_fleets import TunedFleet, field_of, rehearsed
 
-from quorank.protocol.leaving import receipt_of, request_of
+from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
 from quorank.tuning.closing import Stable
@@ -152,10 +152,10 @@ def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
     service.look()
     fleet.send(0)
     terms = TuningTerms.read(fleet.terms.table() | {"client": 0})
-    request = request_of(terms, fleet.keys[0], 1.0, bytes(16))
+    request = leaving_request(terms, fleet.keys[0], 1.0, bytes(16))
     assert not sent(fleet.store, 0, "leave", 0, request).code
     service.look()
-    assert fleet.store.leaving(0) == (request, receipt_of(request))
+    assert fleet.store.leaving(0) == (request, leaving_receipt(request))
     for member in (1, 2, 3):
         fleet.send(member)
     service.look()

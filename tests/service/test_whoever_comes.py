@@ -13,7 +13,7 @@ from quorank.engines.process import Simulator
 from quorank.federation import Arrivals, Federation, wire
 from quorank.federation.coordinator import Coordinator
 from quorank.privacy import ClippedGaussian
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.service.holders.rounds import Holder
 
 PLANNED, ROUNDS = 6, 5

@@ -11,8 +11,8 @@ import numpy as np
 
 from quorank.engines.process import Simulator
 from quorank.federation import wire
-from quorank.protocol.member_key import MemberKey
-from quorank.protocol.publication import Publication
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Publication
 from quorank.service.holders.rounds import Holder
 from quorank.service.store.calls import Call, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store

@@ -22,8 +22,8 @@ from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import wire
 from quorank.federation.replies import ReplyLimits
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey, enrolment_content, task_content
-from quorank.protocol.publication import Kind, Publication
+from quorank.protocol.keys import MemberKey, enrolment_content, task_content
+from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.requests import signed_headers
 from quorank.service.home import Home, Settings
 from quorank.service.intake.intake import LIMITS, Intake

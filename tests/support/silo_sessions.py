@@ -11,8 +11,8 @@ import numpy as np
 
 from quorank.member.party import SiloParty
 from quorank.member.party_session import exchange
-from quorank.protocol.connection import Pace, ServedMail, ServedTask, ServiceRefusal
-from quorank.protocol.declined import Declined
+from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.messages import Declined
 from quorank.service.holders.group import SessionStreams
 from quorank.service.holders.kept_state import HeldMailboxes
 from quorank.service.store.calls import Call
@@ -267,7 +267,7 @@ class Mailboxes:
         """Everybody once: the parties that are there, then the holder."""
         for name, party in self.group.parties.items():
             try:
-                if name not in self.done and exchange(party, self.lines[name], Pace()) < 0.0:
+                if name not in self.done and exchange(party, self.lines[name], PollingInterval()) < 0.0:
                     self.done.add(name)
             except ServiceRefusal:
                 continue

@@ -23,8 +23,8 @@ from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
 from quorank.protocol.certificates import Authority
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.leaving import check_request, receipt_of
-from quorank.protocol.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.protocol.requests import check, check_body, read_head, status_of
 from quorank.protocol.terms import Terms
 
@@ -176,7 +176,7 @@ class SmallService:
         return _json(200)
 
     def _post_leave(self, member: int, asked: Heard) -> Said:
-        check_request(asked.body, self.terms.run, self.members)
+        check_leaving_request(asked.body, self.terms.run, self.members)
         self.leavers[member] = asked.body
         return _json(202, state="heard")
 
@@ -184,7 +184,7 @@ class SmallService:
         request = self.leavers[member]
         if member not in self.gone:
             return _json(200, state="heard")
-        return _json(200, state="done", receipt=receipt_of(request).decode())
+        return _json(200, state="done", receipt=leaving_receipt(request).decode())
 
     # how it runs
 

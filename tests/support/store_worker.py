@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.service.store.calls import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 

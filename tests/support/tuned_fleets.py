@@ -9,7 +9,7 @@ from typing import Any
 from fleets import enrolled, sent
 
 from quorank.federation import wire
-from quorank.protocol.member_key import MemberKey
+from quorank.protocol.keys import MemberKey
 from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
 from quorank.service.live.event_log import EventLog
 from quorank.service.store.calls import Outcome

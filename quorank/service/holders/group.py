@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quorank.protocol.leaving import receipt_of
+from quorank.protocol.messages import leaving_receipt
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.holders.holding import Held, main
@@ -99,7 +99,7 @@ class SiloService(Held[SiloHome]):
         """Let the parties go that have asked to leave."""
         for member, request, _ in self.store.leavers(waiting=True):
             self.post.leave(member)
-            self.store.let_go(self.epoch, member, receipt_of(request))
+            self.store.let_go(self.epoch, member, leaving_receipt(request))
             self.tell("member_left", client=member, round=self.place[0])
 
     def _tell(self) -> None:

@@ -22,7 +22,7 @@ from quorank import __version__
 from quorank.errors import BadInput, Interrupted
 from quorank.files.atomic import write_whole
 from quorank.kernels.process import interruptible
-from quorank.protocol.publication import Kind, Publication
+from quorank.protocol.messages import Kind, Publication
 from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import STATUS, Home
 from quorank.service.live.event_log import EventLog

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quorank.federation import wire
 from quorank.federation.kept.checkpoint import Saved
-from quorank.protocol.mail_transport import MailAnswer
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
+from quorank.protocol.transport import MailAnswer
 from quorank.service.store.sql_store import Finished, SqlStore
 
 Following = Callable[[Saved], Publication | None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from quorank.errors import BadInput
 from quorank.federation.leavers.departures import Departures
 from quorank.federation.leavers.rebuilding_run import Rebuilding
-from quorank.protocol.leaving import check_request, receipt_of
+from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.service.holders.kept_state import KeptInStore
 from quorank.service.holders.rounds import Holder
 from quorank.service.store.sql_store import Finished
@@ -55,14 +55,14 @@ class LeavingDesk(Departures):
         for member, request, receipt in self.holder.store.leavers(waiting=True):
             if member in known:
                 if known[member].done and receipt is None:
-                    self.holder.store.let_go(self.holder.epoch, member, receipt_of(request))
+                    self.holder.store.let_go(self.holder.epoch, member, leaving_receipt(request))
                 continue
             if (member, request) in self._refused:
                 continue
             try:
                 found = self.holder.store.member(member)
                 keys = {} if found is None or found.key is None else {member: found.key}
-                leaving = check_request(request, self.coordinator.run, keys)
+                leaving = check_leaving_request(request, self.coordinator.run, keys)
                 self.depart(leaving.client, leaving.digest, leaving.at)
             except BadInput as error:
                 self._refused.add((member, request))

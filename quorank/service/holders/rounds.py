@@ -27,9 +27,9 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.leavers.rebuilding import NOTHING
 from quorank.federation.rounds import Report, State
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.protocol.mail_transport import MailTransport, MemberNodes
-from quorank.protocol.member_key import MemberKey, task_content
-from quorank.protocol.publication import Kind, Publication
+from quorank.protocol.keys import MemberKey, task_content
+from quorank.protocol.messages import Kind, Publication
+from quorank.protocol.transport import MailTransport, MemberNodes
 from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
 from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply

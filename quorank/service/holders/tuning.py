@@ -18,8 +18,7 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.files.documents import ANYTHING, parse_json
-from quorank.protocol.leaving import receipt_of
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication, leaving_receipt
 from quorank.service.holders.holding import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, identities, next_seconds
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
@@ -122,7 +121,7 @@ class TuningService(Held[TuningHome]):
         for member, request, _ in self.store.leavers(waiting=True):
             self.version.forget(member)
             self._gone.add(member)
-            self.store.let_go(self.epoch, member, receipt_of(request))
+            self.store.let_go(self.epoch, member, leaving_receipt(request))
             self.tell("member_left", client=member, round=self.place[0])
 
     def _key(self, member: int) -> bytes:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from quorank.protocol.addresses import network_of
+from quorank.service.intake.traffic import network_of
 
 PER_ADDRESS = 512
 LOOK_SECONDS = 0.5

@@ -27,12 +27,10 @@ from quorank.federation.leavers.rebuilding import NOTHING
 from quorank.federation.replies import ReplyLimits
 from quorank.files.documents import parse_json, shape_of
 from quorank.protocol import requests
-from quorank.protocol.addresses import network_of
-from quorank.protocol.leaving import check_request
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication, check_leaving_request
 from quorank.protocol.terms import Terms
 from quorank.service.home import Home
-from quorank.service.intake.traffic import IntakeTraffic
+from quorank.service.intake.traffic import IntakeTraffic, network_of
 from quorank.service.live.event_log import EventLog
 from quorank.service.store.calls import Call, EnrolmentCall, Outcome, What
 from quorank.service.store.sql_store import Member, SqlStore
@@ -421,7 +419,7 @@ class Intake:
     async def _leave(self, asked: Asked) -> HttpAnswer:
         head, member = await self._signed(asked)
         body = await self._body(asked, LEAVING_BYTES, head)
-        check_request(body, self.home.settings.run, {head.member: member.key})
+        check_leaving_request(body, self.home.settings.run, {head.member: member.key})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 

@@ -6,6 +6,7 @@ counted that got past their headers, the bytes of their bodies, and how often an
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -75,3 +76,19 @@ class IntakeTraffic:
         while len(self._enrolled) > ADDRESSES:
             self._enrolled.popitem(last=False)
         require(allowed, "enrolment.too-many", "too many have enrolled from this address; try again in a minute")
+
+
+def network_of(address: str) -> str:
+    """Return the key under which an address is counted: of IPv6 its /64 network, of IPv4 the address.
+
+    >>> network_of("2001:db8::1"), network_of("::ffff:192.0.2.1")
+    ('2001:0db8:0000:0000', '192.0.2.1')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else found.packed[:8].hex(":", 2)

@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.privacy.ledger import WITHHELD
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.protocol.private_metrics import LEAST_DEVICES, reported
 from quorank.service.live.event_log import add_refusals
 from quorank.service.live.status import (
     LISTED,
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from quorank.tuning.models import Model
 
 
+LEAST_DEVICES = 4
+"""Minimum number of reports in a round whose metric is shown."""
+DECAY = 0.9
+"""Weight of a report one round later."""
+_REMEMBERED = 400  # rounds: 0.9^400 is negligible
 WAITING_SECONDS = 60.0
 """After so long without enough members a round that waits for them says so."""
 
@@ -75,19 +81,25 @@ def round_facts(
 
 
 def quality_of(
-    reports: Sequence[Report], figure: FigureResponse | None, name: str, planned: int | None = None
+    reports: Sequence[Report], response: FigureResponse | None, name: str, planned: int | None = None
 ) -> Quality | None:
-    """What devices reported together; None where they report nothing, without a value where too few did."""
-    if figure is None:
+    """Return the newest round's mean report and the smoothed one: Σ w·n·x / Σ w·n with w = DECAY^age.
+
+    The standard errors are those of the reports' noise, at most √(Σ w²·n·variance) / Σ w·n. Rounds with fewer than
+    LEAST_DEVICES reports are left out: a mean of one or two is those devices' own reports. None without reports.
+    """
+    if response is None:
         return None
-    table = reported(reports, figure)
-    if table is None:
+    rounds = [report for report in reports[-_REMEMBERED:] if report.participants >= LEAST_DEVICES]
+    if not rounds:
         return Quality(name, least_devices=LEAST_DEVICES)
-    devices, error = table["devices"], table["error"]
-    if planned is not None:
-        devices, error = planned, figure.error(planned)
-    smoothed = table["smoothed"], table["smoothed_error"]
-    return Quality(name, table["value"], error, table["round"], devices, *smoothed, LEAST_DEVICES)
+    last = rounds[-1]
+    weights = np.array([DECAY ** (last.round - report.round) for report in rounds])
+    counts = np.array([report.participants for report in rounds], dtype=np.float64)
+    total, devices = float(weights @ counts), planned or last.participants
+    smoothed = float((weights * counts) @ np.array([report.online_ndcg for report in rounds])) / total
+    error = math.sqrt(response.variance * float(weights**2 @ counts)) / total
+    return Quality(name, last.online_ndcg, response.error(devices), last.round, devices, smoothed, error, LEAST_DEVICES)
 
 
 def coordinator_status(

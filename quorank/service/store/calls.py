@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from quorank.errors import BadInput, require
 from quorank.federation.leavers.rebuilding import NOTHING
 from quorank.files.documents import Each, parse_json
-from quorank.protocol.publication import Publication
+from quorank.protocol.messages import Publication
 from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 from quorank.service.store.database import Database
 from quorank.service.store.tables import FORMAT

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from quorank.errors import BadInput
-from quorank.protocol.mail_transport import MailAnswer, Mailboxes
+from quorank.protocol.transport import MailAnswer, Mailboxes
 from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms

@@ -18,11 +18,11 @@ from refusals import refused
 
 from quorank import __version__
 from quorank.protocol import certificates, requests
-from quorank.protocol import connection as line_module
+from quorank.protocol import http_client as line_module
 from quorank.protocol.certificates import Authority
-from quorank.protocol.connection import Pace, ServedMail, ServiceLine, ServiceRefusal
+from quorank.protocol.http_client import PollingInterval, ServedMail, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.member_key import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
 
 SERVICE, MEMBER = MemberKey(bytes(32)), MemberKey(bytes([1]) * 32)
 TASK = base64.b64encode(SERVICE.sign(task_content("round", b"theta"))).decode()
@@ -86,8 +86,8 @@ def service(tmp_path) -> Iterator[Scripted]:
     made.socket.close()
 
 
-def line_of(service: Scripted, **options) -> ServiceLine:
-    return ServiceLine(service.url, SERVICE.public, service.authority, MEMBER, 7, **options)
+def line_of(service: Scripted, **options) -> ServiceClient:
+    return ServiceClient(service.url, SERVICE.public, service.authority, MEMBER, 7, **options)
 
 
 def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
@@ -107,7 +107,7 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
     assert (task.kind, task.round, task.content, task.next, task.etag) == ("round", 3, b"theta", 4.0, "e")
     assert line.task("e").content is None and line.reply(b"reply") == 9.0
     assert line.mail() == (0.05, 12, b"letter") and line.mail() == ServedMail(0.1)
-    assert line.leave(b"bye").state == "heard" and line.left().receipt == b"word"
+    assert line.leave(b"bye").state == "heard" and line.leaving_state().receipt == b"word"
     assert service.connections == 1 and service.asked[1][1]["if-none-match"] == "e"
     nonces = set()
     for first, headers, body in service.asked:
@@ -124,7 +124,7 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
 def test_a_member_enrols_with_a_key_of_its_own(service) -> None:
     invitation = Invitation("north", service.url, SERVICE.public, {"a": 1}, b"c" * 32, certificate=service.authority)
     service.answers = [said(200, b'{"member": 5, "name": "north", "terms": {"a": 1}}')]
-    line = ServiceLine.of(invitation)
+    line = ServiceClient.from_invitation(invitation)
     assert line.enrol(invitation, MEMBER) == (5, "north", {"a": 1}) and line.member == 5
     told = json.loads(service.asked[0][2])
     assert bytes.fromhex(told["key"]) == MEMBER.public and bytes.fromhex(told["code"]) == b"c" * 32
@@ -213,7 +213,7 @@ def test_a_task_that_the_service_did_not_sign_is_refused(service) -> None:
 
 
 def test_another_authority_is_refused_and_dates_are_not_looked_at(service, tmp_path, monkeypatch) -> None:
-    other = ServiceLine(service.url, SERVICE.public, Authority.create().pem.decode(), MEMBER, 7)
+    other = ServiceClient(service.url, SERVICE.public, Authority.create().pem.decode(), MEMBER, 7)
     with refused("service.certificate"):
         other.mail()
     assert service.asked == []
@@ -227,7 +227,7 @@ def test_another_authority_is_refused_and_dates_are_not_looked_at(service, tmp_p
     (tmp_path / "certificate.pem").write_bytes(pair.public)
     service.context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
     service.answers = [said(204)]
-    ServiceLine(service.url, SERVICE.public, authority.pem.decode(), MEMBER, 7).mail()
+    ServiceClient(service.url, SERVICE.public, authority.pem.decode(), MEMBER, 7).mail()
 
 
 def test_a_proxy_is_asked_where_the_environment_names_one(service, monkeypatch) -> None:
@@ -266,7 +266,9 @@ def test_a_proxy_is_asked_where_the_environment_names_one(service, monkeypatch) 
 
 
 def test_who_cannot_reach_the_service_waits_longer_and_longer() -> None:
-    pace, away = Pace(draw=lambda: 1.0), ServiceRefusal("service.away", "x")
-    assert [pace.badly(away) for _ in range(12)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
-    assert pace.well(10.0) == 11.0 and pace.badly(ServiceRefusal("service.busy", "x", 503, 30.0)) == 31.0
-    assert away.passes and not ServiceRefusal("request.revoked", "x", 403).passes
+    pace, away = PollingInterval(draw=lambda: 1.0), ServiceRefusal("service.away", "x")
+    assert [pace.after_failure(away) for _ in range(12)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
+    assert (
+        pace.after_success(10.0) == 11.0 and pace.after_failure(ServiceRefusal("service.busy", "x", 503, 30.0)) == 31.0
+    )
+    assert away.is_temporary and not ServiceRefusal("request.revoked", "x", 403).is_temporary

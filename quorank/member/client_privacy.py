@@ -1,0 +1,146 @@
+"""The device's side of a privacy mechanism: its own entropy, checks of tasks, private reports, the promise to its owner.
+
+In a simulation the run's seed addresses the noise so that runs are reproducible; whoever knows the seed can remove it. A
+device therefore gives its mechanism 32 fresh secret bytes for every release, the key of a cipher (`privacy.streams`), and
+forgets them. They are never reused: two releases under the same noise differ by the difference of their updates.
+
+A report is nDCG@k of the shown lists by their clicks, under local differential privacy (`privacy.figure_response`) with a
+secret of its own. Its value is the mean over the B interactions of an update of nDCG@k, where a click counts as relevance
+1. A list without a click counts 0, so that the number of lists in the mean reveals nothing about the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.kernels.arrays import Booleans, Doubles, Uint32s
+from quorank.metrics.lists import ndcg
+from quorank.privacy import Mechanism
+from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT, GaussianMechanism
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.mechanism import Memory
+from quorank.privacy.mechanisms.published import PublishedMechanism
+from quorank.privacy.mechanisms.signs import SignMechanism
+from quorank.privacy.setting import Turns
+from quorank.privacy.streams import SECRET_BYTES, Seed
+from quorank.protocol.messages import Refusal
+from quorank.protocol.terms import Terms
+
+Entropy = Callable[[int], bytes]
+M = TypeVar("M", bound=Mechanism)
+
+
+def with_fresh_secret(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
+    """Return the mechanism under a new secret, for one release."""
+    part: Any = mechanism
+    if "seed" not in {field.name for field in fields(part)}:
+        return mechanism
+    return with_seed(mechanism, entropy(SECRET_BYTES))
+
+
+def with_seed(mechanism: M, seed: Seed) -> M:
+    """Return the mechanism under another seed or secret."""
+    part: Any = mechanism
+    changed: M = replace(part, seed=seed)
+    return changed
+
+
+def check_memory(mechanism: Mechanism, memory: Memory) -> None:
+    """Reject a task whose privacy state has unknown names, or a clip far from the agreed start."""
+    agreed = mechanism.start()
+    same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
+    require(same, "task.other-privacy", "the task's privacy is not the agreed one")
+    for name, start in agreed.items():
+        if name == UNIT:
+            continue  # follows from the clip
+        value = memory[name]
+        near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
+        require(bool(near.all()), "task.other-privacy", "the task's privacy is far from the agreed one")
+    mechanism.check_memory(memory)
+
+
+def check_task(terms: Terms, task: wire.Task) -> None:
+    """Raise Refusal for a task of another client, ranker or privacy, or after the last planned round."""
+    if task.clients not in ((), (terms.client,)):
+        raise Refusal("client")
+    if task.round >= terms.rounds:
+        raise Refusal("over")
+    try:
+        require(task.theta.shape == (terms.parameters,), "task.shape", "another ranker")
+        require(bool(np.isfinite(task.theta).all()), "task.not-finite", "not finite")
+        check_memory(terms.client_mechanism, task.private)
+    except BadInput:
+        raise Refusal("task") from None
+
+
+def check_turn(turns: Turns, times: int, last: int, round_: int) -> None:
+    """Raise Refusal where a device with `times` answers, the last in round `last`, may not answer this round."""
+    try:
+        turns.check(times, last, round_)
+    except BadInput as error:
+        raise Refusal("often" if error.code == "reply.too-often" else "resting") from None
+
+
+def masked_vector(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Uint32s:
+    """Return the vector that a client masks for a secure sum: clipped, scaled, rounded, with its noise, modulo 2^32."""
+    row, names = update.reshape(1, -1).copy(), np.array([client], dtype=np.int64)
+    _, numbers = with_seed(mechanism, seed).numbers(row, round_, names)
+    return np.asarray(numbers.astype(np.uint32)[0])
+
+
+def list_ndcg(clicks: Booleans, k: int) -> float:
+    """Return nDCG@k of one shown list with its clicks as relevance; 0 without a click."""
+    relevance = clicks[:k].astype(np.float64)
+    return ndcg(relevance, relevance, k)
+
+
+def mean_ndcg(lists: Sequence[Booleans], k: int) -> float:
+    """Return the mean nDCG@k of the lists of an update."""
+    return float(np.mean([list_ndcg(clicks, k) for clicks in lists]))
+
+
+def private_report(
+    terms: Terms, lists: Sequence[Booleans], entropy: Entropy, round_: int
+) -> tuple[tuple[float, float, float], dict[str, Any]]:
+    """Return (statistics of the reply, entry of the log); zeros and nothing where no report was agreed."""
+    response = terms.figure
+    if response is None:
+        return (0.0, 0.0, 0.0), {}
+    steps = response.respond(mean_ndcg(lists, terms.k), entropy(SECRET_BYTES), round_, terms.client)
+    return (float(steps), 0.0, 0.0), {"report": {"value": response.unbiased(steps), **(terms.reports or {})}}
+
+
+def privacy_promise(mechanism: Mechanism) -> str:
+    """Describe for the owner against whom a single release is protected."""
+    if isinstance(mechanism, IntegerSums):
+        if mechanism.variance == 0.0:
+            return "masked: the coordinator sees the sum of a cohort and no single update; the sum itself has no noise"
+        if mechanism.noise_by == "clients":
+            return (
+                "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
+                f"the noise is complete if {mechanism.least} clients of the sum send their share"
+            )
+        return (
+            "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
+            "ε holds against everybody who sees the rankers, not against the coordinator"
+        )
+    if isinstance(mechanism, GaussianMechanism):
+        return (
+            "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against everybody who "
+            "sees the rankers, not against the coordinator"
+        )
+    if isinstance(mechanism, PublishedMechanism):
+        return (
+            "a small share of noise added here: it protects the sum if all clients are honest and present; the "
+            "coordinator can nearly read this update"
+        )
+    if isinstance(mechanism, SignMechanism):
+        signs = "flipped at random here" if mechanism.part.p < 1.0 else "unchanged"
+        return f"only signs were sent, {signs}: the promise holds against the coordinator too"
+    return "not protected: the coordinator can read this update"

@@ -1,0 +1,67 @@
+"""Long-term Ed25519 keys of members and services, and the contents that they sign.
+
+A member has one key: it signs requests, its enrolment, its request to leave and, in secure sums, keys and survivor lists.
+Every signed content begins with words that name its purpose, so a signature of one kind is never valid for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PUBLIC, SIGNATURE = 32, 64
+"""Bytes of a public key and of a signature."""
+
+
+class MemberKey:
+    """Private key of a member or a service.
+
+    >>> key = MemberKey.create()
+    >>> is_signed(key.public, b"purpose: content", key.sign(b"purpose: content"))
+    True
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+
+    @classmethod
+    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> MemberKey:
+        """Draw a new key."""
+        return cls(entropy(32))
+
+    @property
+    def secret(self) -> bytes:
+        """The 32 secret bytes, for the owner's private store."""
+        return self._key.private_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        """The 32 bytes of the public key."""
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, content: bytes) -> bytes:
+        """Sign content that begins with its purpose."""
+        return self._key.sign(content)
+
+
+def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
+    """Return whether the owner of this public key signed this content."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def task_content(kind: str, body: bytes) -> bytes:
+    """Content that a service signs for a task."""
+    return f"quorank task 1\n{kind}\n{hashlib.sha256(body).hexdigest()}".encode()
+
+
+def enrolment_content(service: bytes, code: bytes, key: bytes) -> bytes:
+    """Content that a member signs to enrol: its own key, this service, this code or token."""
+    return f"quorank enrol 1\n{service.hex()}\n{hashlib.sha256(code).hexdigest()}\n{key.hex()}".encode()

@@ -1,0 +1,179 @@
+"""Messages between a service and its members: published tasks, declined answers, requests to leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, get_args
+
+from quorank.errors import BadInput, require
+from quorank.files.untrusted import parse_json
+from quorank.privacy.setting import Turns
+from quorank.protocol.keys import MemberKey, is_signed
+
+# ---------------------------------------------------------------- published tasks
+
+Kind = Literal["round", "secure", "rebuilding", "tuning", "over"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Current task of a service: the same bytes for all members."""
+
+    kind: Kind
+    run: str
+    round: int
+    content: bytes
+    signature: bytes
+    next: float  # polling interval, seconds
+    number: int = 0  # of this publication, assigned by the store
+    room: int = 0  # maximum number of replies; 0: one of each member in `asked`
+    most: int = 0  # maximum number of replies of one member in the run; 0: unlimited
+    rest: int = 0  # rounds that a member sits out after a reply
+    asked: bytes = b""  # sorted numbers of the cohort, little-endian u32; empty: every member
+    opened: float = 0.0  # time of publication by the store's clock
+
+    @property
+    def takes_replies(self) -> bool:
+        """Return whether members answer by replies; secure sums use letters."""
+        return self.kind not in ("secure", "over")
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Limits on the replies of one member."""
+        return Turns(self.most or None, self.rest)
+
+    def asks(self, member: int) -> bool:
+        """Return whether a member belongs to the cohort."""
+        count = len(self.asked) // 4
+        at = bisect_left(range(count), member, key=self._member_at)
+        return not self.asked or (at < count and self._member_at(at) == member)
+
+    def _member_at(self, place: int) -> int:
+        return int.from_bytes(self.asked[4 * place : 4 * place + 4], "little")
+
+    def check_answers(self, member: int, number: int) -> None:
+        """Reject a reply to another publication than this one, or from a member outside the cohort."""
+        require(self.takes_replies, "reply.no-open-round", "no round is open that takes replies")
+        require(number == self.number, "reply.other-round", "the round of this reply is over")
+        require(self.asks(member), "reply.unasked", "this member was not asked in this round")
+
+    def check_turn(self, taken: int, last: int, filled: int) -> None:
+        """Reject a member with `taken` replies, the last in round `last`, where the round already has `filled` replies."""
+        self.turns.check(taken, last, self.round)
+        full = self.room and filled >= self.room
+        require(not full, "reply.round-full", "the round already has all the replies that it takes")
+
+
+# ---------------------------------------------------------------- declined answers
+
+REASONS = {
+    "consent": "consent is off",
+    "waiting": "there are too few new interactions",
+    "malformed": "the task cannot be read",
+    "run": "the task belongs to another run",
+    "client": "the task is for another client",
+    "over": "all planned rounds of the run are done",
+    "old": "a later round was answered already",
+    "repeated": "this round was answered already for another task",
+    "resting": "the device sits out some rounds between two answers",
+    "often": "the device has answered as many rounds of this run as agreed",
+    "task": "the task does not match the agreed terms",
+    "secure": "updates of this run leave in secure sums only",
+    "unmasking": "the secure sum did not follow the agreed terms",
+    "version": "the secure sum has another version; both sides need the same one",
+    "numbers": "the update holds a number that is not finite",
+    "place": "earlier messages do not fit this folder",
+    "stopped": "the run cannot go on at this party",
+    "storage": "the private file cannot be written",
+    "fault": "the device could not answer",
+}
+"""All reasons that a member ever gives for sending no release: a fixed list, so nothing private can leak through it."""
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Reason for sending no release."""
+
+    code: str
+
+    def __post_init__(self) -> None:
+        assert self.code in REASONS
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence."""
+        return REASONS[self.code]
+
+
+class Refusal(Exception):
+    """Abort an answer with a reason code and nothing else."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.declined = Declined(code)
+
+
+# ---------------------------------------------------------------- requests to leave
+
+_MARK, _SIGNED = "quorank leave", b"quorank leave 1\n"
+_MALFORMED = "the request to leave is malformed"
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Request to leave whose signature is valid."""
+
+    run: str
+    client: int
+    at: float
+    digest: str
+
+
+class AgreedTerms(Protocol):
+    """Run and client number of a member, as agreed in its terms."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def client(self) -> int: ...
+
+
+def leaving_request(place: AgreedTerms, key: MemberKey, at: float, nonce: bytes) -> bytes:
+    """Build a request to be forgotten: one line of JSON and the member's signature, so nobody can remove another client."""
+    fields = {"format": _MARK, "run": place.run, "client": place.client, "at": at, "nonce": nonce.hex()}
+    line = json.dumps(fields, sort_keys=True).encode()
+    return line + b"\n" + key.sign(_SIGNED + line).hex().encode()
+
+
+def check_leaving_request(request: bytes, run: str, keys: Mapping[int, bytes]) -> Leaving:
+    """Return the request if it names this run and is signed by the key (by member number) that the service knows."""
+    line, _, signature = request.partition(b"\n")
+    try:
+        require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
+        found: Any = parse_json(line)
+        require(found["format"] == _MARK and type(found["client"]) is int, "leaving.malformed", _MALFORMED)
+        require(found["run"] == run, "leaving.other-run", "the request to leave belongs to another run")
+        known = keys.get(found["client"])
+        require(known is not None, "leaving.unknown-client", "the request to leave names an unknown client")
+        signed = is_signed(known or b"", _SIGNED + line, bytes.fromhex(signature.decode("ascii")))
+        require(signed, "leaving.unsigned", "the request to leave is not signed by the client that it names")
+        return Leaving(run, found["client"], float(found["at"]), leaving_digest(request))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        raise BadInput("leaving.malformed", _MALFORMED) from None
+
+
+def leaving_receipt(request: bytes) -> bytes:
+    """Confirmation of the service that the client's part is out of the run, or certain to be removed."""
+    return b"quorank left " + leaving_digest(request).encode()
+
+
+def leaving_digest(request: bytes) -> str:
+    """Digest that identifies a request and reveals nothing of it."""
+    return hashlib.blake2b(request, digest_size=16).hexdigest()
