@@ -103,7 +103,7 @@ def check_all(export: ExportDirectory, collection: Collection) -> Comparison:
     found = check_vectors(model, export.files, export.exported)
     for split in collection.splits.values():
         for features in (split.features, with_gaps(split.features)):
-            found = found.with_more(compare_lists(export.exported, model, features, split.offsets))
+            found = found.extend(compare_lists(export.exported, model, features, split.offsets))
     return found
 
 

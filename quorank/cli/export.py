@@ -23,13 +23,11 @@ WRITE = "write"
 
 
 class ExportGroup(TyperGroup):
-    """Takes `quorank export RANKER …` for `quorank export write RANKER …`; a ranker called check is ./check."""
-
-    unnamed = WRITE  # the command that is meant where none is named
+    """Reads `quorank export RANKER …` as `quorank export write RANKER …`; a ranker called check is ./check."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = args and (args[0] in self.commands or args[0] in ("-h", "--help"))
-        return list(super().parse_args(ctx, args if known or not args else [self.unnamed, *args]))
+        return list(super().parse_args(ctx, args if known or not args else [WRITE, *args]))
 
 
 app = typer.Typer(
@@ -50,16 +48,14 @@ def write(
             help="onnx, elasticsearch, opensearch, solr, vespa or ranklib; lightgbm or xgboost for rankers of trees."
         ),
     ],
-    out: Annotated[Path, Option(help="Folder that the files are written to.")] = Path("exported"),
-    normalised: Annotated[
-        bool, Option("--normalised", help="You normalise features within their list in front of the system.")
-    ] = False,
+    out: Annotated[Path, Option(help="Output folder.")] = Path("exported"),
+    normalised: Annotated[bool, Option("--normalised", help="Features arrive normalised within their list.")] = False,
     json: FiguresJson = False,
 ) -> None:
-    """Write a ranker's model, features, test vectors and the calls to install it.
+    """Write a ranker's model, features, test vectors and instructions.
 
-    What the system cannot compute is refused. The files score the test
-    vectors as Quorank does, or nothing is written.
+    A ranker that the system cannot compute is refused. Nothing is written
+    unless the files score the test vectors as Quorank does.
     """
     from quorank.export import target_of
     from quorank.export.directory import write_export
@@ -69,7 +65,9 @@ def write(
     target = target_of(to)
     saved = read_ranker(ranker)
     within = saved.normalisation.kind == "query"
-    sentence = f'this ranker has normalize = "{saved.normalisation.kind}", which the export does itself; leave it out'
+    sentence = (
+        f'this ranker has normalize = "{saved.normalisation.kind}", which the export includes; leave the option out'
+    )
     require(within or not normalised, "option.conflict", sentence, "--normalised")
     exported = ExportedRanker(saved, normalised)
     written = write_export(target, exported, out, str(ranker))
@@ -91,50 +89,48 @@ def _show_written(result: dict[str, Any]) -> None:
         print(file)
     prepared = {
         "query": "normalised within each list",
-        "fixed": "as they are, the normalisation is inside",
+        "fixed": "as they are, normalised by the model",
         "none": "as they are",
     }[result["normalize"]]
-    front = " by you, in front" if result["normalised_in_front"] else ""
-    print(
-        f"{result['features']} features in their order, {prepared}{front}; a missing one counts as {result['missing']:g}."
-    )
-    print("Its scores of the test vectors are Quorank's; README.md has the calls that install it.")
+    yourself = " by you beforehand" if result["normalised_in_front"] else ""
+    missing = f"a missing one counts as {result['missing']:g}"
+    print(f"{result['features']} features in their order, {prepared}{yourself}; {missing}.")
+    print("The test vectors get Quorank's scores; README.md has installation instructions.")
 
 
 @app.command("check")
 def check(
-    folder: Annotated[Path, Argument(metavar="DIR", help="Folder that quorank export has written.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="Folder written by quorank export.")],
     data: Annotated[
-        str | None, Option(help="LETOR file, folder or name; without it, the stored vectors alone.")
+        str | None, Option(help="LETOR file, folder or name.", show_default="only the stored vectors")
     ] = None,
     fold: Fold = 1,
     json: FiguresJson = False,
 ) -> None:
     """Check that an export scores and ranks as the ranker in it does.
 
-    Every file is as it was written, and the model, read from its files alone,
-    gives the stored vectors and all lists of the data the same order and, but
-    for 1e-5, the same scores; also with features missing. Exit 1 if not.
+    All files must be unchanged. The model, read from its files alone, must
+    give the stored vectors and all lists of the data the same order and the
+    same scores within 1e-5, also with missing features. Exit 1 if not.
     """
     import dataclasses
 
-    from quorank.export.comparison import RESOLUTION, TOLERANCE, compare_lists, normalised, with_gaps
+    from quorank.export.comparison import RESOLUTION, TOLERANCE, compare_lists, normalise_lists, with_gaps
     from quorank.export.directory import check_vectors, read_export
 
     export = read_export(folder)
     exported, model = export.exported, export.model()
-    found = {"vectors": check_vectors(model, export.files, exported)}
+    checked = {"vectors": check_vectors(model, export.files, exported)}
     names: dict[str, list[str]] = {"vectors": []}
-    for split, given in _splits(data, fold, export) if data is not None else ():
-        features = given.features
-        if exported.in_front:
-            features = normalised(features, given.offsets)
-        found[split] = compare_lists(exported, model, features, given.offsets)
-        names[split] = list(given.query_ids)
-        if not exported.in_front:
-            found[f"{split}, with gaps"] = compare_lists(exported, model, with_gaps(features), given.offsets)
-            names[f"{split}, with gaps"] = names[split]
-    failed = next((name for name, compared in found.items() if not compared.same), None)
+    for split, lists in _splits(data, fold, export) if data is not None else ():
+        features = normalise_lists(lists.features, lists.offsets) if exported.prenormalised else lists.features
+        variants = {split: features}
+        if not exported.prenormalised:
+            variants[f"{split}, with gaps"] = with_gaps(features)
+        for name, variant in variants.items():
+            checked[name] = compare_lists(exported, model, variant, lists.offsets)
+            names[name] = list(lists.query_ids)
+    failed = next((name for name, compared in checked.items() if not compared.same), None)
     result = {
         "same": failed is None,
         "format": export.target.name,
@@ -142,11 +138,11 @@ def check(
         "ranker": exported.saved.digest,
         "tolerance": TOLERANCE,
         "tie_resolution": RESOLUTION,
-        "checked": {name: dataclasses.asdict(compared) for name, compared in found.items()},
+        "checked": {name: dataclasses.asdict(compared) for name, compared in checked.items()},
         "difference": None,
     }
     if failed is not None:
-        compared = found[failed]
+        compared = checked[failed]
         at = compared.differing or 0
         place = f"query {names[failed][at]}" if names[failed] else f"list {at} of vectors.json"
         result["difference"] = f"{failed}: {place}: {compared.why}"
@@ -157,7 +153,7 @@ def check(
 
 
 def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str, RankingData]]:
-    """The splits of a collection, or one file, with features as they are."""
+    """Yield the splits of a collection, or one file, with raw features."""
     from quorank.data import DataSource, load
     from quorank.data.letor.reader import read_letor
     from quorank.data.normalisation import RawFeatures
@@ -167,7 +163,7 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
     path = home_expanded(data)
     try:
         one_file = path.is_file()
-    except OSError:  # a name that is too long for one
+    except OSError:  # a name that is too long
         one_file = False
     splits: dict[str, RankingData] = {}
     if one_file:
@@ -175,18 +171,18 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
     else:
         splits = load(DataSource(data, fold=fold, normalize=RawFeatures())).splits
     width = export.exported.saved.n_features
-    for name, given in splits.items():
-        differs = f"the ranker has {width} features, but {data} has {given.n_features}"
-        require(given.n_features <= width, "ranker.features-differ", differs, "--data")
-        yield name, widen(given, width)
+    for name, split in splits.items():
+        differs = f"the ranker has {width} features, but {data} has {split.n_features}"
+        require(split.n_features <= width, "ranker.features-differ", differs, "--data")
+        yield name, widen(split, width)
 
 
 def _show_checked(result: dict[str, Any]) -> None:
     rows = []
     for name, compared in result["checked"].items():
         verdict = "same" if compared["differing"] is None else "DIFFERS"
-        told = f"{compared['lists']:,} lists, {compared['documents']:,} documents, within {compared['largest']:.0e}"
+        details = f"{compared['lists']:,} lists, {compared['documents']:,} documents, within {compared['largest']:.0e}"
         if compared["swapped_ties"]:
-            told += f", {compared['swapped_ties']} ties swapped"
-        rows.append((name, verdict, told))
+            details += f", {compared['swapped_ties']} ties swapped"
+        rows.append((name, verdict, details))
     print_rows(*rows)

@@ -1,4 +1,4 @@
-"""Rankers in other systems' formats: one module a target, each with its `ExportTarget`; `TARGETS` lists them."""
+"""Rankers in other systems' formats: one module for each format, with its writer and its checker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from quorank.export.target import ExportTarget
 from quorank.export.vespa import VESPA
 from quorank.export.xgboost import XGBOOST
 
-_ALL = (ONNX, ELASTICSEARCH, OPENSEARCH, SOLR, VESPA, RANKLIB, LIGHTGBM, XGBOOST)  # a new one: its name here
+_ALL = (ONNX, ELASTICSEARCH, OPENSEARCH, SOLR, VESPA, RANKLIB, LIGHTGBM, XGBOOST)
 TARGETS: dict[str, ExportTarget] = {target.name: target for target in _ALL}
 
 
 def target_of(name: str, where: str = "--to") -> ExportTarget:
-    """Return the target of this name."""
+    """Return the target with a name."""
     if name not in TARGETS:
-        known = ", ".join(TARGETS)
-        sentence = f"unknown format {name!r}{suggest(name, TARGETS)}; known: {known}"
+        sentence = f"unknown format {name!r}{suggest(name, TARGETS)}; known: {', '.join(TARGETS)}"
         raise BadInput("export.unknown-target", sentence, where)
     return TARGETS[name]

@@ -1,10 +1,10 @@
-"""The directory of an export: the model's files, the ranker itself, test vectors, how to install it, and a manifest of all.
+"""The directory of an export: model files, ranker, test vectors, instructions, and a manifest.
 
-export.json     format, names of the features, whether they arrive normalised
-ranker.json     the ranker that was exported
-vectors.json    rows of features and the scores that they must get
-README.md       the calls that install it
-manifest.json   SHA-256 of all of them, written last
+export.json     format, names of the features, and true if they arrive normalised
+ranker.json     the exported ranker
+vectors.json    rows of features with their expected scores
+README.md       instructions to install the model
+manifest.json   SHA-256 of the other files, written last
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
 from quorank.export.comparison import Comparison, compare_scores
+from quorank.export.contents import content_of
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import ExportTarget, Scorer
 from quorank.export.vectors import FILE as VECTORS
@@ -30,7 +31,7 @@ from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
 
 ABOUT, README, FORMAT = "export.json", "README.md", "quorank-export/1"
 LARGEST, MOST_FILES = 1 << 28, 20
-"""Bytes of a file, and files, of an export."""
+"""Bytes of a file, and number of files, of an export."""
 _SHAPE = Table(
     {
         "format": Text((FORMAT,)),
@@ -45,7 +46,7 @@ _SHAPE = Table(
 
 @dataclass(frozen=True, eq=False)
 class ExportDirectory:
-    """An export that was read, its files as the manifest says."""
+    """An export whose files agree with its manifest."""
 
     folder: Path
     target: ExportTarget
@@ -54,12 +55,12 @@ class ExportDirectory:
 
     def model(self) -> Scorer:
         """Read the model from its files."""
-        with _placed(self.folder):
+        with _prefix_folder(self.folder):
             return self.target.load(self.files, self.exported.names)
 
 
 def files_of(target: ExportTarget, exported: ExportedRanker, where: str) -> dict[str, bytes]:
-    """Return the files of an export by name, after their scores of the test vectors were found to be Quorank's."""
+    """Return the files of an export by name; raise BadInput if their scores of the test vectors differ from Quorank's."""
     target.check(exported, where)
     vectors = vectors_of(exported)
     files = target.write(exported) | {VECTORS: vectors_bytes(vectors)}
@@ -75,21 +76,21 @@ def files_of(target: ExportTarget, exported: ExportedRanker, where: str) -> dict
         "format": FORMAT,
         "target": target.name,
         "ranker": saved.digest,
-        "normalised": exported.in_front,
+        "normalised": exported.prenormalised,
         "features": names,
     }
-    texts = {ABOUT: json_bytes(about), README: readme(target, exported).encode()}
-    return files | texts | {RANKER: ranker_bytes(saved)}
+    files |= {ABOUT: json_bytes(about), README: readme(target, exported).encode()}
+    return files | {RANKER: ranker_bytes(saved)}
 
 
 def write_export(target: ExportTarget, exported: ExportedRanker, folder: Path, where: str) -> list[Path]:
-    """Write an export; its manifest last. A folder that holds something else is refused, an earlier export is replaced."""
+    """Write an export, its manifest last, in place of an earlier one; raise BadInput if the folder holds other files."""
     files = files_of(target, exported, where)
     make_folder(folder)
     earlier = _earlier_files(folder)
-    taken = sorted(entry.name for entry in folder.iterdir() if entry.name not in earlier)
-    sentence = f"holds {taken[0]!r}, which is no part of an export; choose another folder" if taken else ""
-    require(not taken, "folder.not-empty", sentence, str(folder))
+    for name in sorted(entry.name for entry in folder.iterdir() if entry.name not in earlier):
+        sentence = f"holds {name!r}, which is no part of an export; choose another folder"
+        raise BadInput("folder.not-empty", sentence, str(folder))
     for name in (MANIFEST, *sorted(earlier - {MANIFEST})):
         (folder / name).unlink(missing_ok=True)
     written = [write_whole(folder / name, content) for name, content in files.items()]
@@ -98,7 +99,7 @@ def write_export(target: ExportTarget, exported: ExportedRanker, folder: Path, w
 
 
 def _earlier_files(folder: Path) -> set[str]:
-    """Names of the files of an export that lies in a folder."""
+    """Return the names of an earlier export's files in a folder."""
     try:
         listed = read_manifest(folder)
     except BadInput:
@@ -109,30 +110,28 @@ def _earlier_files(folder: Path) -> set[str]:
 
 
 def read_export(folder: Path) -> ExportDirectory:
-    """Read an export; what was changed since it was written is refused, with the file's name."""
+    """Read an export; raise BadInput with the name of the first file that was changed."""
     try:
         listed = read_manifest(folder) if folder.is_dir() else None
-    except OSError:  # a name that is too long for one
+    except OSError:  # a name that is too long
         listed = None
-    sentence = "no export here; expected the folder that quorank export has written"
-    require(listed is not None and ABOUT in listed, "export.missing", sentence, str(folder))
-    assert listed is not None
-    plain = all(Path(name).name == name and name not in ("", ".", "..") for name in listed)
-    require(
-        plain and len(listed) <= MOST_FILES, "export.damaged", "names files that no export has", str(folder / MANIFEST)
-    )
+    if listed is None or ABOUT not in listed:
+        sentence = "no export here; expected the folder that quorank export has written"
+        raise BadInput("export.missing", sentence, str(folder))
+    valid = len(listed) <= MOST_FILES
+    valid = valid and all(Path(name).name == name and name not in ("", ".", "..") for name in listed)
+    require(valid, "export.damaged", "names files that no export has", str(folder / MANIFEST))
     files = {}
     for name, digest in listed.items():
         require(not (folder / name).is_symlink(), "export.damaged", "is a link; expected a file", str(folder / name))
         files[name] = read_whole(folder / name, LARGEST, digest, "export.damaged")
-    with _placed(folder):
-        return _parsed(folder, files)
+    with _prefix_folder(folder):
+        return _parse_export(folder, files)
 
 
-def _parsed(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
+def _parse_export(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
     about = parse_json(files[ABOUT], _SHAPE, ABOUT, code="export.damaged")
-    require(RANKER in files, "export.damaged", "is missing; export the ranker again", RANKER)
-    saved: SavedRanker = parse_ranker(files[RANKER], RANKER)
+    saved: SavedRanker = parse_ranker(content_of(files, RANKER), RANKER)
     same = about["ranker"] == saved.digest
     require(same, "export.damaged", "is not the ranker that was exported; export it again", RANKER)
     exported, target = ExportedRanker(saved, about["normalised"]), target_of(about["target"], ABOUT)
@@ -144,8 +143,8 @@ def _parsed(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
 
 
 @contextmanager
-def _placed(folder: Path) -> Iterator[None]:
-    """Put the folder before the name of the file that a refusal is about."""
+def _prefix_folder(folder: Path) -> Iterator[None]:
+    """Add the folder to the file name in an error."""
     try:
         yield
     except BadInput as error:
@@ -153,24 +152,24 @@ def _placed(folder: Path) -> Iterator[None]:
 
 
 def check_vectors(model: Scorer, files: Mapping[str, bytes], exported: ExportedRanker) -> Comparison:
-    """Compare the model's scores of the stored vectors with those that are stored beside them."""
+    """Compare the model's scores of the stored vectors with the stored scores."""
     vectors = read_vectors(files, exported.saved.n_features)
     return compare_scores(vectors.scores, model(vectors.features, vectors.offsets), vectors.offsets)
 
 
 def readme(target: ExportTarget, exported: ExportedRanker) -> str:
-    """Return what a person has to know to install an export."""
+    """Return the instructions to install an export, in Markdown."""
     saved = exported.saved
-    if exported.in_front:
+    if exported.prenormalised:
         prepared = (
-            "Features arrive **normalised within each list already**, (x − min) / (max − min), missing ones filled with "
-            f"{saved.missing:g} before: you do that in front of {target.system}."
+            f"Features arrive **normalised within each list already**, (x − min) / (max − min), after missing ones were "
+            f"filled with {saved.missing:g}: you do both before {target.system} receives them."
         )
     elif exported.per_list:
         prepared = "Features are normalised within each list, by the option below."
-    elif exported.rowwise.low:
-        prepared = "Features arrive as they are: their fixed normalisation is inside. A missing one counts as "
-        prepared += f"{saved.missing:g}."
+    elif exported.normalisation.low:
+        prepared = "Features arrive as they are: their fixed normalisation is part of the model. "
+        prepared += f"A missing one counts as {saved.missing:g}."
     else:
         prepared = f"Features arrive as they are. A missing one counts as {saved.missing:g}."
     pairs = zip(saved.feature_names, exported.names, strict=True)
@@ -179,10 +178,10 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
         f"# A ranker of Quorank for {target.system}",
         f"{saved.n_features} features in the order of `{ABOUT}`. {prepared}",
         "\n".join(["| feature | here |", "|---|---|", *renamed]) if renamed else "",
-        target.calls(exported).strip(),
-        f"`{VECTORS}` has rows and the scores that they must get (null is a missing feature). `quorank export check .`\n"
-        "runs the model in `onnxruntime`, or in an evaluator of this format's published description, and compares;\n"
-        "`--data FILE` does that with a LETOR file.",
+        target.instructions(exported).strip(),
+        f"`{VECTORS}` has rows and their expected scores (null is a missing feature). `quorank export check .` runs the\n"
+        "model in `onnxruntime`, or in an evaluator of this format's published description, and compares; `--data FILE`\n"
+        "does so with a LETOR file.",
         f"Ranker: SHA-256 {saved.digest}",
     )
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,23 +1,28 @@
 """LightGBM's text model, version 4, as `lightgbm.Booster(model_file=…)`, OpenSearch and other engines read it.
 
-A missing feature goes where what it counts as does: decision_type 8 is "missing is NaN", 2 more is "missing goes
-left".
+A score is Σ leaf_value in double, left where x ≤ threshold. A missing feature follows decision_type: 8 is "missing is
+NaN", 2 more is "missing goes left".
 """
 
 from __future__ import annotations
 
-from quorank.export.evaluators.lightgbm import load_lightgbm
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from quorank.errors import require
+from quorank.export.contents import damaged, finite_double, text_of
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import MOST_NODES, MOST_TREES, NodeTree, check_trees, sum_of_trees
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.txt"
 NUMERICAL_NAN, DEFAULT_LEFT = 8, 2
 
 
-def lightgbm_model(exported: ExportedRanker) -> str:
-    """Return the text model of a ranker of trees."""
-    trees = [_tree(number, tree) for number, tree in enumerate(exported.trees)]
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
+    trees = [_tree_section(number, tree) for number, tree in enumerate(exported.trees)]
     n = exported.saved.n_features
     head = [
         "tree",
@@ -28,48 +33,90 @@ def lightgbm_model(exported: ExportedRanker) -> str:
         f"max_feature_idx={n - 1}",
         "objective=lambdarank",
         "feature_names=" + " ".join(exported.names),
-        "feature_infos=" + " ".join(["[-inf:inf]"] * n),
-        "tree_sizes=" + " ".join(str(len(tree.encode())) for tree in trees),
+        "feature_infos=" + _row(["[-inf:inf]"] * n),
+        "tree_sizes=" + _row(len(tree.encode()) for tree in trees),
     ]
-    tail = [
-        "end of trees",
-        "",
-        "feature_importances:",
-        "",
-        "parameters:",
-        "end of parameters",
-        "",
-        "pandas_categorical:null",
-    ]
-    return "\n".join([*head, "", ""]) + "".join(trees) + "\n".join([*tail, ""])
+    tail = "end of trees\n\nfeature_importances:\n\nparameters:\nend of parameters\n\npandas_categorical:null\n"
+    return {FILE: ("\n".join([*head, "", ""]) + "".join(trees) + tail).encode()}
 
 
-def _tree(number: int, tree: TreeNodes) -> str:
-    lines = [f"Tree={number}", f"num_leaves={len(tree.value)}", "num_cat=0"]
-    if tree.feature:
-        nothing = " ".join(["0"] * len(tree.feature))
-        kinds = [NUMERICAL_NAN + (DEFAULT_LEFT if left else 0) for left in tree.missing_left]
+def _tree_section(number: int, tree: NodeTree) -> str:
+    """Write a tree: splits have their numbers from 0, a child c < 0 is the leaf −c − 1."""
+    splits, values = tree.splits, tree.leaf_values
+    lines = [f"Tree={number}", f"num_leaves={len(values)}", "num_cat=0"]
+    zeros, leaf_zeros = _row([0] * splits), _row([0] * len(values))
+    if splits:
+        left, right = ([c if c < splits else splits - c - 1 for c in side[:splits]] for side in (tree.left, tree.right))
         lines += [
-            "split_feature=" + _row(tree.feature),
-            f"split_gain={nothing}",
-            "threshold=" + " ".join(map(repr, tree.threshold)),
-            "decision_type=" + _row(kinds),
-            "left_child=" + _row(tree.left),
-            "right_child=" + _row(tree.right),
+            f"split_feature={_row(tree.feature[:splits])}",
+            f"split_gain={zeros}",
+            f"threshold={_row(tree.threshold[:splits])}",
+            f"decision_type={_row(NUMERICAL_NAN + DEFAULT_LEFT * to_left for to_left in tree.missing_left[:splits])}",
+            f"left_child={_row(left)}",
+            f"right_child={_row(right)}",
         ]
-    lines.append("leaf_value=" + " ".join(map(repr, tree.value)))
-    if tree.feature:
-        empty = " ".join(["0"] * len(tree.value))
-        lines += [f"leaf_weight={empty}", f"leaf_count={empty}"]
-        lines += [f"internal_{what}={nothing}" for what in ("value", "weight", "count")]
+    lines.append(f"leaf_value={_row(values)}")
+    if splits:
+        lines += [f"leaf_weight={leaf_zeros}", f"leaf_count={leaf_zeros}"]
+        lines += [f"internal_{statistic}={zeros}" for statistic in ("value", "weight", "count")]
     return "\n".join([*lines, "is_linear=0", "shrinkage=1", "", "", ""])
 
 
-def _row(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers))
+def _row(values: Iterable[object]) -> str:
+    return " ".join(map(str, values))
 
 
-def _calls(exported: ExportedRanker) -> str:
+def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
+    text = text_of(files, FILE)
+    head, *sections = text.partition("\nend of trees")[0].split("\nTree=")
+    require(len(sections) <= MOST_TREES, "export.damaged", "holds too many trees", FILE)
+    table = _read_table(head)
+    known = table.get("version") == "v4" and table.get("feature_names", "").split(" ") == list(names)
+    require(known, "export.damaged", "expected a model of version v4 over the features of the export", FILE)
+    trees = check_trees([_read_tree(_read_table(section)) for section in sections], len(names), FILE)
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        return np.asarray(sum_of_trees(trees, features.astype(np.float64), np.less_equal, np.float64))
+
+    return score
+
+
+def _read_table(text: str) -> dict[str, str]:
+    return {key: value for key, _, value in (line.partition("=") for line in text.splitlines())}
+
+
+def _read_tree(table: dict[str, str]) -> NodeTree:
+    keys = ("split_feature", "decision_type", "left_child", "right_child")
+    features, kinds, left, right = (_read_integers(table.get(key, "")) for key in keys)
+    thresholds, values = (
+        [finite_double(word, FILE, key) for word in table.get(key, "").split()] for key in ("threshold", "leaf_value")
+    )
+    splits = len(features)
+    valid = {splits} == {len(kinds), len(left), len(right), len(thresholds)} and splits + len(values) <= MOST_NODES
+    valid = valid and all(kind in (NUMERICAL_NAN, NUMERICAL_NAN + DEFAULT_LEFT) for kind in kinds)
+    valid = valid and min(features, default=0) >= 0
+    valid = valid and (table.get("num_cat"), table.get("shrinkage"), table.get("is_linear")) == ("0", "1", "0")
+    require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
+    tree = NodeTree()
+    for node in range(splits):
+        tree.add(features[node], thresholds[node], bool(kinds[node] & DEFAULT_LEFT))
+        tree.left[node], tree.right[node] = (c if c >= 0 else splits - c - 1 for c in (left[node], right[node]))
+    for value in values:
+        tree.add(-1, value)
+    return tree
+
+
+def _read_integers(text: str) -> list[int]:
+    words = text.split()
+    try:
+        if all(len(word) <= 10 and word.isascii() for word in words):
+            return [int(word) for word in words]
+    except ValueError:
+        pass
+    raise damaged(FILE, "holds something else in a list of integers")
+
+
+def _instructions(exported: ExportedRanker) -> str:
     return f"""\
 A missing feature is NaN.
 
@@ -83,11 +130,4 @@ scores = model.predict(np.zeros((3, {exported.saved.n_features}), dtype=np.float
 """
 
 
-LIGHTGBM = ExportTarget(
-    "lightgbm",
-    "LightGBM",
-    ("trees",),
-    write=lambda exported: {FILE: lightgbm_model(exported).encode()},
-    load=lambda files, names: load_lightgbm(files, FILE, names),
-    calls=_calls,
-)
+LIGHTGBM = ExportTarget("lightgbm", "LightGBM", ("trees",), _write, _load, _instructions)

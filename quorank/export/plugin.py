@@ -1,36 +1,47 @@
 """Learning-to-rank plug-ins of Elasticsearch and OpenSearch: a feature set and a `model/linear` or `model/xgboost+json`.
 
-The plug-in scores in float32. A feature whose query does not match a document is 0. A fixed normalisation is the
-plug-in's `standard` normaliser, (x − mean) / standard_deviation with mean = low and standard_deviation = high − low:
-its `min_max` would be the same, and takes no negative low. Trees are in the form of XGBoost's JSON dump, left where x
-< t, so t is the next float32 up.
+The plug-in scores in float32. Features stand in the order of the feature set, and are 0 where their query does not match a
+document. Normalisers come first: `min_max` is (x − minimum) / (maximum − minimum), `standard` is (x − mean) /
+standard_deviation. A fixed normalisation is written as `standard` with mean = low and standard_deviation = high − low,
+because `min_max` takes no negative minimum. `model/linear` is Σ weight·x. `model/xgboost+json` is a list of trees in the
+form of XGBoost's JSON dump, left ("yes") where x < split_condition; "missing" is ignored.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from quorank.export.evaluators.plugin import load_plugin
-from quorank.export.exported_ranker import ExportedRanker, short_floats
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
+from quorank.errors import require
+from quorank.export.contents import (
+    damaged,
+    entry,
+    fill_missing,
+    finite_float32,
+    json_file,
+    json_in,
+    json_of,
+    names_of,
+    next_float32,
+    short_floats,
+    sum_of_products,
+)
+from quorank.export.exported_ranker import ExportedRanker
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FEATURES, MODEL = "featureset.json", "model.json"
 SET_NAME, MODEL_NAME = "quorank_features", "quorank"
 
 
-def _files(exported: ExportedRanker) -> dict[str, bytes]:
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
     features = {"featureset": {"name": SET_NAME, "features": [_feature(name) for name in exported.names]}}
-    inner = _trees(exported) if exported.kind == "trees" else _linear(exported)
-    model = {"model": {"name": MODEL_NAME, "model": inner}}
-    return {FEATURES: _encoded(features), MODEL: _encoded(model)}
-
-
-def _encoded(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
+    inner = _tree_model(exported) if exported.family == "trees" else _linear_model(exported)
+    return {FEATURES: json_file(features), MODEL: json_file({"model": {"name": MODEL_NAME, "model": inner}})}
 
 
 def _feature(name: str) -> dict[str, Any]:
@@ -38,10 +49,10 @@ def _feature(name: str) -> dict[str, Any]:
     return {"name": name, "params": [], "template_language": "mustache", "template": {"function_score": value}}
 
 
-def _linear(exported: ExportedRanker) -> dict[str, Any]:
+def _linear_model(exported: ExportedRanker) -> dict[str, Any]:
     weights = dict(zip(exported.names, short_floats(exported.weights), strict=True))
     inner: dict[str, Any] = {"type": "model/linear", "definition": json.dumps(weights)}
-    if exported.rowwise.low:
+    if exported.normalisation.low:
         constants = zip(exported.names, short_floats(exported.low), short_floats(exported.span), strict=True)
         inner["feature_normalizers"] = {
             name: {"standard": {"mean": low, "standard_deviation": span}} for name, low, span in constants if span > 0.0
@@ -49,26 +60,19 @@ def _linear(exported: ExportedRanker) -> dict[str, Any]:
     return inner
 
 
-def _trees(exported: ExportedRanker) -> dict[str, Any]:
-    dumped = [_nested(tree, exported.names) for tree in exported.trees]
+def _tree_model(exported: ExportedRanker) -> dict[str, Any]:
+    dumped = [_dump(tree, exported.names) for tree in exported.trees]
     return {"type": "model/xgboost+json", "definition": json.dumps(dumped, allow_nan=False)}
 
 
-def _nested(tree: TreeNodes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The dump of a tree, made from its last node up: children have higher numbers than their parents."""
-    above = np.nextafter(np.array(tree.threshold, dtype=np.float32), np.float32(np.inf))
-    thresholds, values = short_floats(above), short_floats(np.array(tree.value, dtype=np.float32))
-    inner, depths = len(tree.feature), [0] * len(tree.feature)
-    for node in range(inner):
-        for child in (tree.left[node], tree.right[node]):
-            if child >= 0:
-                depths[child] = depths[node] + 1
-    made: dict[int, dict[str, Any]] = {
-        -leaf - 1: {"nodeid": inner + leaf, "leaf": value} for leaf, value in enumerate(values)
-    }
-    for node in range(inner - 1, -1, -1):
-        yes, no = made[tree.left[node]], made[tree.right[node]]
-        made[node] = {
+def _dump(tree: NodeTree, names: tuple[str, ...]) -> dict[str, Any]:
+    thresholds, values = short_floats(next_float32(tree.threshold)), short_floats(np.array(tree.threshold))
+    depths = [0] * len(tree.feature)
+    for node in range(tree.splits):
+        depths[tree.left[node]] = depths[tree.right[node]] = depths[node] + 1
+
+    def of_split(node: int, yes: dict[str, Any], no: dict[str, Any]) -> dict[str, Any]:
+        return {
             "nodeid": node,
             "depth": depths[node],
             "split": names[tree.feature[node]],
@@ -78,16 +82,78 @@ def _nested(tree: TreeNodes, names: tuple[str, ...]) -> dict[str, Any]:
             "missing": (yes if tree.missing_left[node] else no)["nodeid"],
             "children": [yes, no],
         }
-    return made[0] if inner else made[-1]
+
+    dumped: dict[str, Any] = tree.fold(lambda leaf: {"nodeid": leaf, "leaf": values[leaf]}, of_split)
+    return dumped
 
 
-def _calls(exported: ExportedRanker, server: str, page: str) -> str:
+def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
+    listed = entry(entry(json_of(files, FEATURES), "featureset", dict, FEATURES), "features", list, FEATURES)
+    names = names_of(listed, {name: at for at, name in enumerate(columns)}, FEATURES)
+    require(len(names) == len(columns), "export.damaged", "expected every feature of the export", FEATURES)
+    order = [list(columns).index(name) for name in names]
+    places = {name: at for at, name in enumerate(names)}
+    model = entry(entry(json_of(files, MODEL), "model", dict, MODEL), "model", dict, MODEL)
+    centre, scale = _read_normalisers(model, places)
+    definition = json_in(entry(model, "definition", str, MODEL), MODEL)
+    trees: list[NodeTree] = []
+    weights = np.zeros(len(names), dtype=np.float32)
+    if model.get("type") == "model/linear":
+        for name in definition if isinstance(definition, dict) else ("",):
+            require(name in places, "export.damaged", "has a weight of no feature", MODEL)
+            weights[places[name]] = finite_float32(definition[name], MODEL, f"weight of {name}")
+    elif model.get("type") == "model/xgboost+json":
+        dumped = definition if isinstance(definition, list) else []
+        read = [read_nested(each, lambda node: _read_node(node, places), MODEL) for each in dumped]
+        trees = check_trees(read, len(names), MODEL)
+    else:
+        raise damaged(MODEL, "expected a model/linear or a model/xgboost+json")
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        with np.errstate(all="ignore"):
+            x = (fill_missing(features, 0.0)[:, order] - centre) / scale
+        return np.asarray(sum_of_trees(trees, x, np.less) if trees else sum_of_products(x, weights), dtype=np.float64)
+
+    return score
+
+
+def _read_normalisers(model: dict[str, Any], places: dict[str, int]) -> tuple[Floats, Floats]:
+    """Return (n,) constants subtracted from the features, and their divisors."""
+    centre, scale = np.zeros(len(places), dtype=np.float32), np.ones(len(places), dtype=np.float32)
+    normalisers = model.get("feature_normalizers", {})
+    for name, normaliser in normalisers.items() if isinstance(normalisers, dict) else [("", None)]:
+        require(name in places, "export.damaged", "normalises no feature", MODEL)
+        kind, keys = "standard", ("mean", "standard_deviation")
+        if isinstance(normaliser, dict) and "min_max" in normaliser:
+            kind, keys = "min_max", ("minimum", "maximum")
+        table = entry(normaliser, kind, dict, MODEL)
+        first, second = (finite_float32(table.get(key), MODEL, f"{key} of {name}") for key in keys)
+        width = second - first if kind == "min_max" else second
+        require(width > 0.0, "export.damaged", f"the normaliser of {name} has no width", MODEL)
+        centre[places[name]], scale[places[name]] = first, width
+    return centre, scale
+
+
+def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
+    table = node if isinstance(node, dict) else {}
+    if "leaf" in table:
+        return -1, float(finite_float32(table["leaf"], MODEL, "leaf")), ()
+    name, children = entry(node, "split", str, MODEL), entry(node, "children", list, MODEL)
+    require(name in places, "export.damaged", "splits by no feature", MODEL)
+    threshold = finite_float32(table.get("split_condition"), MODEL, "split_condition")
+    numbers = [child.get("nodeid") if isinstance(child, dict) else None for child in children]
+    valid = len(children) == 2 and numbers == [table.get("yes"), table.get("no")] and "depth" in table
+    require(valid, "export.damaged", f"node {table.get('nodeid')} of a tree is incomplete", MODEL)
+    return places[name], float(threshold), tuple(children)
+
+
+def _instructions(exported: ExportedRanker, server: str, page: str) -> str:
     negative = f"add a constant to one that can be, and the same to its `mean` in `{MODEL}`"
-    if exported.kind == "trees" or not exported.rowwise.low:
+    if exported.family == "trees" or not exported.normalisation.low:
         negative = "train on features that are not"
     return f"""\
 Each feature of `{FEATURES}` reads a field of the same name, as an example: **edit a copy** and put in the query whose
-score is the feature. A query that does not match gives 0, which is what a missing feature counts as. Scores of queries
+score is the feature. A query that does not match gives 0, which is the value of a missing feature. Scores of queries
 in {server} are never negative: {negative}.
 
 ```
@@ -100,33 +166,23 @@ curl localhost:9200/INDEX/_search -H 'Content-Type: application/json' -d '{{
     "query_weight": 0, "rescore_query": {{"sltr": {{"params": {{}}, "model": "{MODEL_NAME}"}}}}}}}}}}'
 ```
 
-The model's scores may be negative, and documents behind the window keep their first scores: let `window_size` be at
-least as many as you show. The plug-in: {page}
+The model's scores may be negative, and documents behind the window keep their first scores: set `window_size` to at
+least the number of results that you show. The plug-in: {page}
 """
 
 
-def _target(name: str, system: str, server: str, page: str) -> ExportTarget:
+def _target(name: str, server: str, page: str) -> ExportTarget:
     return ExportTarget(
         name,
-        system,
+        f"the learning-to-rank plug-in of {server}",
         ("linear", "trees"),
-        write=_files,
-        load=lambda files, names: load_plugin(files, FEATURES, MODEL, names),
-        calls=lambda exported: _calls(exported, server, page),
+        _write,
+        _load,
+        lambda exported: _instructions(exported, server, page),
         any_missing=False,
         deepest=300,
     )
 
 
-ELASTICSEARCH = _target(
-    "elasticsearch",
-    "the learning-to-rank plug-in of Elasticsearch",
-    "Elasticsearch",
-    "https://elasticsearch-learning-to-rank.readthedocs.io",
-)
-OPENSEARCH = _target(
-    "opensearch",
-    "the learning-to-rank plug-in of OpenSearch",
-    "OpenSearch",
-    "https://docs.opensearch.org/latest/search-plugins/ltr/index/",
-)
+ELASTICSEARCH = _target("elasticsearch", "Elasticsearch", "https://elasticsearch-learning-to-rank.readthedocs.io")
+OPENSEARCH = _target("opensearch", "OpenSearch", "https://docs.opensearch.org/latest/search-plugins/ltr/index/")

@@ -1,80 +1,172 @@
 """RankLib's text models: "Coordinate Ascent" or "Linear Regression" for a linear ranker, "LambdaMART" for trees.
 
-A linear ranker with a fixed normalisation is Σ w·(x − low) / (high − low) = Σ w/(high − low)·x − Σ w·low/(high −
-low): the second sum is the constant of a "Linear Regression", which RankLib keeps as feature 0. A missing feature is
-0 in RankLib. Normalisation within a list is RankLib's own `-norm linear`.
+The first line names the kind. "Coordinate Ascent" is a line of `number:weight`, Σ weight·x in double; "Linear Regression"
+has a constant as feature 0 too, so that a fixed normalisation Σ w·(x − low) / (high − low) = Σ w/(high − low)·x −
+Σ w·low/(high − low) fits. "LambdaMART" is XML: Σ weight·leaf in float32, left where x ≤ threshold. Features are float32, 0
+where they are missing. RankLib's option `-norm linear` is (x − min) / (max − min) within a list, with the smallest positive
+float32 in place of a max that is not positive.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from quorank.export.evaluators.ranklib import LINEAR, NORM, TREES, WITH_CONSTANT, load_ranklib
+import numpy as np
+from defusedxml.ElementTree import fromstring
+
+from quorank.errors import require
+from quorank.export.contents import damaged, fill_missing, finite_double, finite_float32, sum_of_products, text_of
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
+from quorank.files.untrusted import sound
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.txt"
+LINEAR, WITH_CONSTANT, TREES = "Coordinate Ascent", "Linear Regression", "LambdaMART"
+NORM = "-norm linear"
+"""Option that a comment of the model asks for."""
+MOST_TAGS = 8_000_000
+_SMALLEST = np.float32(1.4e-45)
 
 
-def ranklib_model(exported: ExportedRanker) -> str:
-    """Return the text model of a ranker; a comment says which option of RankLib it needs."""
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
     comments = [f"## {NORM}"] if exported.per_list else []
-    if exported.kind == "trees":
-        return _ensemble(exported.trees, comments)
-    weights = exported.weights.astype(np.float64)
-    if not exported.rowwise.low:
-        return "\n".join([f"## {LINEAR}", *comments, _row(weights), ""])
-    scale = np.where(exported.span > 0.0, exported.span, 1.0)
-    constant = -float((weights * exported.low / scale).sum())
-    return "\n".join([f"## {WITH_CONSTANT}", f"0:{constant!r} {_row(weights / scale)}", ""])
+    if exported.family == "trees":
+        lines = _ensemble(exported.trees, comments)
+    else:
+        weights = exported.weights.astype(np.float64)
+        lines = [f"## {LINEAR}", *comments, _row(weights)]
+        if exported.normalisation.low:
+            scale = np.where(exported.span > 0.0, exported.span, 1.0)
+            constant = -float((weights * exported.low / scale).sum())
+            lines = [f"## {WITH_CONSTANT}", f"0:{constant!r} {_row(weights / scale)}"]
+    return {FILE: "\n".join([*lines, ""]).encode()}
 
 
 def _row(weights: np.ndarray) -> str:
     return " ".join(f"{number}:{weight!r}" for number, weight in enumerate(weights.tolist(), 1))
 
 
-def _ensemble(trees: list[TreeNodes], comments: list[str]) -> str:
-    leaves = max(len(tree.value) for tree in trees)
-    counts = [f"## No. of trees = {len(trees)}", f"## No. of leaves = {leaves}"]
-    lines = [f"## {TREES}", *counts, *comments, "", "<ensemble>"]
+def _ensemble(trees: list[NodeTree], comments: list[str]) -> list[str]:
+    leaves = max(len(tree.leaf_values) for tree in trees)
+    lines = [f"## {TREES}", f"## No. of trees = {len(trees)}", f"## No. of leaves = {leaves}", *comments, ""]
+    lines.append("<ensemble>")
     for number, tree in enumerate(trees, 1):
-        lines += [f'\t<tree id="{number}" weight="1.0">', *_splits(tree), "\t</tree>"]
-    return "\n".join([*lines, "</ensemble>", ""])
+        lines += [f'\t<tree id="{number}" weight="1.0">', *_split_lines(tree), "\t</tree>"]
+    return [*lines, "</ensemble>"]
 
 
-def _splits(tree: TreeNodes) -> list[str]:
+def _split_lines(tree: NodeTree) -> list[str]:
     lines: list[str] = []
-    waiting: list[tuple[int, str, int]] = [(0 if tree.feature else -1, "", 2)]  # child, its side, how far it is set in
+    waiting = [(0, "", 2)]  # node, its side or "end", indentation
     while waiting:
-        child, side, deep = waiting.pop()
-        tabs = "\t" * deep
+        node, side, depth = waiting.pop()
+        tabs = "\t" * depth
         if side == "end":
             lines.append(f"{tabs}</split>")
             continue
         lines.append(f'{tabs}<split pos="{side}">' if side else f"{tabs}<split>")
-        if child < 0:
-            lines += [f"{tabs}\t<output> {np.float32(tree.value[-child - 1])} </output>", f"{tabs}</split>"]
+        value = np.float32(tree.threshold[node])
+        if tree.feature[node] < 0:
+            lines += [f"{tabs}\t<output> {value} </output>", f"{tabs}</split>"]
             continue
-        threshold = np.float32(tree.threshold[child])
-        lines += [
-            f"{tabs}\t<feature> {tree.feature[child] + 1} </feature>",
-            f"{tabs}\t<threshold> {threshold} </threshold>",
-        ]
-        waiting += [(0, "end", deep), (tree.right[child], "right", deep + 1), (tree.left[child], "left", deep + 1)]
+        lines.append(f"{tabs}\t<feature> {tree.feature[node] + 1} </feature>")
+        lines.append(f"{tabs}\t<threshold> {value} </threshold>")
+        waiting += [(0, "end", depth), (tree.right[node], "right", depth + 1), (tree.left[node], "left", depth + 1)]
     return lines
 
 
-def _calls(exported: ExportedRanker) -> str:
+def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
+    text = text_of(files, FILE)
+    kind = text.partition("\n")[0].replace("## ", "").strip()
+    require(kind in (LINEAR, WITH_CONSTANT, TREES), "export.damaged", "expected a linear model or LambdaMART", FILE)
+    inner = _read_trees(text, len(names)) if kind == TREES else _read_linear(text, kind, len(names))
+    if f"## {NORM}" not in text.splitlines():
+        return inner
+    return lambda features, offsets: inner(normalise_linear(features, offsets), offsets)
+
+
+def _read_linear(text: str, kind: str, n_features: int) -> Scorer:
+    lines = [line.strip() for line in text.splitlines()]
+    row = next((line for line in lines if line and not line.startswith("##")), "")
+    weights: dict[int, float] = {}
+    for pair in row.split(" "):
+        number, _, weight = pair.partition(":")
+        known = number.isascii() and number.isdigit() and len(number) <= 9 and int(number) <= n_features
+        known = known and int(number) not in weights and (int(number) > 0 or kind == WITH_CONSTANT)
+        require(known, "export.damaged", "expected number:weight of each feature once", FILE)
+        weights[int(number)] = finite_double(weight, FILE, "weight")
+    constant = np.float64(weights.pop(0, 0.0))
+    columns = [weights.get(number, 0.0) for number in range(1, n_features + 1)]
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        x = fill_missing(features, 0.0).astype(np.float64)
+        return np.asarray(sum_of_products(x, columns, constant))
+
+    return score
+
+
+def normalise_linear(features: Floats, offsets: Integers) -> Floats:
+    """Return features after `-norm linear`, list by list."""
+    x = fill_missing(features, 0.0).astype(np.float32)
+    lengths = np.diff(offsets)
+    starts = offsets[:-1][lengths > 0]
+    if not len(starts):
+        return x
+    low = np.repeat(np.minimum.reduceat(x, starts, axis=0), lengths[lengths > 0], axis=0)
+    high = np.repeat(np.maximum.reduceat(x, starts, axis=0), lengths[lengths > 0], axis=0)
+    high = np.maximum(high, _SMALLEST)
+    with np.errstate(all="ignore"):
+        return np.where(high > low, (x - low) / (high - low), np.float32(0.0))
+
+
+def _read_trees(text: str, n_features: int) -> Scorer:
+    require(text.count("<") <= MOST_TAGS, "export.damaged", "has more elements than a model", FILE)
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    with sound(FILE, "an XML document without a document type"):
+        listed = fromstring(body.strip(), forbid_dtd=True).findall("tree")
+    weights = [finite_float32(tree.get("weight"), FILE, "weight of a tree") for tree in listed]
+    trees = check_trees([read_nested(tree.find("split"), _read_split, FILE) for tree in listed], n_features, FILE)
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        x = fill_missing(features, 0.0)
+        total = np.zeros(len(x), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            for weight, value in zip(weights, leaf_values(trees, x, np.less_equal), strict=True):
+                total = (total + value.astype(np.float64) * weight).astype(np.float32)
+        return total.astype(np.float64)
+
+    return score
+
+
+def _read_split(split: Any) -> tuple[int, float, tuple[object, ...]]:
+    if split is None:
+        raise damaged(FILE, "holds a tree without splits")
+    output = split.findtext("output")
+    if output is not None:
+        return -1, float(finite_float32(output, FILE, "output")), ()
+    feature = split.findtext("feature", "").strip()
+    known = feature.isascii() and feature.isdigit() and len(feature) < 9 and int(feature) > 0
+    require(known, "export.damaged", "has a split without the number of a feature", FILE)
+    children = {child.get("pos"): child for child in split.findall("split")}
+    pair = len(split.findall("split")) == 2 and set(children) == {"left", "right"}
+    require(pair, "export.damaged", "has a split without a left and a right child", FILE)
+    threshold = finite_float32(split.findtext("threshold"), FILE, "threshold")
+    return int(feature) - 1, float(threshold), (children["left"], children["right"])
+
+
+def _instructions(exported: ExportedRanker) -> str:
     norm = f" {NORM}" if exported.per_list else ""
     within = (
-        f"\n`{NORM}` normalises within each list, as this ranker was trained, but for a feature that is negative in a\n"
-        "whole list (RankLib's maximum begins above 0): check your data with `quorank export check`."
+        f"\n`{NORM}` normalises within each list, as in training, except for a feature that is negative in a whole list\n"
+        "(RankLib's maximum begins above 0): check your data with `quorank export check`."
     )
     within = within if norm else ""
     return f"""\
-RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0; give the last one
-(`{exported.saved.n_features}:0`) always, or say `-missingZero`.{within}
+RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0; always write the
+last one (`{exported.saved.n_features}:0`), or say `-missingZero`.{within}
 
 ```
 java -jar RankLib.jar -load {FILE} -rank documents.txt{norm} -missingZero -score scores.txt
@@ -85,12 +177,5 @@ RankLib: https://sourceforge.net/p/lemur/wiki/RankLib/
 
 
 RANKLIB = ExportTarget(
-    "ranklib",
-    "RankLib",
-    ("linear", "trees"),
-    write=lambda exported: {FILE: ranklib_model(exported).encode()},
-    load=lambda files, names: load_ranklib(files, FILE, len(names)),
-    calls=_calls,
-    any_missing=False,
-    per_list=True,
+    "ranklib", "RankLib", ("linear", "trees"), _write, _load, _instructions, any_missing=False, per_list=True
 )

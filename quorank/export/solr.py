@@ -1,71 +1,84 @@
 """Solr's learning-to-rank module: a feature store, and a LinearModel, NeuralNetworkModel or MultipleAdditiveTreesModel.
 
-Solr scores in float32. A FieldValueFeature has a `defaultValue` for documents without the field. A fixed normalisation is
-a MinMaxNormalizer. Solr adds 1e-6 to every threshold of a tree, so that what is written is a number that becomes the
-threshold by that. Where there is none it becomes the next one above: one float32 step for some negative thresholds, at
-most 1.2e-13 for those within 1e-6 of 0. A feature between the two goes left in Solr and right in Quorank.
+Solr scores in float32. A FieldValueFeature has a `defaultValue`, else 0, for documents without the field. MinMaxNormalizer
+is (x − min) / (max − min), StandardNormalizer (x − avg) / std. LinearModel is Σ x·weight; NeuralNetworkModel is layers
+a(Wx + b), each sum begun with its bias; MultipleAdditiveTreesModel is Σ weight·leaf, left where x ≤ threshold + 1e-6.
+
+The written threshold is therefore a number that becomes the right one when 1e-6 is added. Where no such number exists the
+sum is the next one above: one float32 step for some negative thresholds, at most 1.2e-13 for those within 1e-6 of 0. A
+feature between the two goes left in Solr and right in Quorank.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from quorank.export.evaluators.solr import load_solr
-from quorank.export.exported_ranker import ExportedRanker, short_floats
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
-from quorank.kernels.arrays import Floats
+from quorank.errors import require
+from quorank.export.contents import (
+    damaged,
+    entry,
+    fill_missing,
+    finite_float32,
+    json_file,
+    json_of,
+    names_of,
+    short_floats,
+    sum_of_products,
+)
+from quorank.export.exported_ranker import ExportedRanker
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FEATURES, MODEL = "features.json", "model.json"
 STORE, MODEL_NAME = "quorank", "quorank"
+MOST_UNITS = 1 << 16
 _SLACK = np.float32(1e-6)
+_MODELS, _NORMS = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm."
 
 
-def _files(exported: ExportedRanker) -> dict[str, bytes]:
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
+    (missing,) = short_floats(np.array([exported.missing]))
     features = [
         {
             "store": STORE,
             "name": name,
             "class": "org.apache.solr.ltr.feature.FieldValueFeature",
-            "params": {"field": name, "defaultValue": short_floats(np.array([exported.missing]))[0]},
+            "params": {"field": name, "defaultValue": missing},
         }
         for name in exported.names
     ]
     kind, params = _model(exported)
-    normalised = exported.kind != "trees" and exported.rowwise.low
+    normalised = exported.family != "trees" and exported.normalisation.low
     model = {
         "store": STORE,
-        "class": f"org.apache.solr.ltr.model.{kind}",
+        "class": f"{_MODELS}{kind}",
         "name": MODEL_NAME,
-        "features": _normalised(exported) if normalised else [{"name": name} for name in exported.names],
+        "features": _normalised_features(exported) if normalised else [{"name": name} for name in exported.names],
         "params": params,
     }
-    return {FEATURES: _encoded(features), MODEL: _encoded(model)}
+    return {FEATURES: json_file(features), MODEL: json_file(model)}
 
 
-def _encoded(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _normalised(exported: ExportedRanker) -> list[dict[str, Any]]:
-    """Features with their normalisers; without one where low and high are equal, since its weight is 0."""
-    found: list[dict[str, Any]] = []
+def _normalised_features(exported: ExportedRanker) -> list[dict[str, Any]]:
+    """Features with their normalisers; constant features need none, since their weight is 0."""
+    listed: list[dict[str, Any]] = []
     low, high = exported.low.astype(np.float32), (exported.low + exported.span).astype(np.float32)
     for number, name in enumerate(exported.names):
         params = {"min": str(low[number]), "max": str(high[number])}
-        norm = {"class": "org.apache.solr.ltr.norm.MinMaxNormalizer", "params": params}
-        found.append({"name": name, "norm": norm} if exported.span[number] > 0.0 else {"name": name})
-    return found
+        norm = {"class": f"{_NORMS}MinMaxNormalizer", "params": params}
+        listed.append({"name": name, "norm": norm} if exported.span[number] > 0.0 else {"name": name})
+    return listed
 
 
 def _model(exported: ExportedRanker) -> tuple[str, dict[str, Any]]:
-    if exported.kind == "linear":
+    if exported.family == "linear":
         return "LinearModel", {"weights": dict(zip(exported.names, short_floats(exported.weights), strict=True))}
-    if exported.kind == "trees":
-        trees = [{"weight": "1.0", "root": _nested(tree, exported.names)} for tree in exported.trees]
+    if exported.family == "trees":
+        trees = [{"weight": "1.0", "root": _root(tree, exported.names)} for tree in exported.trees]
         return "MultipleAdditiveTreesModel", {"trees": trees}
     layer = exported.layer
     hidden = {
@@ -77,35 +90,145 @@ def _model(exported: ExportedRanker) -> tuple[str, dict[str, Any]]:
     return "NeuralNetworkModel", {"layers": [hidden, output]}
 
 
-def _nested(tree: TreeNodes, names: tuple[str, ...]) -> dict[str, Any]:
-    """A tree from its last node up: children have higher numbers than their parents."""
-    thresholds = written_thresholds(np.array(tree.threshold, dtype=np.float32))
-    values = np.array(tree.value, dtype=np.float32)
-    made: dict[int, dict[str, Any]] = {-leaf - 1: {"value": str(value)} for leaf, value in enumerate(values)}
-    for node in range(len(tree.feature) - 1, -1, -1):
-        made[node] = {
-            "feature": names[tree.feature[node]],
-            "threshold": str(thresholds[node]),
-            "left": made[tree.left[node]],
-            "right": made[tree.right[node]],
-        }
-    return made[0] if tree.feature else made[-1]
+def _root(tree: NodeTree, names: tuple[str, ...]) -> dict[str, Any]:
+    values = np.array(tree.threshold, dtype=np.float32)
+    thresholds = written_thresholds(values)
+
+    def of_split(node: int, left: object, right: object) -> dict[str, Any]:
+        name = names[tree.feature[node]]
+        return {"feature": name, "threshold": str(thresholds[node]), "left": left, "right": right}
+
+    root: dict[str, Any] = tree.fold(lambda leaf: {"value": str(values[leaf])}, of_split)
+    return root
 
 
 def written_thresholds(thresholds: Floats) -> Floats:
-    """Return t' with t' + 1e-6 = t in float32, or where none is, the smallest such sum above t."""
-    found = thresholds - _SLACK
+    """Return t' with t' + 1e-6 = t in float32 or, where no such number exists, the smallest sum above t."""
+    written = thresholds - _SLACK
     for _ in range(4):  # the rounded difference is at most two steps off
-        found = np.where(found + _SLACK > thresholds, np.nextafter(found, np.float32(-np.inf)), found)
+        written = np.where(written + _SLACK > thresholds, np.nextafter(written, np.float32(-np.inf)), written)
     for _ in range(4):
-        found = np.where(found + _SLACK < thresholds, np.nextafter(found, np.float32(np.inf)), found)
-    return found.astype(np.float32)
+        written = np.where(written + _SLACK < thresholds, np.nextafter(written, np.float32(np.inf)), written)
+    return written.astype(np.float32)
 
 
-def _calls(exported: ExportedRanker) -> str:
+def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
+    places = {name: at for at, name in enumerate(columns)}
+    store = json_of(files, FEATURES)
+    require(isinstance(store, list), "export.damaged", "expected a list of features", FEATURES)
+    defaults = np.zeros(len(columns), dtype=np.float32)
+    for feature, name in zip(store, names_of(store, places, FEATURES), strict=True):
+        value = entry(feature, "params", dict, FEATURES).get("defaultValue", 0.0)
+        defaults[places[name]] = finite_float32(value, FEATURES, "defaultValue")
+    model = json_of(files, MODEL)
+    listed = entry(model, "features", list, MODEL)
+    names = names_of(listed, places, MODEL)
+    order = [places[name] for name in names]
+    low, span = _read_normalisers(listed)
+    kind, params = entry(model, "class", str, MODEL), entry(model, "params", dict, MODEL)
+    readers = {
+        "LinearModel": _read_linear,
+        "NeuralNetworkModel": _read_network,
+        "MultipleAdditiveTreesModel": _read_trees,
+    }
+    reader = readers.get(kind.removeprefix(_MODELS)) if kind.startswith(_MODELS) else None
+    if reader is None:
+        raise damaged(MODEL, f"expected a model of {_MODELS}*")
+    inner = reader(params, names)
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        with np.errstate(all="ignore"):
+            return np.asarray(inner((fill_missing(features, defaults)[:, order] - low) / span), dtype=np.float64)
+
+    return score
+
+
+def _read_normalisers(listed: list[Any]) -> tuple[Floats, Floats]:
+    """Return (n,) constants subtracted from the features, and their divisors."""
+    low, span = np.zeros(len(listed), dtype=np.float32), np.ones(len(listed), dtype=np.float32)
+    for number, feature in enumerate(listed):
+        if "norm" not in feature:
+            continue
+        norm = entry(feature, "norm", dict, MODEL)
+        kind, params = entry(norm, "class", str, MODEL), entry(norm, "params", dict, MODEL)
+        keys = {f"{_NORMS}MinMaxNormalizer": ("min", "max"), f"{_NORMS}StandardNormalizer": ("avg", "std")}.get(kind)
+        require(keys, "export.damaged", "expected a MinMaxNormalizer or a StandardNormalizer", MODEL)
+        first, second = (finite_float32(params.get(key), MODEL, key) for key in keys or ())
+        low[number], span[number] = first, second - first if kind.endswith("MinMaxNormalizer") else second
+        require(span[number] != 0.0, "export.damaged", "a normaliser has no width", MODEL)
+    return low, span
+
+
+def _read_linear(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
+    weights_by_name = entry(params, "weights", dict, MODEL)
+    require(set(weights_by_name) == set(names), "export.damaged", "expected a weight of each feature", MODEL)
+    weights = np.array([finite_float32(weights_by_name[name], MODEL, f"weight of {name}") for name in names])
+    return lambda x: sum_of_products(x, weights)
+
+
+def _read_network(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
+    layers: list[tuple[Floats, Floats, str]] = []
+    width = len(names)
+    for layer in entry(params, "layers", list, MODEL):
+        rows, bias = entry(layer, "matrix", list, MODEL), entry(layer, "bias", list, MODEL)
+        fits = 0 < len(rows) == len(bias) <= MOST_UNITS
+        fits = fits and all(isinstance(row, list) and len(row) == width for row in rows)
+        require(fits, "export.damaged", f"the shape of layer {len(layers)} does not fit its input", MODEL)
+        matrix = np.array([[finite_float32(value, MODEL, "matrix") for value in row] for row in rows])
+        added = np.array([finite_float32(value, MODEL, "bias") for value in bias])
+        activation = entry(layer, "activation", str, MODEL)
+        require(activation in ("relu", "sigmoid", "identity"), "export.damaged", "unknown activation", MODEL)
+        layers.append((matrix, added, activation))
+        width = len(rows)
+    require(layers and width == 1, "export.damaged", "expected layers that end in one unit", MODEL)
+
+    def score(x: Floats) -> Any:
+        for matrix, bias, activation in layers:
+            units = [sum_of_products(x, row, start) for row, start in zip(matrix, bias, strict=True)]
+            x = _activate(np.stack(units, axis=1), activation)
+        return x[:, 0]
+
+    return score
+
+
+def _activate(x: Floats, activation: str) -> Floats:
+    if activation == "relu":
+        return np.where(x < 0, np.float32(0.0), x)
+    if activation == "sigmoid":
+        return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    return x
+
+
+def _read_trees(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
+    places = {name: at for at, name in enumerate(names)}
+    listed = entry(params, "trees", list, MODEL)
+    weights = [finite_float32(entry(tree, "weight", str, MODEL), MODEL, "weight") for tree in listed]
+    trees = [read_nested(tree.get("root"), lambda node: _read_node(node, places), MODEL) for tree in listed]
+    check_trees(trees, len(names), MODEL)
+
+    def score(x: Floats) -> Any:
+        total = np.zeros(len(x), dtype=np.float32)
+        for weight, value in zip(weights, leaf_values(trees, x, np.less_equal), strict=True):
+            total = total + weight * value
+        return total
+
+    return score
+
+
+def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
+    table = node if isinstance(node, dict) else {}
+    if "feature" not in table:
+        return -1, float(finite_float32(table.get("value"), MODEL, "value")), ()
+    name = entry(node, "feature", str, MODEL)
+    require(name in places, "export.damaged", "splits by no feature of the model", MODEL)
+    threshold = finite_float32(table.get("threshold"), MODEL, "threshold") + _SLACK
+    return places[name], float(threshold), (table.get("left"), table.get("right"))
+
+
+def _instructions(exported: ExportedRanker) -> str:
     return f"""\
 Each feature of `{FEATURES}` reads a field of the same name, as an example: **edit a copy** and put in the feature
-class that computes it, with the same `defaultValue` ({exported.missing:g}, what a missing feature counts as).
+class that computes it, with the same `defaultValue` ({exported.missing:g}, the value of a missing feature).
 
 ```
 curl -X PUT localhost:8983/solr/CORE/schema/feature-store -H 'Content-Type: application/json' --data-binary @{FEATURES}
@@ -119,12 +242,4 @@ https://solr.apache.org/guide/solr/latest/query-guide/learning-to-rank.html
 """
 
 
-SOLR = ExportTarget(
-    "solr",
-    "Solr",
-    ("linear", "network", "trees"),
-    write=_files,
-    load=lambda files, names: load_solr(files, FEATURES, MODEL, names),
-    calls=_calls,
-    deepest=300,
-)
+SOLR = ExportTarget("solr", "Solr", ("linear", "network", "trees"), _write, _load, _instructions, deepest=300)

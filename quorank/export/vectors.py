@@ -1,4 +1,4 @@
-"""Test vectors of an export: rows of features in lists, with the scores that Quorank gives them."""
+"""Test vectors of an export: rows of features in lists, with Quorank's scores of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorank.errors import require
-from quorank.export.comparison import expected_scores, normalised
-from quorank.export.exported_ranker import ExportedRanker, short_floats
+from quorank.export.comparison import expected_scores, normalise_lists
+from quorank.export.contents import content_of, short_floats
+from quorank.export.exported_ranker import ExportedRanker
 from quorank.files.documents import Items, Maybe, Number, Table, Text, Whole, json_bytes, parse_json
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE, FORMAT = "vectors.json", "quorank-vectors/1"
 LISTS, DOCUMENTS = 12, 6
 MOST_NUMBERS = 200_000
-"""Features of all rows together: fewer rows where there are many features."""
+"""Features of all rows together: rankers with many features get fewer rows."""
 _SEED = 2027
 _NEAREST = np.float32(2.0**-42)
-"""A number beside a threshold is two float32 steps, and so far, above it: Solr cannot tell all closer ones apart."""
+"""Least distance of a number next to a threshold: Solr cannot distinguish all closer ones."""
 _SHAPE = Table(
     {
         "format": Text((FORMAT,)),
@@ -33,7 +34,7 @@ _SHAPE = Table(
 
 
 class ScoredVectors(NamedTuple):
-    """Rows, the list of each, and the scores that they must get."""
+    """Rows in lists with their expected scores."""
 
     features: Floats  # (rows, n), NaN where one is missing
     offsets: Integers  # (lists + 1,)
@@ -41,34 +42,35 @@ class ScoredVectors(NamedTuple):
 
 
 def vectors_of(exported: ExportedRanker) -> ScoredVectors:
-    """Return vectors for a ranker: usual numbers, missing ones, all zeros, and numbers exactly at and beside thresholds."""
+    """Sample vectors for a ranker: common values, missing ones, all zeros, and values at thresholds and next to them."""
     n = exported.saved.n_features
     lists = max(2, min(LISTS, MOST_NUMBERS // (n * DOCUMENTS)))
     offsets = np.arange(lists + 1) * DOCUMENTS
     random = np.random.Generator(np.random.Philox(_SEED))
     share = random.random((lists * DOCUMENTS, n))
-    x = (share * 1.5 - 0.25) if exported.rowwise.low else share
+    x = (share * 1.5 - 0.25) if exported.normalisation.low else share
     features = (exported.low + x * exported.span).astype(np.float32)
-    if exported.kind == "trees":
-        _put_thresholds(features, exported, random)
+    if exported.family == "trees":
+        _insert_thresholds(features, exported, random)
     features[1] = 0.0
-    if exported.in_front:
-        features = normalised(features, offsets)
+    if exported.prenormalised:
+        features = normalise_lists(features, offsets)
     else:
-        gone = random.random(features.shape) < 0.1
-        gone[: (lists // 2) * DOCUMENTS] = False
-        gone[-1] = True
-        features[gone] = np.nan
+        missing = random.random(features.shape) < 0.1
+        missing[: (lists // 2) * DOCUMENTS] = False
+        missing[-1] = True
+        features[missing] = np.nan
     return ScoredVectors(features, offsets, expected_scores(exported, features, offsets))
 
 
-def _put_thresholds(features: Floats, exported: ExportedRanker, random: np.random.Generator) -> None:
-    """Put numbers at thresholds, and the next ones above them, in place of most features that trees ask for."""
-    places: dict[int, list[float]] = {}
+def _insert_thresholds(features: Floats, exported: ExportedRanker, random: np.random.Generator) -> None:
+    """Replace most features that trees split by with thresholds, and with numbers next to them."""
+    limits: dict[int, list[float]] = {}
     for tree in exported.trees:
         for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
-            places.setdefault(feature, []).append(threshold)
-    for feature, thresholds in places.items():
+            if feature >= 0:
+                limits.setdefault(feature, []).append(threshold)
+    for feature, thresholds in limits.items():
         chosen = np.array(thresholds, dtype=np.float32)[random.integers(0, len(thresholds), len(features))]
         beside = chosen
         for _ in range(2):
@@ -88,16 +90,14 @@ def vectors_bytes(vectors: ScoredVectors) -> bytes:
 
 def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
     """Read the vectors of an export."""
-    require(FILE in files, "export.damaged", "is missing; export the ranker again", FILE)
-    content = parse_json(files[FILE], _SHAPE, FILE, code="export.damaged")
+    content = parse_json(content_of(files, FILE), _SHAPE, FILE, code="export.damaged")
     rows, lists = content["features"], content["lists"]
-    whole = len(rows) == len(lists) == len(content["scores"]) > 0 and all(len(row) == n_features for row in rows)
-    rising = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
-    sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
-    require(whole and rising, "export.damaged", sentence, FILE)
-    values = np.array([[np.nan if value is None else value for value in row] for row in rows])
+    complete = len(rows) == len(lists) == len(content["scores"]) > 0 and all(len(row) == n_features for row in rows)
+    consecutive = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
+    values = np.array([[np.nan if value is None else value for value in row] for row in rows]) if complete else np.inf
     with np.errstate(over="ignore"):
-        features = values.astype(np.float32)
-    require(not np.isinf(features).any(), "export.damaged", sentence, FILE)
+        features = np.asarray(values, dtype=np.float32)
+    sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
+    require(complete and consecutive and not np.isinf(features).any(), "export.damaged", sentence, FILE)
     offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
     return ScoredVectors(features, offsets, np.array(content["scores"], dtype=np.float64))

@@ -1,103 +1,263 @@
 """Vespa: a rank profile of ranking expressions for linear rankers and trees, or with the ONNX model of a network.
 
-Ranking expressions are computed in double. An attribute without a value is NaN, which the profile replaces. Trees go
-left where x < t, with t the next float32 up: the form that Vespa's own optimiser of tree ensembles knows.
+Ranking expressions are computed in double. An attribute without a value is NaN, which the profile replaces. Trees go left
+where x < t, with t the next float32 up: the form that Vespa's own optimiser of tree ensembles recognises.
+
+The checker reads the part of the language that these profiles use: numbers, `+ - * /`, comparisons, `if (c, a, b)`,
+`isNan(x)`, `attribute(name)` and functions without arguments, each defined before use and computed once.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
-from quorank.export.evaluators.vespa import load_vespa
+from quorank.errors import require
+from quorank.export.contents import damaged, next_float32, text_of
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.onnx import FILE as ONNX_FILE
-from quorank.export.onnx import INPUT, OUTPUT, onnx_model
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
+from quorank.export.onnx import INPUT, OUTPUT, load_onnx, onnx_model
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import NodeTree
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 PROFILE, FIELDS, NAME = "quorank.profile", "fields.sd", "quorank"
+MOST_TOKENS, DEEPEST = 4_000_000, 130
+_TOKEN = re.compile(r"\s+|(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_]*|[<>=]=|[-+*/<>(),])")
+_FUNCTION = re.compile(r"function ([A-Za-z_][A-Za-z0-9_]*)\(\) \{")
+_TENSOR = re.compile(r"tensor<float>\(d0\[1\],d1\[(\d{1,9})\]\):\[\[([^\[\]]*)\]\]")
+_CELL = re.compile(r"attribute\(([A-Za-z_][A-Za-z0-9_]*)\)")
+_BINDING = {"==": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": np.equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+}
 
 
-def _files(exported: ExportedRanker) -> dict[str, bytes]:
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
     fields = [f"field {name} type float {{\n    indexing: attribute\n}}\n" for name in exported.names]
-    files = {PROFILE: _profile(exported).encode(), FIELDS: "".join(fields).encode()}
-    return files | {ONNX_FILE: onnx_model(exported)} if exported.kind == "network" else files
+    network = exported.family == "network"
+    lines = _network_lines(exported.names) if network else _expression_lines(exported)
+    profile = "\n".join([f"rank-profile {NAME} {{", *lines, "}", ""])
+    files = {PROFILE: profile.encode(), FIELDS: "".join(fields).encode()}
+    return files | {ONNX_FILE: onnx_model(exported)} if network else files
 
 
-def _profile(exported: ExportedRanker) -> str:
-    if exported.kind == "network":
-        return _network_profile(exported)
-    missing = repr(float(exported.missing))
-    lines = [f"rank-profile {NAME} {{"]
+def _expression_lines(exported: ExportedRanker) -> list[str]:
+    missing, lines = repr(exported.missing), []
     for name in exported.names:
         lines += _block(f"function x_{name}()", [f"if (isNan(attribute({name})) == 1, {missing}, attribute({name}))"])
-    terms = [_nested(tree, exported.names) for tree in exported.trees] if exported.kind == "trees" else _terms(exported)
-    return "\n".join([*lines, *_block("first-phase", [*terms[:1], *(f"+ {term}" for term in terms[1:])]), "}", ""])
+    terms = _products(exported)
+    if exported.family == "trees":
+        terms = [_nested(tree, exported.names) for tree in exported.trees]
+    return lines + _block("first-phase", [*terms[:1], *(f"+ {term}" for term in terms[1:])])
 
 
 def _block(head: str, expression: list[str]) -> list[str]:
     if len(expression) == 1:
         return [f"    {head} {{", f"        expression: {expression[0]}", "    }"]
-    return [
-        f"    {head} {{",
-        "        expression {",
-        *(f"            {line}" for line in expression),
-        "        }",
-        "    }",
-    ]
+    body = [f"            {line}" for line in expression]
+    return [f"    {head} {{", "        expression {", *body, "        }", "    }"]
 
 
-def _terms(exported: ExportedRanker) -> list[str]:
-    """A product a feature: weight · (x − low) / (high − low)."""
-    found = []
-    for name, weight, low, span in zip(
-        exported.names,
-        exported.weights.astype(np.float64).tolist(),
-        exported.low.tolist(),
-        exported.span.tolist(),
-        strict=True,
-    ):
+def _products(exported: ExportedRanker) -> list[str]:
+    """One product for each feature: weight · (x − low) / (high − low)."""
+    if exported.family != "linear":
+        return []
+    products = []
+    columns = (exported.weights.astype(np.float64).tolist(), exported.low.tolist(), exported.span.tolist())
+    for name, weight, low, span in zip(exported.names, *columns, strict=True):
         x = f"x_{name}"
-        if exported.rowwise.low:
+        if exported.normalisation.low:
             x = f"(x_{name} - ({low!r})) / {span!r}" if span > 0.0 else "0.0"
-        found.append(f"({weight!r}) * {x}")
-    return found
+        products.append(f"({weight!r}) * {x}")
+    return products
 
 
-def _nested(tree: TreeNodes, names: tuple[str, ...]) -> str:
-    """A tree as one expression, made from its last node up."""
-    above = np.nextafter(np.array(tree.threshold, dtype=np.float32), np.float32(np.inf)).astype(np.float64).tolist()
-    made = {-leaf - 1: repr(value) for leaf, value in enumerate(tree.value)}
-    for node in range(len(tree.feature) - 1, -1, -1):
-        x, left, right = f"x_{names[tree.feature[node]]}", made[tree.left[node]], made[tree.right[node]]
-        made[node] = f"if ({x} < {above[node]!r}, {left}, {right})"
-    return made[0] if tree.feature else f"({made[-1]})"
+def _nested(tree: NodeTree, names: tuple[str, ...]) -> str:
+    above = next_float32(tree.threshold).astype(np.float64).tolist()
+
+    def of_split(node: int, left: str, right: str) -> str:
+        return f"if (x_{names[tree.feature[node]]} < {above[node]!r}, {left}, {right})"
+
+    expression = tree.fold(lambda leaf: repr(tree.threshold[leaf]), of_split)
+    return str(expression if tree.splits else f"({expression})")
 
 
-def _network_profile(exported: ExportedRanker) -> str:
-    cells = ", ".join(f"attribute({name})" for name in exported.names)
-    tensor = f"tensor<float>(d0[1],d1[{len(exported.names)}]):[[{cells}]]"
-    model = [
+def _network_lines(names: tuple[str, ...]) -> list[str]:
+    cells = ", ".join(f"attribute({name})" for name in names)
+    return [
         f"    onnx-model {NAME} {{",
         f"        file: files/{ONNX_FILE}",
         f"        input {INPUT}: ranker_features",
         f"        output {OUTPUT}: {OUTPUT}",
         "    }",
+        *_block("function ranker_features()", [f"tensor<float>(d0[1],d1[{len(names)}]):[[{cells}]]"]),
+        *_block("first-phase", [f"sum(onnx({NAME}).{OUTPUT})"]),
     ]
-    return "\n".join(
-        [
-            f"rank-profile {NAME} {{",
-            *model,
-            *_block("function ranker_features()", [tensor]),
-            *_block("first-phase", [f"sum(onnx({NAME}).{OUTPUT})"]),
-            "}",
-            "",
-        ]
-    )
 
 
-def _calls(exported: ExportedRanker) -> str:
-    network = f"\ncp {ONNX_FILE} APPLICATION/files/" if exported.kind == "network" else ""
+# ------------------------------------------------------------ checker
+
+
+def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
+    places = {name: at for at, name in enumerate(columns)}
+    bodies = _read_bodies(text_of(files, PROFILE))
+    phase = bodies.pop("first-phase")
+    if phase.startswith("sum(onnx("):
+        return _load_network(files, bodies.get("ranker_features", ""), places)
+    expressions = {name: _tokens(body) for name, body in (*bodies.items(), ("first-phase", phase))}
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        attributes = dict(zip(columns, features.astype(np.float64).T, strict=True))
+        values: dict[str, Any] = {}
+        with np.errstate(all="ignore"):
+            for name, tokens in expressions.items():
+                values[name] = _Evaluator(tokens, attributes, values).evaluate()
+        return np.broadcast_to(np.asarray(values["first-phase"], dtype=np.float64), (len(features),)).copy()
+
+    score(np.zeros((0, len(columns)), dtype=np.float32), np.zeros(1, dtype=np.int64))  # raises for a damaged expression
+    return score
+
+
+def _load_network(files: Mapping[str, bytes], tensor: str, places: dict[str, int]) -> Scorer:
+    """Return the ONNX model, fed with the attributes in the order of the profile's tensor."""
+    match = _TENSOR.fullmatch(tensor.strip())
+    cells = [_CELL.fullmatch(cell.strip()) for cell in match.group(2).split(",")] if match else []
+    order = [places[cell.group(1)] for cell in cells if cell and cell.group(1) in places]
+    known = match is not None and len(order) == len(cells) == int(match.group(1))
+    require(known, "export.damaged", "expected ranker_features to be a tensor of attributes", PROFILE)
+    inner = load_onnx(files, len(order))
+    return lambda features, offsets: inner(features[:, order], offsets)
+
+
+def _read_bodies(text: str) -> dict[str, str]:
+    """Return the expressions of a profile's functions and of "first-phase", in their order."""
+    bodies: dict[str, str] = {}
+    lines = text.splitlines()
+    require(lines[:1] and lines[0].startswith("rank-profile "), "export.damaged", "is no rank profile", PROFILE)
+    name: str | None = None
+    body: list[str] | None = None
+    for line in map(str.strip, lines[1:]):
+        head = _FUNCTION.fullmatch(line)
+        if head or line == "first-phase {":
+            name, body = head.group(1) if head else "first-phase", None
+            require(name not in bodies, "export.damaged", f"defines {name[:60]} twice", PROFILE)
+        elif name is not None and line.startswith("expression: "):
+            bodies[name] = line.removeprefix("expression: ")
+        elif name is not None and line == "expression {":
+            body = []
+        elif line == "}":
+            if body is not None and name is not None:
+                bodies[name], body = "\n".join(body), None
+            else:
+                name = None
+        elif body is not None:
+            body.append(line)
+    require("first-phase" in bodies, "export.damaged", "has no first phase", PROFILE)
+    return bodies
+
+
+class _Evaluator:
+    """Precedence climbing over the tokens of one expression, which computes (rows,) values as it reads."""
+
+    def __init__(self, tokens: list[str], attributes: Mapping[str, Doubles], functions: Mapping[str, Any]) -> None:
+        self.tokens, self.at, self.depth = tokens, 0, 0
+        self.attributes, self.functions = attributes, functions
+
+    def evaluate(self) -> Any:
+        """Evaluate the expression up to its end."""
+        value = self.expression(1)
+        self.require(self.at == len(self.tokens), "holds something behind an expression")
+        return value
+
+    def require(self, condition: object, sentence: str) -> None:
+        require(condition, "export.damaged", sentence, PROFILE)
+
+    def next(self, expected: str = "") -> str:
+        self.require(self.at < len(self.tokens), "holds an expression that ends too early")
+        token = self.tokens[self.at]
+        self.require(not expected or token == expected, f"expected {expected!r} in an expression, got {token[:40]!r}")
+        self.at += 1
+        return token
+
+    def expression(self, least: int) -> Any:
+        value = self.atom()
+        while self.at < len(self.tokens) and _BINDING.get(self.tokens[self.at], 0) >= least:
+            operator = self.next()
+            # the right operand binds closer: a − b − c is (a − b) − c
+            value = _OPERATIONS[operator](value, self.expression(_BINDING[operator] + 1)) * 1.0
+        return value
+
+    def atom(self) -> Any:
+        self.depth += 1
+        self.require(self.depth <= DEEPEST, "holds an expression that is nested too deep")
+        value = self._atom()
+        self.depth -= 1
+        return value
+
+    def _atom(self) -> Any:
+        token = self.next()
+        if token[0].isdigit():
+            self.require(math.isfinite(float(token)), "holds a number that is too large")
+            return float(token)
+        if token == "-":
+            return 0.0 - self.atom()
+        if token == "(":
+            value = self.expression(1)
+            self.next(")")
+            return value
+        if token == "if":
+            condition, yes, no = self._arguments(3)
+            return np.where(np.asarray(condition) != 0.0, yes, no)
+        if token == "isNan":
+            (value,) = self._arguments(1)
+            return np.isnan(value) * 1.0
+        if token == "attribute":
+            self.next("(")
+            name = self.next()
+            self.next(")")
+            self.require(name in self.attributes, "reads an attribute that is no feature of the export")
+            return self.attributes[name]
+        self.require(token in self.functions, f"calls {token[:40]!r}, which is not defined before")
+        return self.functions[token]
+
+    def _arguments(self, count: int) -> list[Any]:
+        self.next("(")
+        arguments = [self.expression(1)]
+        while len(arguments) < count:
+            self.next(",")
+            arguments.append(self.expression(1))
+        self.next(")")
+        return arguments
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise damaged(PROFILE, f"holds {text[at]!r}, which is no part of an expression")
+        at = match.end()
+        if match.group(1):
+            tokens.append(match.group(1))
+            require(len(tokens) <= MOST_TOKENS, "export.damaged", "holds an expression that is too long", PROFILE)
+    return tokens
+
+
+def _instructions(exported: ExportedRanker) -> str:
+    network = f"\ncp {ONNX_FILE} APPLICATION/files/" if exported.family == "network" else ""
     return f"""\
 `{FIELDS}` has a field for each feature, to be put into the document of your schema; where a feature is computed by
 Vespa (`bm25(title)`), **edit a copy** of the profile and put it in place of `attribute(…)`. `{PROFILE}` lies beside
@@ -114,12 +274,4 @@ Rank profiles: https://docs.vespa.ai/en/basics/ranking.html
 """
 
 
-VESPA = ExportTarget(
-    "vespa",
-    "Vespa",
-    ("linear", "network", "trees"),
-    write=_files,
-    load=lambda files, names: load_vespa(files, PROFILE, ONNX_FILE, names),
-    calls=_calls,
-    deepest=100,
-)
+VESPA = ExportTarget("vespa", "Vespa", ("linear", "network", "trees"), _write, _load, _instructions, deepest=100)

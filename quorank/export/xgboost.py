@@ -1,31 +1,32 @@
 """XGBoost's JSON model, as `xgboost.Booster(model_file=…)` and the learning-to-rank plug-ins of search engines read it.
 
-XGBoost goes left where x < t, Quorank where x ≤ t: for float32 numbers that is the same with the next number above t.
-Its leaves are float32, so that scores differ from Quorank's in the seventh digit. A missing feature goes where what
-it counts as does.
+A score is base_score + Σ leaf in float32, left where x < split_condition; Quorank goes left where x ≤ t, which for float32
+numbers is the same with the next number above t. Float32 leaves make scores differ from Quorank's in the seventh digit.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from quorank.export.evaluators.xgboost import load_xgboost
+from quorank.errors import require
+from quorank.export.contents import entry, finite_float32, json_of, next_float32
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget
-from quorank.export.tree_nodes import TreeNodes
+from quorank.export.target import ExportTarget, Scorer
+from quorank.export.trees import MOST_NODES, NodeTree, check_trees, sum_of_trees
+from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.json"
 NO_PARENT = 2147483647
 
 
-def xgboost_model(exported: ExportedRanker) -> dict[str, Any]:
-    """Return the JSON model of a ranker of trees."""
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
     n_features = exported.saved.n_features
-    trees = [_tree(number, tree, n_features) for number, tree in enumerate(exported.trees)]
-    return {
+    trees = [_tree_table(number, tree, n_features) for number, tree in enumerate(exported.trees)]
+    model = {
         "learner": {
             "attributes": {},
             "feature_names": [],
@@ -50,36 +51,29 @@ def xgboost_model(exported: ExportedRanker) -> dict[str, Any]:
         },
         "version": [2, 1, 0],
     }
+    return {FILE: (json.dumps(model) + "\n").encode()}
 
 
-def _tree(number: int, tree: TreeNodes, n_features: int) -> dict[str, Any]:
-    inner, size = len(tree.feature), len(tree.feature) + len(tree.value)
-
-    def place(child: int) -> int:
-        """Nodes first, then leaves."""
-        return child if child >= 0 else inner - child - 1
-
-    left, right, parents = [-1] * size, [-1] * size, [NO_PARENT] * size
-    for node in range(inner):
-        left[node], right[node] = place(tree.left[node]), place(tree.right[node])
-        parents[left[node]] = parents[right[node]] = node
-    above = np.nextafter(np.array(tree.threshold, dtype=np.float32), np.float32(np.inf)).astype(np.float64).tolist()
-    values = np.array(tree.value, dtype=np.float32).astype(np.float64).tolist()
-    leaves = len(tree.value)
+def _tree_table(number: int, tree: NodeTree, n_features: int) -> dict[str, Any]:
+    splits, size = tree.splits, len(tree.feature)
+    parents = [NO_PARENT] * size
+    for node in range(splits):
+        parents[tree.left[node]] = parents[tree.right[node]] = node
+    values = np.array(tree.leaf_values, dtype=np.float32).tolist()
     return {
-        "base_weights": [0.0] * inner + values,
+        "base_weights": [0.0] * splits + values,
         "categories": [],
         "categories_nodes": [],
         "categories_segments": [],
         "categories_sizes": [],
-        "default_left": [int(left_) for left_ in tree.missing_left] + [0] * leaves,
+        "default_left": [int(to_left) for to_left in tree.missing_left],
         "id": number,
-        "left_children": left,
+        "left_children": tree.left,
         "loss_changes": [0.0] * size,
         "parents": parents,
-        "right_children": right,
-        "split_conditions": above + values,
-        "split_indices": tree.feature + [0] * leaves,
+        "right_children": tree.right,
+        "split_conditions": next_float32(tree.threshold[:splits]).tolist() + values,
+        "split_indices": [max(feature, 0) for feature in tree.feature],
         "split_type": [0] * size,
         "sum_hessian": [0.0] * size,
         "tree_param": {
@@ -91,7 +85,39 @@ def _tree(number: int, tree: TreeNodes, n_features: int) -> dict[str, Any]:
     }
 
 
-def _calls(exported: ExportedRanker) -> str:
+def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
+    learner = entry(json_of(files, FILE), "learner", dict, FILE)
+    base = finite_float32(entry(learner, "learner_model_param", dict, FILE).get("base_score"), FILE, "base_score")
+    booster = entry(learner, "gradient_booster", dict, FILE)
+    require(booster.get("name") == "gbtree", "export.damaged", "expected a booster of trees", FILE)
+    listed = entry(entry(booster, "model", dict, FILE), "trees", list, FILE)
+    trees = check_trees([_read_tree(each) for each in listed], len(names), FILE)
+
+    def score(features: Floats, offsets: Integers) -> Doubles:
+        total = sum_of_trees(trees, features.astype(np.float32), np.less) + base
+        return np.asarray(total, dtype=np.float64)
+
+    return score
+
+
+def _read_tree(table: Any) -> NodeTree:
+    keys = ("left_children", "right_children", "split_indices", "default_left")
+    left, right, features, missing = (entry(table, key, list, FILE) for key in keys)
+    conditions = entry(table, "split_conditions", list, FILE)
+    valid = len(left) == len(right) == len(features) == len(missing) == len(conditions) <= MOST_NODES
+    valid = valid and all(type(value) is int for column in (left, right, features, missing) for value in column)
+    require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
+    tree = NodeTree()
+    for node in range(len(left)):
+        is_leaf = left[node] == -1
+        require(is_leaf or features[node] >= 0, "export.damaged", "splits by no feature", FILE)
+        condition = float(finite_float32(conditions[node], FILE, "condition"))
+        tree.add(-1 if is_leaf else features[node], condition, bool(missing[node]))
+        tree.left[node], tree.right[node] = left[node], right[node]
+    return tree
+
+
+def _instructions(exported: ExportedRanker) -> str:
     return f"""\
 A missing feature is NaN.
 
@@ -105,11 +131,4 @@ scores = model.predict(xgboost.DMatrix(np.zeros((3, {exported.saved.n_features})
 """
 
 
-XGBOOST = ExportTarget(
-    "xgboost",
-    "XGBoost",
-    ("trees",),
-    write=lambda exported: {FILE: (json.dumps(xgboost_model(exported)) + "\n").encode()},
-    load=lambda files, names: load_xgboost(files, FILE, len(names)),
-    calls=_calls,
-)
+XGBOOST = ExportTarget("xgboost", "XGBoost", ("trees",), _write, _load, _instructions)

@@ -12,8 +12,8 @@ from refusals import refused
 
 from quorank.data.normalisation import FixedRange
 from quorank.export import target_of
-from quorank.export.evaluators.ranklib import normalised_linear
 from quorank.export.exported_ranker import ExportedRanker
+from quorank.export.ranklib import normalise_linear
 from quorank.export.solr import written_thresholds
 from quorank.rankers import Trees
 from quorank.rankers.ranker_file import SavedRanker
@@ -169,7 +169,7 @@ def test_ranklibs_models() -> None:
 
 def test_ranklibs_normalisation_begins_its_maximum_above_zero() -> None:
     features = np.array([[1.0, -4.0, 0.0], [3.0, -2.0, 0.0], [2.0, 5.0, 5.0]], dtype=np.float32)
-    found = normalised_linear(features, np.array([0, 2, 3]))
+    found = normalise_linear(features, np.array([0, 2, 3]))
     assert found[0].tolist() == [0.0, 0.0, 0.0] and found[1].tolist() == [1.0, 0.5, 0.0]  # (−2 + 4) / (0 + 4)
     assert found[2].tolist() == [0.0, 0.0, 0.0]
 
@@ -226,12 +226,12 @@ def test_a_threshold_of_raw_features_is_exact(low: float, width: float, threshol
     saved = SavedRanker(Trees(2, 1), 1, tree_parameters(arrays), normal)
     (tree,) = ExportedRanker(saved).trees
     around = []
-    if tree.feature:
-        (u,) = np.array(tree.threshold, dtype=np.float32)
+    if tree.splits:
+        u = np.float32(tree.threshold[0])
         around = [u, np.nextafter(u, np.float32(np.inf)), np.nextafter(u, np.float32(-np.inf))]
     for x in np.array([*values, *around], dtype=np.float32):
         with np.errstate(all="ignore"):
             scaled = np.float32((np.float64(x) - low) / ((low + width) - low))
         value = 1.0 if scaled <= np.float32(threshold) else 2.0
-        found = tree.value[0] if not tree.feature else tree.value[0 if x <= np.float32(tree.threshold[0]) else 1]
-        assert found == value
+        leaf = 0 if not tree.splits else tree.left[0] if x <= np.float32(tree.threshold[0]) else tree.right[0]
+        assert tree.threshold[leaf] == value

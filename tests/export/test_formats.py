@@ -85,7 +85,7 @@ def test_normalisation_within_a_list_is_refused_done_in_front_or_ranklibs_own(na
         assert compare_lists(exported, model, np.abs(features), offsets).same
         below = compare_lists(exported, model, -1.0 - np.abs(features), offsets)
         assert not below.same  # RankLib's maximum begins above 0
-    front = exported_ranker(kind, "query", in_front=True)
+    front = exported_ranker(kind, "query", prenormalised=True)
     model = target.load(files_of(target, front, "here"), front.names)
     assert compare_lists(front, model, features, offsets).same
 

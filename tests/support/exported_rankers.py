@@ -67,6 +67,6 @@ def saved_ranker(kind: str, normalisation: str = "none", missing: float = 0.0) -
 
 
 def exported_ranker(
-    kind: str, normalisation: str = "none", missing: float = 0.0, in_front: bool = False
+    kind: str, normalisation: str = "none", missing: float = 0.0, prenormalised: bool = False
 ) -> ExportedRanker:
-    return ExportedRanker(saved_ranker(kind, normalisation, missing), in_front)
+    return ExportedRanker(saved_ranker(kind, normalisation, missing), prenormalised)
