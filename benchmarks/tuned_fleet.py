@@ -27,7 +27,7 @@ from quorank.service.members import open_enrolment
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, read_field_tuning, read_task
 from quorank.tuning.heuristics.constraints import random_weights
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning, simulate_tuning

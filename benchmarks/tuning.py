@@ -8,8 +8,7 @@
 - visits: the worst drop where people browse, with versions published at once and with versions judged before.
 - closing: updates until the loss that 48 half hours reach, with day and night, by stability.
 - longer: the 22 weights of firefox from random ones with more updates than 19,200.
-- traffic: rank accuracy with a share of late and duplicate updates.
-- release: bytes of an update and the loss on the way, for gradients and signs.
+- release: the loss on the way, for gradients and signs.
 - margin: what Δ = 0, the loss of the study's client code, rewards.
 - published: the constraints as the study's server code kept them, on its 22 weights.
 - speed: client gradients per second of one core, in processor time.
@@ -34,7 +33,7 @@ from quorank.tuning.coordinator import Rprop
 from quorank.tuning.guards import ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.people import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
+from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
 from quorank.tuning.loss import gradients, mean_loss_and_accuracy
 from quorank.tuning.releases import GradientRelease, Release, SignRelease
@@ -158,24 +157,15 @@ def longer(seeds: range) -> None:
         row(about, f"{sum(courses[0].updates):,}", spread(ratio), f"{sum(r >= 0.99 for r in ratio)} of {len(ratio)}")
 
 
-def traffic(seeds: range) -> None:
-    header("late", "duplicates", "dropped of one run", "last over true: min / median / max")
-    for late, twice in ((0.0, 0.0), (0.1, 0.05), (0.3, 0.3)):
-        courses = [simulate_tuning(at_once(start="random", late=late, duplicates=twice, seed=s)) for s in seeds]
-        ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
-        receipt = courses[0].receipt
-        row(f"{late:.0%}", f"{twice:.0%}", f"{receipt.late:,} + {receipt.duplicate:,}", spread(ratio))
-
-
 def release(seeds: range) -> None:
     at = (0, 6, 12, 18, 24, 36, 48)
-    header("release", "bytes of 22 weights", *(f"loss {t}" for t in at), "last over true accuracy")
+    header("release", *(f"loss {t}" for t in at), "last over true accuracy")
     kinds: tuple[Release, ...] = (GradientRelease(), SignRelease(), SignRelease(bits=1), SignRelease(zeros="vote"))
     for kind in kinds:
         courses = [simulate_tuning(at_once(start="random", release=kind, seed=seed)) for seed in seeds]
         curve = np.median([c.loss for c in courses], axis=0)
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
-        row(kind, kind.size(22), *(f"{curve[t]:.3g}" for t in at), spread(ratio))
+        row(kind, *(f"{curve[t]:.3g}" for t in at), spread(ratio))
 
 
 def margin(seeds: range) -> None:
@@ -243,7 +233,7 @@ def speed(seeds: range) -> None:
         row(name, len(heuristic.weights), rates[0] if heuristic.probe else "none", rates[1])
 
 
-PARTS = {f.__name__: f for f in (arrive, harm, visits, closing, longer, traffic, release, margin, published, speed)}
+PARTS = {f.__name__: f for f in (arrive, harm, visits, closing, longer, release, margin, published, speed)}
 
 
 def main() -> None:

@@ -1016,7 +1016,7 @@ def tunings(folder: Path) -> Seeds:
     yield (
         "study",
         "valid",
-        b'name = "spring"\nmetric = "rank"\neffect = 0.1\n[arms]\na = 0.5\nb = 0.5\n[people]\npages = 30\n[people.history]\n',
+        b'name = "spring"\nmetric = "rank"\neffect = 0.1\n[arms]\na = 0.5\nb = 0.5\n[largest]\nrank = 9\n',
     )
     yield "study", "long-integer", b'name = "x"\nalpha = ' + b"1" * 4301
     yield "study", "deep", b'name = "x"\nalpha = ' + b"[" * 3000
@@ -1035,9 +1035,6 @@ def tunings(folder: Path) -> Seeds:
     )
     yield "weights", "valid", (folder / "weights.json").read_bytes()
     yield "weights", "deep", b"[" * 2_000
-    yield "tuning-update", "valid", bytes(6)
-    yield "tuning-update", "valid-one-bit", bytes(3)
-    yield "tuning-update", "valid-gradient", bytes(88)
     yield (
         "visits",
         "valid",

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
-
 from fuzz.target import as_file, target
+from quorank.data.logs import browser_history
 from quorank.errors import BadInput
 from quorank.service.holders.tuning import TuningHome
 from quorank.tuning.field import TuningTerms, read_task
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import extract_searches
-from quorank.tuning.histories.people import read_people
-from quorank.tuning.histories.profiles import read_bookmarks, read_history
-from quorank.tuning.histories.visits import read_visits
+from quorank.tuning.histories.visits import read_histories, read_visits
 from quorank.tuning.models import checksum, read_model
-from quorank.tuning.releases import GradientRelease, SignRelease
 from quorank.tuning.studies.study import Study, read_collected, read_pilot, read_study
 
-profiles.WAIT = 0.0  # nobody writes to the file meanwhile
+browser_history.WAIT = 0.0  # nobody writes to the file meanwhile
 
 
 @target("browser-history", "sqlite")
-def browser_history(data: bytes) -> None:
+def browser_database(data: bytes) -> None:
     """A browser's database: read, counted, and its searches taken out."""
-    _, found = read_history(as_file(data, "places.sqlite"))
+    _, (found,) = read_histories(as_file(data, "places.sqlite"))
     json.dumps(found.counts())
     extract_searches(found)
 
@@ -35,14 +30,13 @@ def browser_history(data: bytes) -> None:
 @target("bookmarks", "json")
 def bookmarks(data: bytes) -> None:
     """Chromium's file of bookmarks."""
-    read_bookmarks(as_file(data, "Bookmarks"))
+    browser_history.read_bookmarks(as_file(data, "Bookmarks"))
 
 
-@target("study", "toml", (b"[arms]", b"[people]", b"name = ", b"metrics = ", b"history = "))
+@target("study", "toml", (b"[arms]", b"[largest]", b"name = ", b"metrics = "))
 def study(data: bytes) -> None:
-    """The file of a study, and the people of its simulation."""
-    _, people = read_study(as_file(data, "study.toml"))
-    read_people(people, "people")
+    """The file of a study."""
+    read_study(as_file(data, "study.toml"))
 
 
 @target(
@@ -69,22 +63,6 @@ def weights(data: bytes) -> None:
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     read_model(as_file(data, "weights.json"))
-
-
-@target("tuning-update")
-def tuning_update(data: bytes) -> None:
-    """The payload of an update: two bits, one bit, or a gradient."""
-    payload = np.frombuffer(data, np.uint8).reshape(1, -1)
-    refused = []
-    for release in (SignRelease(2), SignRelease(1), GradientRelease()):
-        try:
-            found = release.unpack(payload, 22)
-        except BadInput as error:
-            refused.append(error)
-            continue
-        assert found.shape == (1, 22)
-    if len(refused) == 3:
-        raise refused[0]
 
 
 @target(

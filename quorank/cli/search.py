@@ -95,8 +95,7 @@ def add(
 
 def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> Iterator[Source]:
     from quorank.search.sources import ChromiumSource, FirefoxSource, MailSource, source_at
-    from quorank.search.sources.chromium import chromium_profiles
-    from quorank.search.sources.firefox import firefox_profiles
+    from quorank.search.sources.browsers import chromium_profiles, firefox_profiles
 
     for path in paths:
         yield source_at(path)

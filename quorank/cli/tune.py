@@ -1,4 +1,4 @@
-"""`quorank tune`: simulate the tuning of a heuristic, show files of weights, count what a browser's history offers."""
+"""`quorank tune`: simulate the tuning of a heuristic, show files of weights, count the searches of a browser's history."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from quorank.tuning.closing import Closing
     from quorank.tuning.guards import Guard
     from quorank.tuning.histories.browser import History
-    from quorank.tuning.histories.people import Scenario
+    from quorank.tuning.histories.scenarios import Scenario
     from quorank.tuning.releases import Release
     from quorank.tuning.simulation import Tuning, TuningHistory
 
 app = typer.Typer(
-    help="Tuning: better constants for a heuristic in production, from what people choose.", no_args_is_help=True
+    help="Better constants for a hand-written scoring function, from people's choices.", no_args_is_help=True
 )
 app.add_typer(tune_study.app, name="study")
 
@@ -36,29 +36,26 @@ def simulate(
         str, Option(help="frecency, firefox (22 weights), decay (Firefox 147), mail; or your own: module:scenario.")
     ] = "frecency",
     visits: Annotated[
-        Path | None, Option(help="Searches of real visits instead of made-up ones: a CSV, or a browser's history.")
+        Path | None, Option(help="Searches of real visits instead of generated ones: a CSV, or a browser's history.")
     ] = None,
     start: Annotated[
-        Literal["random", "shipped"], Option(help="The first weights: any allowed ones, or the product's.")
+        Literal["random", "shipped"], Option(help="First weights: random allowed ones, or the product's.")
     ] = "shipped",
     people: Annotated[
-        Literal["shipped", "others"],
-        Option(help="Whose weights people follow: the product's, or others drawn from the seed."),
+        Literal["shipped", "others"], Option(help="Weights by which people choose: the product's, or drawn ones.")
     ] = "shipped",
-    iterations: Annotated[int, Option(help="Versions that are made.")] = 48,
+    iterations: Annotated[int, Option(help="Number of versions.")] = 48,
     updates: Annotated[
-        int, Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
+        int, Option(min=1, help="Updates per iteration: exactly (count), on average (time), at most (stable).")
     ] = 400,
-    close: Annotated[Literal["count", "time", "stable"], Option(help="What closes an iteration.")] = "count",
-    traffic: Annotated[Literal["flat", "day-night"], Option(help="When people search.")] = "flat",
-    release: Annotated[
-        Literal["gradient", "signs"], Option(help="What a client sends: its gradient, or signs alone.")
-    ] = "gradient",
-    bits: Annotated[int, Option(help="Of a sign: 2 can say 0, 1 cannot.")] = 2,
+    close: Annotated[Literal["count", "time", "stable"], Option(help="Rule that closes an iteration.")] = "count",
+    traffic: Annotated[Literal["flat", "day-night"], Option(help="Rate of searches over the day.")] = "flat",
+    release: Annotated[Literal["gradient", "signs"], Option(help="Form in which a gradient is sent.")] = "gradient",
+    bits: Annotated[int, Option(help="Bits of a sign: 2 can represent 0, 1 cannot.")] = 2,
     optimiser: Annotated[str, Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")] = "rprop",
     loss: Annotated[
         Literal["relative", "published"],
-        Option(help="Scores counted in the spread of their list, or in points as in the paper."),
+        Option(help="Scores in units of their standard deviation in the list, or in points as in the paper."),
     ] = "relative",
     margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")] = None,
     sigma: Annotated[float | None, Option(help="σ of the noise on choices.", show_default="√30")] = None,
@@ -68,30 +65,27 @@ def simulate(
             help="Standard errors from 0 at which a slope moves its weight.", show_default="two weights move by chance"
         ),
     ] = None,
-    keep: Annotated[float, Option(help="Share of what is known that a weight which did not move takes along.")] = 0.9,
+    keep: Annotated[float, Option(help="Share of its sums that a weight which did not move keeps.")] = 0.9,
     guard: Annotated[
-        Literal["judged", "immediate"],
-        Option(help="Clients get a version once it was judged, or at once as in the paper."),
+        Literal["judged", "immediate"], Option(help="Publish a version after a trial, or at once as in the paper.")
     ] = "judged",
     bound: Annotated[
         float | None, Option(help="Share of the rank accuracy that a judged version may lose.", show_default="0.01")
     ] = None,
-    late: Annotated[float, Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
-    duplicates: Annotated[float, Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
-    held_out: Annotated[int, Option(help="Searches that measure each version.")] = 20_000,
+    held_out: Annotated[int, Option(help="Held-out searches that measure each version.")] = 20_000,
     seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
-    out: Annotated[Path | None, Option(help="Write each version into this folder, as clients would fetch it.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the file of each version.")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Tune a heuristic on made-up people, with all parts of a deployment.
+    """Tune a heuristic on simulated people, with all parts of a deployment.
 
     Rank accuracy is the share of held-out searches whose chosen item stands
-    first. The worst drop is what the worst version lost of the first one's.
+    first. The worst drop is the loss of the worst version against the first.
     """
     from quorank.tuning.histories.generated import SIGMA
-    from quorank.tuning.histories.people import find_scenario, recorded_scenario
-    from quorank.tuning.histories.profiles import read_histories
+    from quorank.tuning.histories.scenarios import find_scenario, recorded_scenario
+    from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.models import model_file_name, write_model
     from quorank.tuning.simulation import TRAFFICS, Tuning, simulate_tuning
 
@@ -110,8 +104,6 @@ def simulate(
         keep,
         _guard(guard, bound),
         TRAFFICS.read({"kind": traffic, "per_hour": 2.0 * updates}, "--traffic"),
-        late,
-        duplicates,
         held_out=held_out,
         seed=seed,
     )
@@ -120,7 +112,9 @@ def simulate(
     compiling(quiet=quiet)()
     scenario = find_scenario(heuristic)
     if visits is not None:
-        require(people == "shipped", "option.conflict", "real visits follow no weights; leave out --people", "--visits")
+        require(
+            people == "shipped", "option.conflict", "recorded visits follow no weights; leave out --people", "--visits"
+        )
         scenario = recorded_scenario(scenario, read_histories(visits)[1])
     history = simulate_tuning(tuning, None if quiet else progress_lines("tune: iteration"), scenario)
     for model in history.models if out is not None else ():
@@ -131,18 +125,15 @@ def simulate(
 
 @app.command()
 def show(
-    model: Annotated[Path, Argument(help="A version of the weights: a JSON file.")],
-    heuristic: Annotated[
-        str | None, Option(help="Whose weights they are, if not of a known one: module:heuristic.")
-    ] = None,
+    model: Annotated[Path, Argument(help="JSON file of a version.")],
+    heuristic: Annotated[str | None, Option(help="Heuristic of your own: module:heuristic.")] = None,
     json: Json = False,
 ) -> None:
     """Verify a version of the weights and print it.
 
-    The weights of a heuristic that Quorank knows are also checked against
-    their constraints.
+    Weights of a known heuristic are also checked against its constraints.
     """
-    from quorank.tuning.histories.people import SCENARIOS, find_heuristic
+    from quorank.tuning.histories.scenarios import SCENARIOS, find_heuristic
     from quorank.tuning.models import check_model, read_model
 
     known = read_model(model)
@@ -175,25 +166,23 @@ def import_(
     heuristic: Annotated[
         str, Option(help="frecency, firefox, decay; or your own that scores such pages: module:scenario.")
     ] = "frecency",
-    show: Annotated[
-        int, Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
-    ] = 0,
+    show: Annotated[int, Option(min=0, help="Number of best pages to print with their addresses.")] = 0,
     json: Json = False,
 ) -> None:
-    """Read the history of Firefox or Chromium or a CSV of visits, and count what could be learned from it.
+    """Count the searches in a history of Firefox or Chromium or in a CSV of visits.
 
     The file is only read, also while the browser runs. Nothing leaves this
-    machine, and only counts are printed.
+    machine, and without --show no address is printed.
     """
-    from quorank.tuning.histories.people import find_scenario, recorded_items
-    from quorank.tuning.histories.profiles import read_histories
+    from quorank.tuning.histories.scenarios import find_scenario, recorded_items
+    from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.searches import count_searches
 
     scenario = find_scenario(heuristic)
     source, histories = read_histories(path)
     found = recorded_items(scenario, histories)
     figures: dict[str, Any] = {"browser": source, **_counts(histories), "searches": count_searches(found)}
-    figures["update"] = _update(scenario, found)
+    figures["gradient_norm"] = _last_gradient(scenario, found)
     if show:
         require(len(histories) == 1, "option.conflict", "pages are shown of one person's history", "--show")
         figures["best"] = _best(histories[0], show)
@@ -203,31 +192,30 @@ def import_(
 @app.command()
 def visits(
     out: Annotated[Path, Argument(metavar="VISITS.csv", help="The file to write.")],
-    people: Annotated[int, Option(min=1, help="Persons who browse.")] = 150,
-    days: Annotated[int, Option(min=1, help="Days of their histories.")] = 90,
+    people: Annotated[int, Option(min=1, help="Number of persons.")] = 150,
+    days: Annotated[int, Option(min=1, help="Days of each history.")] = 90,
     seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
     json: Json = False,
 ) -> None:
-    """Write visits of made-up people who browse, in the form that --visits and import read."""
+    """Write generated visits as a CSV that `tune simulate --visits` and `tune import` read."""
     from quorank.tuning.histories.visits import generate_visits, write_visits
 
     count = write_visits(out, generate_visits(seed, people, days))
     figures = {"file": str(out), "people": people, "visits": count}
-    print_figures(figures, json, lambda told: print(f"{told['visits']:,} visits of {told['people']:,} people: {out}"))
+    print_figures(figures, json, lambda f: print(f"{f['visits']:,} visits of {f['people']:,} people: {out}"))
 
 
 def _show_import(figures: dict[str, Any]) -> None:
     types = ", ".join(f"{name} {count:,}" for name, count in figures["types"].items())
-    update = figures["update"]
-    size = f"a gradient of {update['weights']} weights; {update['sign_bytes']} bytes as signs"
-    length = "" if update["norm"] is None else f"; length of the last one {update['norm']:.4g}"
+    length = figures["gradient_norm"]
+    norm = [] if length is None else [("gradient", f"{length:.4g}", "length, of the last search")]
     browsers = figures["browser"] if figures["people"] == 1 else f"{figures['people']:,} people"
     print_rows(
         ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browsers})"),
         ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
-        ("left out", f"{figures['skipped']:,}", "visits of an unknown kind, or to no page"),
-        ("searches", f"{figures['searches']:,}", "that can be learned from: a known page was typed, others matched"),
-        ("an update", f"{update['gradient_bytes']} bytes", size + length),
+        ("left out", f"{figures['skipped']:,}", "visits of an unknown type, or to no page"),
+        ("searches", f"{figures['searches']:,}", "to learn from: a known page was typed, others matched"),
+        *norm,
     )
     for row in figures.get("best", []):
         print(f"{row['frecency']:>10.1f}  {printable(row['url'])}")
@@ -235,9 +223,6 @@ def _show_import(figures: dict[str, Any]) -> None:
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
     """Return the figures of a simulated tuning, as --json prints them."""
-    from quorank.tuning.coordinator import ENVELOPE
-
-    weights = len(history.truth)
     heuristic, known = history.scenario.heuristic, history.scenario.follows_weights
     return {
         "heuristic": heuristic.name,
@@ -258,16 +243,12 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
         "iterations": tuning.iterations,
         "updates": sum(history.updates),
         "hours": history.hours[-1],
-        "bytes_per_update": tuning.release.size(weights),
-        "bytes_per_message": ENVELOPE + tuning.release.size(weights),
-        "late": history.receipt.late,
-        "duplicates": history.receipt.duplicate,
         "loss_kind": tuning.loss,
         "margin": history.margin,
         "sigma": tuning.sigma,
         "optimiser": str(tuning.optimiser),
         "closing": str(tuning.closing),
-        "release": _release_text(tuning.release),
+        "release": str(tuning.release),
         "guard": str(tuning.guard),
         "traffic": str(tuning.traffic),
         "curve": {
@@ -326,32 +307,19 @@ def _release(kind: str, bits: int) -> Release:
     return RELEASES.read({"kind": kind} | ({"bits": bits} if kind == "signs" else {}), "--release")
 
 
-def _release_text(release: Release) -> str:
-    """Return a release as --json prints it: `Gradient()`, `Signs(bits=2, zeros='abstain')`."""
-    fields = ", ".join(f"{name}={value!r}" for name, value in vars(release).items())
-    return f"{release.kind.capitalize()}({fields})"
-
-
-def _update(scenario: Scenario, found: Any) -> dict[str, Any]:
-    """Return the size of what would leave this machine for one search, and the length of the last gradient."""
+def _last_gradient(scenario: Scenario, found: Any) -> float | None:
+    """Return the L2 norm of the gradient of the last search; None where there is no search."""
     import numpy as np
 
     from quorank.tuning.loss import gradients
-    from quorank.tuning.releases import GradientRelease, SignRelease
     from quorank.tuning.searches import count_searches, slice_searches
 
-    heuristic, norm = scenario.heuristic, None
-    weights = len(heuristic.weights)
-    if count := count_searches(found):
-        last = slice_searches(found, count - 1, count)
-        slopes, _ = gradients(heuristic, heuristic.shipped, last, scenario.margin)
-        norm = float(np.sqrt((slopes**2).sum()))
-    return {
-        "weights": weights,
-        "gradient_bytes": GradientRelease().size(weights),
-        "sign_bytes": SignRelease().size(weights),
-        "norm": norm,
-    }
+    count = count_searches(found)
+    if not count:
+        return None
+    last = slice_searches(found, count - 1, count)
+    slopes, _ = gradients(scenario.heuristic, scenario.heuristic.shipped, last, scenario.margin)
+    return float(np.linalg.norm(slopes))
 
 
 def _best(history: History, count: int) -> list[dict[str, Any]]:
@@ -374,12 +342,10 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
     """Print how a simulated tuning went, and its weights."""
     own = figures["true_rank_accuracy"]
     share = figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12)
-    against = "what the people's own weights reach" if own is not None else "the first version's"
+    against = "the accuracy of the people's own weights" if own is not None else "the first version's"
     start = "people's choices follow no weights" if own is None else f"people's own: {own:.4f}"
-    late, twice, guard = figures["late"], figures["duplicates"], figures["guard"]
+    guard, hours = figures["guard"], f"{figures['hours']:.1f} h"
     loss = f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}"
-    size, hours = f"{figures['bytes_per_update']} bytes each", f"{figures['hours']:.1f} h"
-    dropped = [("dropped", f"{late + twice:,}", f"{late:,} late, {twice:,} duplicate")] if late + twice else []
     print_rows(
         ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of {against}"),
         ("at the start", f"{figures['start_rank_accuracy']:.4f}", start),
@@ -387,8 +353,7 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
         ("judged", f"{figures['steps_halved']}", f"steps halved; rolled back {figures['rolled_back']} times: {guard}"),
         ("violations", str(figures["violations"]), "of bounds, orders and steps"),
         ("loss", f"{figures['loss']:.4g}", loss),
-        ("updates", f"{figures['updates']:,}", f"{size}, in {figures['iterations']} iterations, {hours}"),
-        *dropped,
+        ("updates", f"{figures['updates']:,}", f"in {figures['iterations']} iterations, {hours}"),
         ("speed", f"{compact(figures['gradients_per_second'])}/s", "client gradients"),
     )
     print()

@@ -1,4 +1,4 @@
-"""`quorank tune study`: plan a study, assign clients to arms, rehearse it on simulated people, analyse its results."""
+"""`quorank tune study`: plan a study, assign clients to arms, analyse its results."""
 
 from __future__ import annotations
 
@@ -11,79 +11,78 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import compiling, print_rows, print_text, progress_lines, table_of
+from quorank.cli.display import print_rows, print_text, table_of
 from quorank.cli.options import Json
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.kernels.arrays import Doubles
-    from quorank.tuning.histories.people import People
     from quorank.tuning.studies.analysis import Analysis
     from quorank.tuning.studies.power import Plan
     from quorank.tuning.studies.private_means import PrivateAnalysis
-    from quorank.tuning.studies.rehearsal import Rate, StudyRehearsal
     from quorank.tuning.studies.study import Study
 
-app = typer.Typer(help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.", no_args_is_help=True)
+app = typer.Typer(help="Studies of a tuned heuristic: plan, assign, analyse.", no_args_is_help=True)
 
-StudyFile = Annotated[
-    Path | None, Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
-]
+StudyFile = Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")]
 Out = Annotated[Path | None, Option(help="Also write the result to this JSON file.")]
 Seed = Annotated[int, Option(min=0, help="Seed of all draws.")]
-Effect = Annotated[float | None, Option(help="Fall of the metric's mean that must not be missed; else the file's.")]
-Alpha = Annotated[float | None, Option(help="α of the whole study; else the file's.")]
-Power = Annotated[float | None, Option(help="Chance to find the effect; else the file's.")]
-ShapeOption = Annotated[
-    Literal["proportion", "shift"],
-    Option(help="How the effect falls on clients: in proportion to their mean, or on all alike."),
-]
 
 
 @app.command()
 def plan(
-    file: StudyFile = None,
     pilot: Annotated[
-        Path | None,
-        Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
+        Path, Argument(metavar="PILOT.csv", help="Searches of today's product: client, characters, rank.")
+    ],
+    file: Annotated[
+        Path | None, Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
     ] = None,
-    effect: Effect = None,
-    alpha: Alpha = None,
-    power: Power = None,
-    shape: ShapeOption = "proportion",
+    effect: Annotated[
+        float | None, Option(help="Fall of the metric's mean that must not be missed.", show_default="the study's")
+    ] = None,
+    alpha: Annotated[float | None, Option(help="α of the whole study.", show_default="the study's")] = None,
+    power: Annotated[float | None, Option(help="Chance to find the effect.", show_default="the study's")] = None,
+    shape: Annotated[
+        Literal["proportion", "shift"],
+        Option(help="Effect on a client: in proportion to its mean, or the same for all."),
+    ] = "proportion",
     simulations: Annotated[int, Option(help="Simulated studies for each size that is tried.")] = 2000,
     seed: Seed = 1,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """How many clients each arm needs for an effect to be found.
+    """Compute the number of clients that each arm needs for an effect to be found.
 
     Studies are simulated from the pilot's clients; the Mann-Whitney U test is
     corrected for all pairs of arms in all metrics.
     """
-    study, people = _study(file, effect, alpha, power)
+    from quorank.tuning.studies.analysis import client_means
     from quorank.tuning.studies.power import plan_study
+    from quorank.tuning.studies.study import Study, read_pilot, read_study
 
-    means = _pilot(study, people, pilot, seed)
+    given: dict[str, Any] = {"effect": effect, "alpha": alpha, "power": power}
+    study = Study() if file is None else read_study(file)
+    study = replace(study, **{name: value for name, value in given.items() if value is not None})
+    means = client_means(read_pilot(pilot), study.metric)
     found = plan_study(study, means, seed=seed, simulations=simulations, shape=shape)
-    figures = {"study": study.name, **asdict(found), "pilot": str(pilot) if pilot else "made-up people"}
-    if not _saved_and_printed(figures, out, json):
-        _show_plan(study, found, figures["pilot"])
+    if not _saved_and_printed({"study": study.name, **asdict(found), "pilot": str(pilot)}, out, json):
+        _show_plan(study, found)
 
 
 @app.command()
 def assign(
-    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    file: StudyFile,
     clients: Annotated[list[str] | None, Argument(metavar="[CLIENT]...", help="Ids of clients.")] = None,
-    ids: Annotated[Path | None, Option(help="A file with an id on each line; - is standard input.")] = None,
+    ids: Annotated[Path | None, Option(help="File with an id on each line; - is standard input.")] = None,
     out: Annotated[Path | None, Option(help="Write client,arm to this CSV file.")] = None,
     json: Json = False,
 ) -> None:
-    """The arm of each client: it follows from the study's name and the id alone.
+    """Print the arm of each client, which follows from the study's name and the id alone.
 
     No list is kept anywhere. Changed arms or shares need a new name of the study.
     """
-    study, _ = _study(file)
+    from quorank.tuning.studies.study import read_study
+
+    study = read_study(file)
     names = [*(clients or []), *(_ids(ids) if ids else [])]
     require(names, "option.missing", "no clients were given; name them, or give a file with --ids")
     arms = study.assign_all(names)
@@ -107,50 +106,12 @@ def assign(
 
 
 @app.command()
-def simulate(
-    file: StudyFile = None,
-    repetitions: Annotated[int, Option(help="Studies held, each with new people.")] = 200,
-    clients: Annotated[int | None, Option(help="Clients of each study; as many as are planned unless given.")] = None,
-    effect: Effect = None,
-    alpha: Alpha = None,
-    power: Power = None,
-    shape: ShapeOption = "proportion",
-    seed: Seed = 1,
-    out: Out = None,
-    results: Annotated[Path | None, Option(help="Write the searches of the first study, a CSV for `analyse`.")] = None,
-    json: Json = False,
-) -> None:
-    """Rehearse the study: is its effect found, and is nothing found where there is none?
-
-    Made-up people type into an address bar. The treatment is as good as the
-    effect asks for; the same people without it are the A/A study.
-    """
-    study, people = _study(file, effect, alpha, power)
-    require_range("--repetitions", repetitions, least=1)
-    if clients is not None:
-        require_range("--clients", clients, least=10)
-    from quorank.tuning.studies.rehearsal import first_study, rehearse_study
-    from quorank.tuning.studies.study import write_collected
-
-    compiling()()
-    progress = progress_lines("studies:")
-    found = rehearse_study(
-        study, people, repetitions=repetitions, seed=seed, clients=clients, shape=shape, progress=progress
-    )
-    if results is not None:
-        write_collected(results, first_study(seed, study, people, found))
-    figures = {"study": study.name, **asdict(found)}
-    if not _saved_and_printed(figures, out, json):
-        _show_rehearsal(study, found)
-
-
-@app.command()
 def analyse(
-    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    file: StudyFile,
     results: Annotated[Path, Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.")],
     epsilon: Annotated[
         float | None,
-        Option(help="What answers by randomised response of this ε would say instead, a device one report."),
+        Option(help="Estimate from simulated answers by randomised response, with this ε for a device's report."),
     ] = None,
     seed: Seed = 1,
     out: Out = None,
@@ -161,48 +122,21 @@ def analyse(
     With --epsilon, each client answers by randomised response and the arms'
     means are estimated from the answers alone, as a service would.
     """
-    study, _ = _study(file)
     from quorank.tuning.studies.analysis import analyse as analyse_study
-    from quorank.tuning.studies.private_means import PrivateMeans, play_answers
-    from quorank.tuning.studies.study import read_collected
+    from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
+    from quorank.tuning.studies.study import read_collected, read_study
 
+    study = read_study(file)
     collected = read_collected(results, study)
     if epsilon is not None:
         private = PrivateMeans(study, epsilon)
-        estimated = private.analyse(play_answers(private, collected, seed))
+        estimated = private.analyse(simulate_answers(private, collected, seed))
         if not _saved_and_printed(estimated.as_dict(), out, json):
             _show_private(study, estimated)
         return
     found = analyse_study(study, collected)
     if not _saved_and_printed(found.as_dict(), out, json):
         _show_analysis(study, found)
-
-
-def _study(
-    file: Path | None, effect: float | None = None, alpha: float | None = None, power: float | None = None
-) -> tuple[Study, People]:
-    """Return the study and its people, from a file or the defaults, with what the command line changes."""
-    from quorank.tuning.histories.people import People, read_people
-    from quorank.tuning.studies.study import Study, read_study
-
-    if file is None:
-        study, people = Study(), People()
-    else:
-        study, table = read_study(file)
-        people = read_people(table, f"{file}: people")
-    given: dict[str, Any] = {"effect": effect, "alpha": alpha, "power": power}
-    return replace(study, **{name: value for name, value in given.items() if value is not None}), people
-
-
-def _pilot(study: Study, people: People, file: Path | None, seed: int) -> Doubles:
-    """Return the means (clients,) of a pilot, from a file or of simulated people."""
-    from quorank.tuning.studies.analysis import client_means
-    from quorank.tuning.studies.rehearsal import pilot_means
-    from quorank.tuning.studies.study import read_pilot
-
-    if file is None:
-        return pilot_means(seed, people, study.metric)
-    return client_means(read_pilot(file), study.metric)
 
 
 def _ids(file: Path) -> list[str]:
@@ -224,35 +158,16 @@ def _saved_and_printed(figures: dict[str, Any], out: Path | None, json: bool) ->
     return json
 
 
-def _show_plan(study: Study, found: Plan, pilot: object) -> None:
+def _show_plan(study: Study, found: Plan) -> None:
     """Print the clients of each arm."""
     sure = f"({found.achieved_low:.1%} to {found.achieved_high:.1%})"
-    spread = f"standard deviation {found.pilot_deviation:.3f} between {found.pilot_clients:,} clients ({pilot})"
+    spread = f"standard deviation {found.pilot_deviation:.3f} between {found.pilot_clients:,} clients"
     print_rows(
         ("clients", f"{found.clients:,}", f"in all, to find {found.metric} lower by {found.effect:g}"),
         *(("", f"{count:,}", f"{arm}, {study.arms[arm]:.0%}") for arm, count in found.arms.items()),
         ("power", f"{found.achieved:.1%}", f"of {found.simulations:,} simulated studies {sure}"),
         ("alpha", f"{found.alpha:.4g}", f"{study.alpha:g} over {study.comparisons} comparisons (Bonferroni)"),
         ("pilot", f"{found.pilot_mean:.3f}", f"{found.metric}, {spread}"),
-    )
-
-
-def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
-    """Print how often studies found a true effect, and one that is not there."""
-
-    def row(name: str, rate: Rate, about: str) -> tuple[str, str, str]:
-        return name, f"{rate.rate:.1%}", f"{about} (95 % interval {rate.low:.1%} to {rate.high:.1%})"
-
-    planned = found.plan
-    true = f"± {found.true_effect_error:.3f} {study.metric}, mean over people"
-    print_rows(
-        ("planned", f"{planned.clients:,}", f"clients, for {planned.achieved:.1%} power at α = {planned.alpha:.4g}"),
-        ("held", f"{found.repetitions:,}", f"studies with {found.clients:,} clients each"),
-        ("true effect", f"{found.true_effect:+.3f}", true),
-        row("effect", found.found, "of studies found it, after correction"),
-        row("no effect", found.false_nominal, f"of A/A studies had p < {study.alpha:g}, without correction"),
-        row("", found.false_any, "of A/A studies found anything, after correction"),
-        row("", found.false_pooled, f"of A/A studies had p < {study.alpha:g} with searches pooled: wrong"),
     )
 
 

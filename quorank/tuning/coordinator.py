@@ -1,9 +1,7 @@
-"""Coordinator of a tuning: updates come in, an iteration closes, a new version of the weights goes out.
+"""Coordinator of a tuning: updates are summed, an iteration closes, a new version of the weights is made.
 
-Hartmann et al. 2019, §5.5, with the changes that §6.4 asks for. A client fetches the model, computes one update per
-search, and sends it with the version it was made for, a pseudonym that is good for this version only, and the number
-of the search under that version. The coordinator adds it to running sums and forgets it; of who sent what it keeps the
-pseudonyms and numbers of the versions that may still count, to refuse duplicates.
+Hartmann et al. 2019, §5.5, with the changes that §6.4 asks for. The coordinator adds each update to running sums and
+keeps nothing else of it. The simulation and the service (`open_version`) drive the same object.
 
 The optimisers are those of a federation's server, on weights counted in their declared steps: one number serves weights
 of any size, and Rprop's `most` = 1 is the largest change that the constraints allow.
@@ -11,7 +9,6 @@ of any size, and Rprop's `most` = 1 is the largest change that the constraints a
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -20,7 +17,7 @@ import numpy as np
 
 from quorank.errors import require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
-from quorank.kernels.arrays import Bytes, Doubles, Integers, Uint64s
+from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
 from quorank.tuning.guards import Evidence, Guard, ImmediateGuard
@@ -34,66 +31,50 @@ _DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Ad
 OPTIMISER_DEFAULTS = {optimiser.kind: optimiser for optimiser in _DEFAULTS}
 """Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
 
-ENVELOPE = 4 + 8 + 4 + 4
-"""Bytes that go with every update: version, pseudonym, number, loss."""
-
 KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
 KEPT_EVIDENCE = ("kept.watched", "kept.tried", "kept.stepped")
 """And the evidence on the published weights, and on the trial against the reference and the published ones."""
 
-
 NO_TRIALS = (Evidence(), Evidence())
 
 
 class Updates(NamedTuple):
-    """Updates as they arrive, one row each."""
+    """Released updates for the current version, one row each."""
 
-    version: Integers
-    client: Uint64s  # pseudonym
-    number: Integers  # of the search, counted by the client from 0 for every version
-    payload: Bytes  # (updates, bytes)
-    loss: Doubles
+    values: Doubles  # (updates, weights): slopes as released
+    loss: Doubles  # (updates,)
     # (updates, 3): share of the first place that the chosen item has under the reference, the published weights and the
-    # trial; (updates, 0) where the guard does not ask
+    # trial; None where the guard does not ask
     first: Doubles | None = None
-
-
-class Receipt(NamedTuple):
-    """Numbers of updates by what became of them: every update is in exactly one."""
-
-    counted: int  # also late ones that still count
-    late: int  # made for a version that no longer counts
-    duplicate: int
-    refused: int  # a version that is not out yet, too many of one client, or no numbers at all
-
-
-def pseudonym(secret: bytes, version: int) -> int:
-    """Return 64 bits that identify a client under one version and no other; `secret` never leaves the client."""
-    require(16 <= len(secret) <= 64, "secret.wrong-size", f"a secret must have 16 to 64 bytes, got {len(secret)}")
-    return int.from_bytes(hashlib.blake2b(str(version).encode(), key=secret, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
 class TuningCoordinator:
-    """Rules of a tuning, as pure steps on an explicit state: start or resume, receive, closes, advance."""
+    """Rules of a tuning, as pure steps on an explicit state: `start` or `resume`, `receive`, `closes`, `advance`.
+
+    Args:
+        heuristic: Names, bounds, steps and orders of the weights; the score is not used.
+        optimiser: Server optimiser, on weights in units of their steps.
+        closing: Rule that closes an iteration.
+        release: Form in which updates arrive.
+        sure: Standard errors from 0 at which a slope moves its weight; see `threshold`.
+        keep: Share of its sums that a weight which did not move takes into the next iteration.
+        guard: Rule by which versions are published.
+    """
 
     heuristic: Heuristic
     optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=GradientRelease)
-    sure: float | None = None  # standard errors from 0 at which a weight moves, see `threshold`
-    keep: float = 0.9  # share of its sums that a coordinate which sat out takes into the next iteration
-    late: int = 0  # updates for a version so many iterations old still count, as if made for the current one
-    per_client: int = 1000  # updates that count of one client and version
-    guard: Guard = field(default_factory=ImmediateGuard)  # how weights are published
+    sure: float | None = None
+    keep: float = 0.9
+    guard: Guard = field(default_factory=ImmediateGuard)
 
     def __post_init__(self) -> None:
         if self.sure is not None:
             require_range("sure", self.sure, least=0.0)
         require_range("keep", self.keep, least=0.0, below=1.0)
-        require_range("late", self.late, least=0)
-        require_range("per_client", self.per_client, least=1)
 
     @property
     def threshold(self) -> float:
@@ -123,70 +104,48 @@ class TuningCoordinator:
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
         watched, *trials = (Evidence.of(memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
-        other = (
-            f"was made by {model.optimiser}, not {self.optimiser}; go on with that optimiser, or start from its weights"
-        )
+        other = f"was made by {model.optimiser}, not {self.optimiser}; continue with that optimiser, or start anew"
         require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
         memory = memory or self.optimiser.start(len(weights))
         estimate = Estimate(0, seen, total, squares, 0.0)
-        senders: dict[int, set[tuple[int, int]]] = {model.version: set()}
-        return TuningState(
-            model.version,
-            weights,
-            memory,
-            estimate,
-            now,
-            senders,
-            published,
-            reference,
-            watched,
-            tuple(trials),
-            model.shortened,
-        )
+        judged = (watched, tuple(trials), model.shortened)
+        return TuningState(model.version, weights, memory, estimate, now, published, reference, *judged)
 
-    def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
-        """Add the updates that count. `state` is replaced, and its record of senders goes on in the new one."""
-        size = len(state.weights)
-        values = self.release.unpack(updates.payload, size)
-        finite = np.isfinite(values).all(axis=1) & np.isfinite(updates.loss)
-        told = updates.first is not None and updates.first.shape == (len(values), 3)
-        first = updates.first if updates.first is not None and told else np.full((len(values), 3), np.nan)
+    def usable(self, updates: Updates) -> Booleans:
+        """Return which updates (updates,) an honest client can have sent."""
+        count = len(updates.values)
+        usable = self.release.accepts(updates.values) & np.isfinite(updates.loss)
         if self.guard.judges:
-            finite &= ((first >= 0.0) & (first <= 1.0)).all(axis=1)
-        keep = np.zeros(len(values), dtype=np.bool_)
-        late = duplicate = refused = 0
-        columns = (updates.version, updates.client, updates.number, finite)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (version, client, number, usable) in enumerate(rows):
-            if version > state.version or not usable or not 0 <= number < self.per_client:
-                refused += 1
-            elif version not in state.senders:
-                late += 1
-            elif (client, number) in state.senders[version]:
-                duplicate += 1
-            else:
-                state.senders[version].add((client, number))
-                keep[row] = True
-        counted = self.release.per_step(values[keep], self.heuristic.steps(state.weights))
-        estimate = state.estimate.add(counted, updates.loss[keep])
-        state = replace(state, estimate=estimate)
-        if self.guard.judges:
-            reference, published, trial = first[keep & (updates.version == state.version)].T
+            complete = updates.first is not None and updates.first.shape == (count, 3)
+            first = updates.first if updates.first is not None and complete else np.full((count, 3), np.nan)
+            usable &= ((first >= 0.0) & (first <= 1.0)).all(axis=1)
+        return np.asarray(usable, dtype=np.bool_)
+
+    def receive(self, state: TuningState, updates: Updates) -> TuningState:
+        """Return the state with all `usable` updates added; the others are left out."""
+        keep = self.usable(updates)
+        counted = self.release.per_step(updates.values[keep], self.heuristic.steps(state.weights))
+        state = replace(state, estimate=state.estimate.add(counted, updates.loss[keep]))
+        if self.guard.judges and updates.first is not None:
+            reference, published, trial = updates.first[keep].T
             watched = state.watched.add(reference, published)
             trials = tuple(one.add(base, trial) for one, base in zip(state.trials, (reference, published), strict=True))
             state = replace(state, watched=watched, trials=trials)
-        return state, Receipt(int(keep.sum()), late, duplicate, refused)
+        return state
 
     def closes(self, state: TuningState, now: float) -> bool:
         """Return whether the iteration closes."""
         return self.closing.closes(state.estimate, now - state.since)
 
     def advance(self, state: TuningState, now: float) -> tuple[TuningState, Model]:
-        """Close the iteration: publish what was on trial and step on, go on trying, shorten the step, or roll back."""
+        """Close the iteration: publish the trial and step on, extend the trial, shorten the step, or roll back.
+
+        Raises:
+            BadInput: The iteration has no updates.
+        """
         estimate, version = state.estimate, state.version + 1
-        require(
-            estimate.count > 0, "tuning.no-updates", f"iteration {version} has no updates yet: nothing to learn from"
-        )
+        empty = f"iteration {version} has no updates yet: nothing to learn from"
+        require(estimate.count > 0, "tuning.no-updates", empty)
         if self.guard.withdraws(state.watched):
             after = self._put_on_trial(state, state.reference, state.reference, 0)
         elif not state.on_trial or all(map(self.guard.passes, state.trials)):
@@ -198,16 +157,14 @@ class TuningCoordinator:
             after = self._put_on_trial(state, state.published, halfway, state.shortened + 1)
         else:
             after = self._put_on_trial(state, state.published, state.published, 0)
-        counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
-        after = replace(after, version=version, since=now, senders=counting | {version: set()})
+        after = replace(after, version=version, since=now)
         return after, self.model(after, estimate)
 
     def _step(self, state: TuningState) -> TuningState:
-        """Return the state with the weights published, and the optimiser's step from them projected onto the constraints.
+        """Publish the weights on trial, and put the optimiser's step, projected onto the constraints, on trial.
 
-        Steps are counted in declared steps. A coordinate whose sign is not known sits the iteration out: its weight and the
-        optimiser's memory of it stay, and it keeps a share of its sums, so that each weight waits for as many updates as
-        its slope needs.
+        A coordinate whose sign is not known sits the iteration out: its weight and the optimiser's memory of it stay,
+        and it keeps a share of its sums, so that each weight waits for as many updates as its slope needs.
         """
         estimate, unit = state.estimate, self.heuristic.steps(state.weights)
         slope = self.release.direction(estimate.total, estimate.squares, estimate.seen)
@@ -218,41 +175,35 @@ class TuningCoordinator:
             name: np.where(unsure, state.memory[name], values) if values.shape == unsure.shape else values
             for name, values in memory.items()
         }
-        published = state.weights if self.guard.judges else weights
-        watched = Evidence() if state.on_trial else state.watched
-        kept = estimate.carry_over(unsure, self.keep)
         return replace(
             state,
             weights=weights,
             memory=memory,
-            estimate=kept,
-            published=published,
-            watched=watched,
+            estimate=estimate.carry_over(unsure, self.keep),
+            published=state.weights if self.guard.judges else weights,
+            watched=Evidence() if state.on_trial else state.watched,
             trials=NO_TRIALS,
             shortened=0,
         )
 
     def _put_on_trial(self, state: TuningState, published: Doubles, trial: Doubles, shortened: int) -> TuningState:
-        """Return the state with other weights on trial, and shorter steps for the weights that had led to the last ones.
+        """Put other weights on trial, with shorter steps for the weights that led to the last ones.
 
-        Slopes of weights that nobody stands at are forgotten.
+        Slopes taken at the abandoned weights are forgotten.
         """
-        memory = self.optimiser.shorten(state.memory, state.weights != published)
-        watched = state.watched if np.array_equal(published, state.published) else Evidence()
-        empty = Estimate.empty(len(trial))
         return replace(
             state,
             weights=trial,
-            memory=memory,
-            estimate=empty,
+            memory=self.optimiser.shorten(state.memory, state.weights != published),
+            estimate=Estimate.empty(len(trial)),
             published=published,
-            watched=watched,
+            watched=state.watched if np.array_equal(published, state.published) else Evidence(),
             trials=NO_TRIALS,
             shortened=shortened,
         )
 
     def model(self, state: TuningState, estimate: Estimate) -> Model:
-        """Return the version that a state stands for, made out of the iteration with these sums."""
+        """Return the version of a state, made by the iteration with these sums."""
         kept = state.estimate
         stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
         if self.guard.judges:
@@ -279,16 +230,15 @@ class TuningState:
     """State of a tuning between messages; it holds no update."""
 
     version: int
-    weights: Doubles  # where slopes are taken: on trial, unless they are published
+    weights: Doubles  # at which slopes are taken: on trial, unless they are published
     memory: Memory
     estimate: Estimate
     since: float  # when the iteration began
-    senders: dict[int, set[tuple[int, int]]]  # (pseudonym, number) of each version that still counts
-    published: Doubles  # what clients order their lists by
-    reference: Doubles  # what the tuning began with, and is rolled back to
+    published: Doubles  # by which clients order their lists
+    reference: Doubles  # with which the tuning began, and to which it is rolled back
     watched: Evidence = field(default_factory=Evidence)  # of the published weights against the reference
     trials: tuple[Evidence, ...] = NO_TRIALS  # of the weights on trial against the reference and the published ones
-    shortened: int = 0  # how often the step on trial was halved
+    shortened: int = 0  # number of times the step on trial was halved
 
     @property
     def on_trial(self) -> bool:

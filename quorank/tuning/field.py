@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -120,7 +120,7 @@ class FieldTuning:
     def coordinator(self) -> TuningCoordinator:
         """The machine that learns: one update of a device and version counts."""
         return TuningCoordinator(
-            self.heuristic, self.optimiser, self.closing, self.release, self.sure, self.keep, 0, 1, self.guard
+            self.heuristic, self.optimiser, self.closing, self.release, self.sure, self.keep, self.guard
         )
 
     @property
@@ -166,7 +166,7 @@ class FieldTuning:
 
 def read_field_tuning(path: Path) -> FieldTuning:
     """Read the operator's file; a heuristic `module:object` in it is imported, as on a command line."""
-    from quorank.tuning.histories.people import SCENARIOS, Scenario, find_heuristic
+    from quorank.tuning.histories.scenarios import SCENARIOS, Scenario, find_heuristic
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -374,8 +374,8 @@ class DeviceSums(NamedTuple):
 
     def reply(self, terms: TuningTerms, coins: Booleans | None = None) -> bytes:
         """Return the reply to the version: the mean over the searches, released as the terms say."""
-        mean, size = self.slopes / self.searches, len(self.slopes)
-        released = terms.part.unpack(terms.part.pack(mean[None, :], coins), size)[0]
+        mean = self.slopes / self.searches
+        released = terms.part.apply(mean[None, :], coins)[0]
         numbers = np.concatenate((released, self.rest / self.searches))
         count = min(self.searches, HEAVIEST)
         return wire.encode_reply(wire.Reply(terms.run, self.version, terms.client, numbers, count))
@@ -418,23 +418,8 @@ def figures_reply(terms: TuningTerms, version: int, answer: tuple[int, ...]) -> 
     return wire.encode_reply(reply)
 
 
-def updates_of(tuning: FieldTuning, version: int, replies: Mapping[int, wire.Reply]) -> Updates:
-    """Return the updates of a version in the order of the devices' numbers, whichever came first."""
-    members, size = sorted(replies), len(tuning.heuristic.weights)
-    rows = np.array([replies[member].release for member in members]).reshape(-1, size + BESIDE)
-    with np.errstate(over="ignore"):
-        payload = tuning.release.pack(rows[:, :size])
-    count = len(members)
-    return Updates(
-        np.full(count, version), np.array(members, np.uint64), np.zeros(count, np.int64), payload, rows[:, size],
-        rows[:, size + 1 :],
-    )  # fmt: skip
-
-
-def close_version(
-    tuning: FieldTuning, state: TuningState, replies: Mapping[int, wire.Reply]
-) -> tuple[TuningState, int]:
-    """Return the state with all replies of its version received, and how many of them count."""
-    fresh = replace(state, senders={state.version: set()})
-    after, receipt = tuning.coordinator.receive(fresh, updates_of(tuning, state.version, replies))
-    return after, receipt.counted
+def updates_of(tuning: FieldTuning, replies: Mapping[int, wire.Reply]) -> Updates:
+    """Return the updates of a version in the order of the devices' numbers, independent of their arrival."""
+    size = len(tuning.heuristic.weights)
+    rows = np.array([replies[member].release for member in sorted(replies)]).reshape(-1, size + BESIDE)
+    return Updates(rows[:, :size], rows[:, size], rows[:, size + 1 :])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +18,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.replies import ReplyLimits
 from quorank.tuning.coordinator import TuningState
-from quorank.tuning.field import HEAVIEST, FieldTuning, close_version, task_of
+from quorank.tuning.field import HEAVIEST, FieldTuning, task_of, updates_of
 from quorank.tuning.models import Model
 from quorank.tuning.studies.private_means import LEAST_CLIENTS, PrivateMeans
 
@@ -100,9 +99,8 @@ class OpenVersion:
         else:
             learns = self.terms.study is None or self.terms.learns(self._key_of(member))
             require(learns, "reply.not-treated", "this device is in a control arm")
-            fresh = replace(self.state, senders={self.version: set()})
-            _, counted = close_version(self.tuning, fresh, {member: reply})
-            require(counted, "reply.not-usable", "the update holds what no honest device sends")
+            usable = self.tuning.coordinator.usable(updates_of(self.tuning, {member: reply})).all()
+            require(usable, "reply.not-usable", "the update has values that no honest device sends")
 
     def forget(self, member: int) -> None:
         """Take a member's reply out again: it has left."""
@@ -123,7 +121,7 @@ class OpenVersion:
             return None
         coordinator = self.tuning.coordinator
         if self._gathered is None:
-            self._gathered, _ = close_version(self.tuning, self.state, self.replies)
+            self._gathered = coordinator.receive(self.state, updates_of(self.tuning, self.replies))
         return coordinator.advance(self._gathered, 0.0) if coordinator.closes(self._gathered, seconds) else None
 
     def begin(self, after: TuningState) -> bool:

@@ -24,17 +24,16 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
-from quorank.tuning.coordinator import Receipt, TuningCoordinator, TuningState, Updates
+from quorank.tuning.coordinator import TuningCoordinator, TuningState, Updates
 from quorank.tuning.guards import Guard, JudgedGuard
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.people import HELD_OUT, Scenario, find_scenario
+from quorank.tuning.histories.scenarios import HELD_OUT, Scenario, find_scenario
 from quorank.tuning.loss import first_places, gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
-from quorank.tuning.searches import slice_searches, take_rows
+from quorank.tuning.searches import slice_searches
 
-CLIENTS = 100_000
 CHECK_EVERY = 25  # updates between two checks whether an iteration closes
 DAY = 86_400.0  # seconds
 _BLOCK = 4096  # arrival times drawn at once
@@ -125,8 +124,6 @@ class Tuning:
     keep: float = 0.9  # see TuningCoordinator
     guard: Guard = field(default_factory=JudgedGuard)  # how weights are published
     traffic: Traffic = field(default_factory=Flat)
-    late: float = 0.0  # share of updates that arrive when the next iteration has begun
-    duplicates: float = 0.0  # share of updates that arrive twice
     budget: int | None = None  # ends also when so many updates were counted,
     until: float | None = None  # or when the held-out loss is no more than this
     held_out: int = 20_000
@@ -142,8 +139,6 @@ class Tuning:
         if self.margin is not None:
             require_range("margin", self.margin, least=0.0)
         require_range("sigma", self.sigma, least=0.0)
-        require_range("late", self.late, least=0.0, below=1.0)
-        require_range("duplicates", self.duplicates, least=0.0, below=1.0)
         if self.budget is not None:
             require_range("budget", self.budget, least=1)
         require_range("held_out", self.held_out, least=1)
@@ -170,7 +165,6 @@ class TuningHistory:
     gradients: int = 0
     gradient_seconds: float = 0.0  # of one core
     models: list[Model] = field(default_factory=list)
-    receipt: Receipt = field(default_factory=lambda: Receipt(0, 0, 0, 0))
 
     def record(self, weights: Doubles, held_out: Any, updates: int, hours: float) -> None:
         """Append a version, measured on the held-out searches."""
@@ -195,7 +189,6 @@ class _Clients:
         self.times = np.empty(0)
         self.at = 0  # number of the next search
         self.done = 0  # of self.times
-        self.delayed: list[Updates] = []  # on their way until the next iteration
 
     def upcoming(self, count: int) -> Doubles:
         """Return the times of the next `count` searches."""
@@ -219,41 +212,18 @@ class _Clients:
         slopes, losses = gradients(scenario.heuristic, state.weights, items, history.margin, history.relative)
         history.gradient_seconds += time.thread_time() - began
         history.gradients += count
-        u = self._draws(Purpose.PARTICIPATION, count)
         coins = None
         if tuning.release.needs_coins:
-            coins = (self._draws(Purpose.RESPONSE, slopes.size) < 0.5).reshape(slopes.shape)
-        version, client = np.full(count, state.version), (u * CLIENTS).astype(np.uint64)
-        number = np.arange(self.at, self.at + count) % 2**31
-        first = np.zeros((count, 0))
+            low, high = self.at & 0xFFFFFFFF, self.at >> 32  # draws belong to the number of the first search
+            drawn = uniforms(tuning.seed, Purpose.RESPONSE, slopes.size, interaction=low, client=high)
+            coins = (drawn < 0.5).reshape(slopes.shape)
+        first = None
         if tuning.guard.judges:
             compared = np.stack((state.reference, state.published, state.weights))
             first = first_places(scenario.heuristic, compared, items)
-        updates = Updates(version, client, number, tuning.release.pack(slopes, coins), losses, first)
-        arrived = self._delay_and_repeat(updates, state.version)
         self.at += count
         self.done += count
-        return arrived
-
-    def _draws(self, purpose: Purpose, count: int, round_: int = 0) -> Doubles:
-        """Uniform draws that belong to the search `self.at`."""
-        low, high = self.at & 0xFFFFFFFF, self.at >> 32
-        return uniforms(self.tuning.seed, purpose, count, round_=round_, interaction=low, client=high)
-
-    def _delay_and_repeat(self, updates: Updates, version: int) -> Updates:
-        """Return what arrives: delayed updates of earlier versions, and of these all but the late, some twice."""
-        tuning, count = self.tuning, len(updates.version)
-        if not (tuning.late or tuning.duplicates):
-            return updates
-        late = self._draws(Purpose.PARTICIPATION, count, 1) < tuning.late
-        twice = self._draws(Purpose.PARTICIPATION, count, 2) < tuning.duplicates
-        due = [u for u in self.delayed if u.version[0] < version]
-        self.delayed = [u for u in self.delayed if u.version[0] == version]
-        if late.any():
-            self.delayed.append(take_rows(updates, late))
-        here = np.repeat(np.flatnonzero(~late), 1 + twice[~late])
-        columns: Any = zip(*due, take_rows(updates, here), strict=True)
-        return Updates(*map(np.concatenate, columns))
+        return Updates(tuning.release.apply(slopes, coins), losses, first)
 
 
 def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenario | None = None) -> TuningHistory:
@@ -267,14 +237,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
     true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
     history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
     coordinator = TuningCoordinator(
-        heuristic,
-        tuning.optimiser,
-        tuning.closing,
-        tuning.release,
-        tuning.sure,
-        tuning.keep,
-        per_client=2**31,
-        guard=tuning.guard,
+        heuristic, tuning.optimiser, tuning.closing, tuning.release, tuning.sure, tuning.keep, tuning.guard
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = coordinator.start(first)
@@ -287,8 +250,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
         while not coordinator.closes(state, now):
             count, now = _next(tuning.closing, state, clients, now)
             if count:
-                state, receipt = coordinator.receive(state, clients.search(count, state))
-                history.receipt = Receipt(*(a + b for a, b in zip(history.receipt, receipt, strict=True)))
+                state = coordinator.receive(state, clients.search(count, state))
         before, count = state, state.estimate.count
         state, model = coordinator.advance(state, now)
         rolled_back = not np.array_equal(state.published, before.published) and not np.array_equal(
@@ -302,7 +264,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
         history.record(state.published, held_out, count, now / 3600.0)
         if watch is not None:
             watch(iteration + 1, tuning.iterations)
-        if tuning.budget is not None and history.receipt.counted >= tuning.budget:
+        if tuning.budget is not None and sum(history.updates) >= tuning.budget:
             break
         if tuning.until is not None and history.loss[-1] <= tuning.until:
             break

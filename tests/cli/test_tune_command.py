@@ -23,7 +23,7 @@ def test_the_checked_command(quorank: Quorank) -> None:
     assert figures["gradients_per_second"] > 0
     assert len(figures["weights"]) == 9 and figures["weights"]["recency.4-days"] >= figures["weights"]["recency.older"]
     assert figures["updates"] == 48 * 400 and len(figures["curve"]["loss"]) == 49
-    assert figures["bytes_per_update"] == 36 and figures["sigma"] == pytest.approx(math.sqrt(30))
+    assert figures["sigma"] == pytest.approx(math.sqrt(30))
 
 
 def test_from_the_shipped_weights_nothing_is_lost(quorank: Quorank) -> None:
@@ -36,8 +36,7 @@ def test_from_the_shipped_weights_nothing_is_lost(quorank: Quorank) -> None:
 def test_other_heuristics_releases_and_closings(quorank: Quorank, heuristic: str) -> None:
     flags = ("--heuristic", heuristic, "--release", "signs", "--close", "stable", "--traffic", "day-night")
     figures = json.loads(quorank("tune", "simulate", *flags, *QUICK, "--json").out)
-    weights = {"mail": 12, "firefox": 22}[heuristic]
-    assert len(figures["weights"]) == weights and figures["bytes_per_update"] == math.ceil(2 * weights / 8)
+    assert len(figures["weights"]) == {"mail": 12, "firefox": 22}[heuristic]
     assert figures["closing"].startswith("Stable(") and figures["traffic"].startswith("DayNight(")
     assert figures["violations"] == 0
 
@@ -54,15 +53,6 @@ def test_the_table_for_people_fits_a_terminal(quorank: Quorank) -> None:
     assert outcome.code == 0
     assert max(map(len, outcome.out.splitlines())) <= 80
     assert "rank accuracy" in outcome.out and "recency.90-days" in outcome.out and "people's" in outcome.out
-
-
-def test_late_and_duplicate_updates_are_reported(quorank: Quorank) -> None:
-    flags = ("--late", 0.2, "--duplicates", 0.1, *QUICK)
-    figures = json.loads(quorank("tune", "simulate", *flags, "--json").out)
-    assert figures["updates"] == 1200 and figures["late"] > 100 and figures["duplicates"] > 60
-    dropped = figures["late"] + figures["duplicates"]
-    shown = quorank("tune", "simulate", *flags).out
-    assert f"{dropped:,}" in shown and f"{figures['late']:,} late" in shown
 
 
 def test_versions_are_written_and_shown(quorank: Quorank, own_folder: Path) -> None:
@@ -97,7 +87,6 @@ def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
         (("--sure", "-1"), "sure"),
         (("--sigma", "-1"), "sigma"),
         (("--held-out", "0"), "held_out"),
-        (("--late", "1.5"), "late: must be at least 0 and below 1"),
         (("--keep", "1"), "keep"),
         (("--close", "stable", "--updates", "1"), "least"),
     ],
@@ -111,7 +100,7 @@ def test_visits_are_written_counted_and_tuned_on(quorank: Quorank, own_folder: P
     assert told["people"] == 20 and told["visits"] > 1000
     counted = json.loads(quorank("tune", "import", "visits.csv", "--heuristic", "decay", "--json").out)
     assert counted["visits"] == told["visits"] and counted["people"] == 20 and counted["searches"] > 100
-    assert counted["update"]["weights"] == 4 and counted["browser"] == "csv"
+    assert counted["gradient_norm"] >= 0 and counted["browser"] == "csv"
     figures = json.loads(quorank("tune", "simulate", "--visits", "visits.csv", *QUICK, "--json").out)
     assert figures["true_rank_accuracy"] is None and 0.0 < figures["rank_accuracy"] <= 1.0
     shown = quorank("tune", "simulate", "--visits", "visits.csv", "--guard", "immediate", *QUICK)
@@ -122,7 +111,7 @@ def test_visits_are_written_counted_and_tuned_on(quorank: Quorank, own_folder: P
 def test_a_heuristic_of_ones_own(quorank: Quorank, own_folder: Path) -> None:
     (own_folder / "my_product.py").write_text(
         "from quorank.tuning.heuristics.mail import MAIL, generate_mails\n"
-        "from quorank.tuning.histories.people import Scenario\n"
+        "from quorank.tuning.histories.scenarios import Scenario\n"
         "from dataclasses import replace\n"
         'mine = replace(MAIL, name="mine")\nscenario = Scenario(mine, generate_mails, 5.0)\n'
     )

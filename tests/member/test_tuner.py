@@ -24,7 +24,7 @@ from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.mail import MAIL
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning

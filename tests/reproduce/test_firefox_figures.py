@@ -26,7 +26,7 @@ from quorank.reproduce.studies.firefox import (
 )
 from quorank.reproduce.studies.study import StudyRequest
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.people import People
+from quorank.tuning.studies.address_bar import People
 
 FILES = sorted((PAPERS / "firefox").glob("*.toml"))
 SMALL = {"iterations": 6, "updates": 300, "sample": 100, "samples": 4, "clients": 300}

@@ -31,7 +31,7 @@ from quorank.service.store.sql_store import SqlStore
 from quorank.service.store.tables import TABLES
 from quorank.tuning.closing import Count
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning
 

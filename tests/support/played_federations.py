@@ -171,7 +171,7 @@ def played_tuning(iterations: int = 24) -> Status:
         address="tuning.example.org:9092", uptime_seconds=3600.0 * history.hours[-1],
         versions=Versions("0.1.0", 1, {"0.1.0": 1000}), counts=MemberCounts(None, 0, 1000, 431),
         events=log.newest,
-        arms={"treatment": 503, "control": 497}, refused={"reply.other-round": history.receipt.late},
+        arms={"treatment": 503, "control": 497}, refused={"reply.other-round": 3},
     )  # fmt: skip
     return tuning_status(base, tuning, state, points, older, open_seconds=40.0)
 

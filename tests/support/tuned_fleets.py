@@ -16,7 +16,7 @@ from quorank.service.store.calls import Outcome
 from quorank.service.store.sql_store import SqlStore
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, FieldTuning, read_task
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning, TuningHistory, simulate_tuning
 

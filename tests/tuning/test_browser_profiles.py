@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from browser_files import make_chromium, make_places
 
+from quorank.data.logs import browser_history
+from quorank.data.logs.browser_history import VISIT_TYPES, transition_type
 from quorank.errors import BadInput
 from quorank.files.untrusted import ForeignDatabase
-from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
-from quorank.tuning.histories.generated import TYPES
-from quorank.tuning.histories.profiles import read_bookmarks, read_history, transition_type
+from quorank.tuning.histories.visits import read_histories
 
 DAY = 86_400_000_000  # microseconds
 NOW = 1_700_000_000_000_000
@@ -43,7 +43,7 @@ VISITS = [
 
 
 def read_file(file: Path) -> History:
-    return read_history(file)[1]
+    return read_histories(file)[1][0]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_pages_visits_bookmarks_and_input_history(places: Path) -> None:
     assert history.bookmarked.tolist() == [False, True, False]
     assert history.page.tolist() == [0, 0, 1, 2, 0]
     assert np.allclose(history.time * 1e6, [NOW - d * DAY for d in (100, 20, 15, 10, 2)])
-    assert [TYPES[t] for t in history.type] == ["link", "typed", "link", "redirect-temporary", "typed"]
+    assert [VISIT_TYPES[t] for t in history.type] == ["link", "typed", "link", "redirect-temporary", "typed"]
     assert history.typed == {0: "al"} and history.skipped == 4
     counts = history.counts()
     assert counts["pages"] == 3 and counts["visits"] == 5 and counts["span_days"] == pytest.approx(98)
@@ -71,7 +71,7 @@ def test_suggestions_at_a_moment_see_only_what_was_before(places: Path) -> None:
     assert block.visits.tolist() == [2, 1, 1] and block.sampled.tolist() == [2, 1, 1]
     assert block.recency[0, :3].tolist() == [2, 4, -1]  # 18 and 98 days before, the newest first
     assert block.type[0, :3].tolist() == [1, 0, -1]
-    assert TYPES[block.type[1, 0]] == "bookmark", "a link to a bookmarked page"
+    assert VISIT_TYPES[block.type[1, 0]] == "bookmark", "a link to a bookmarked page"
     later = suggestions_at(history, [0], NOW / 1e6)
     assert later.visits.tolist() == [3] and later.recency[0, 0] == 0
 
@@ -158,14 +158,14 @@ def test_the_copy_is_private_and_does_not_stay(places: Path, tmp_path: Path, mon
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     modes = []
-    load = profiles.ForeignDatabase
+    load = browser_history.ForeignDatabase
 
     def watched(copy: Path) -> ForeignDatabase:
         assert copy.parent.parent == temporary
         modes.append(stat.S_IMODE(copy.parent.stat().st_mode))
         return load(copy)
 
-    monkeypatch.setattr(profiles, "ForeignDatabase", watched)
+    monkeypatch.setattr(browser_history, "ForeignDatabase", watched)
     read_file(places)
     assert modes == [0o700] and list(temporary.iterdir()) == []
 
@@ -173,7 +173,7 @@ def test_the_copy_is_private_and_does_not_stay(places: Path, tmp_path: Path, mon
 @pytest.mark.parametrize("writes", [1, 99])
 def test_a_copy_taken_during_a_write_is_taken_again(places: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """The browser adds a page while the file is copied: once, or each time."""
-    copy, done = profiles._copy_files, []
+    copy, done = browser_history.copy_files, []
 
     def copy_while_written(path: Path, to: Path) -> bytes:
         found = copy(path, to)
@@ -185,18 +185,18 @@ def test_a_copy_taken_during_a_write_is_taken_again(places: Path, monkeypatch: p
             connection.close()
         return found
 
-    monkeypatch.setattr(profiles, "_copy_files", copy_while_written)
-    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    monkeypatch.setattr(browser_history, "copy_files", copy_while_written)
+    monkeypatch.setattr(browser_history, "WAIT", 0.0)
     if writes == 1:
         assert len(read_file(places).urls) == 4
     else:
         with pytest.raises(BadInput, match="writing to this file") as refused:
             read_file(places)
-        assert refused.value.code == "file.busy" and len(done) == profiles.TRIES
+        assert refused.value.code == "file.busy" and len(done) == browser_history.TRIES
 
 
 def test_a_journal_of_an_unfinished_write_is_waited_for(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    monkeypatch.setattr(browser_history, "WAIT", 0.0)
     journal = places.with_name(places.name + "-journal")
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
     with pytest.raises(BadInput, match="writing to this file"):
@@ -206,7 +206,7 @@ def test_a_journal_of_an_unfinished_write_is_waited_for(places: Path, monkeypatc
 
 
 def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    monkeypatch.setattr(browser_history, "WAIT", 0.0)
     for content, words, code in (
         (b"", "not an SQLite database", "database.wrong-format"),
         (b"hello", "not an SQLite database", "database.wrong-format"),
@@ -227,7 +227,7 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, places: Path, monke
     empty = tmp_path / "home"
     empty.mkdir()
     with pytest.raises(BadInput, match=r"no places\.sqlite and no History"):
-        read_history(empty)
+        read_histories(empty)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     with pytest.raises(BadInput, match="no history of a browser"):
-        read_history(tmp_path / "other")
+        read_histories(tmp_path / "other")
 
 
 def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
 
 
 def test_a_profile_folder(places: Path) -> None:
-    browser, history = read_history(places.parent)
+    browser, (history,) = read_histories(places.parent)
     assert browser == "firefox" and len(history.urls) == 3
 
 
@@ -313,16 +313,9 @@ def test_pages_and_visits_of_chromium(tmp_path: Path) -> None:
     (tmp_path / "Bookmarks").write_text(json.dumps(tree))
     history = read_file(file)
     assert history.page.tolist() == [0, 1] and history.time.tolist() == [1.7e9, 1.7e9 + 1e-5]
-    assert [TYPES[t] for t in history.type] == ["typed", "link"]
+    assert [VISIT_TYPES[t] for t in history.type] == ["typed", "link"]
     assert history.skipped == 2 and history.bookmarked.tolist() == [False, True]
-    assert read_history(tmp_path)[0] == "chromium"
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"roots": 3}', "[" * 100_000])
-def test_bookmarks_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "Bookmarks").write_text(text)
-    assert read_bookmarks(tmp_path / "Bookmarks") == set()
-    assert read_bookmarks(tmp_path / "missing") == set()
+    assert read_histories(tmp_path)[0] == "chromium"
 
 
 def test_another_schema_of_chromium_is_named(tmp_path: Path) -> None:

@@ -120,11 +120,8 @@ def test_no_constraint_breaks_under_any_gradients_and_any_optimiser(
     for _ in range(12):
         slopes = random.standard_cauchy((3, d)) * 10.0 ** random.integers(-6, 7, (3, d))
         slopes[random.random((3, d)) < 0.2] = 0.0
-        rows = np.arange(3)
-        version = np.full(3, state.version)
-        updates = Updates(version, rows.astype(np.uint64), rows, release.pack(slopes), np.zeros(3))
-        state, receipt = protocol.receive(state, updates)
-        assert receipt.counted == 3
+        state = protocol.receive(state, Updates(release.apply(slopes), np.zeros(3)))
+        assert state.estimate.count == 3
         before = state.weights
         state, _ = protocol.advance(state, 0.0)
         assert violations(heuristic, state.weights, before) == []

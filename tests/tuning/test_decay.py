@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
-from quorank.tuning.histories.generated import LAST, TYPES
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.generated import LAST
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import gradients
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
@@ -19,7 +20,7 @@ def page(*visits: tuple[str, float], total: int | None = None, bookmarked: bool 
     """One page with these (type, days ago) visits."""
     age, bonus = np.zeros((1, LAST), np.float32), np.zeros((1, LAST), np.int8)
     for v, (kind, days) in enumerate(visits):
-        age[0, v], bonus[0, v] = days, PLACES[TYPES.index(kind)]
+        age[0, v], bonus[0, v] = days, PLACES[VISIT_TYPES.index(kind)]
     count = len(visits) if total is None else total
     return AgedSuggestions(
         np.array([0, 1]), np.array([count], np.int32), np.array([len(visits)], np.int8), age, bonus,

@@ -19,7 +19,7 @@ from quorank.tuning.heuristics.firefox import FIREFOX, WEIGHTS
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
 from quorank.tuning.histories.generated import BUCKET_LIMITS, Suggestions
-from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.searches import Listed, slice_searches
 

@@ -10,13 +10,14 @@ import pytest
 from refusals import refused
 
 from quorank.tuning.closing import Count
-from quorank.tuning.coordinator import TuningCoordinator, TuningState, Updates
+from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.guards import GUARDS, Evidence, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.people import SCENARIOS, RecordedScenario, recorded_scenario
+from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
 from quorank.tuning.models import read_model, write_model
+from quorank.tuning.releases import GradientRelease
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
 D = len(FRECENCY.weights)
@@ -94,29 +95,27 @@ def test_what_passes(gain: float, count: int, passes: bool, decided: bool) -> No
     assert ImmediateGuard().passes(evidence) and not ImmediateGuard().withdraws(evidence)
 
 
-def updates(state: TuningState, first: tuple[float, float, float], count: int = 400, *, of: int = 20) -> Updates:
+def updates(first: tuple[float, float, float], count: int = 400, *, of: int = 20) -> Updates:
     """`count` updates that want a shorter step for links; every search has first places (1, 1, 1), each `of`th `first`."""
     slopes = np.zeros((count, D))
     slopes[:, LINK] = 1.0 + 0.01 * np.arange(count)
     places = np.ones((count, 3))
     places[::of] = first
-    payload = np.ascontiguousarray(slopes, "<f4").view(np.uint8).reshape(count, 4 * D)
-    number = np.arange(count)
-    return Updates(np.full(count, state.version), number.astype(np.uint64), number, payload, np.ones(count), places)
+    return Updates(GradientRelease().apply(slopes), np.ones(count), places)
 
 
 def test_a_trial_that_fails_is_halved_then_given_up() -> None:
     protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard(halvings=2))
-    state, _ = protocol.receive(protocol.start(), updates(protocol.start(), (1.0, 1.0, 1.0)))
+    state = protocol.receive(protocol.start(), updates((1.0, 1.0, 1.0)))
     state, model = protocol.advance(state, 0.0)
     assert state.on_trial and model.weights == FRECENCY.named(FRECENCY.shipped)  # nobody has the step yet
     steps = [state.published[LINK] - state.weights[LINK]]
     for _ in range(2):
-        state, _ = protocol.receive(state, updates(state, (1.0, 1.0, 0.0)))  # one in twenty loses: 5 %
+        state = protocol.receive(state, updates((1.0, 1.0, 0.0)))  # one in twenty loses: 5 %
         state, _ = protocol.advance(state, 0.0)
         steps.append(state.published[LINK] - state.weights[LINK])
     assert np.allclose(steps, steps[0] * np.array([1.0, 0.5, 0.25]))
-    state, _ = protocol.receive(state, updates(state, (1.0, 1.0, 0.0)))
+    state = protocol.receive(state, updates((1.0, 1.0, 0.0)))
     state, model = protocol.advance(state, 0.0)
     assert not state.on_trial and model.weights == FRECENCY.named(FRECENCY.shipped)
     assert (
@@ -126,11 +125,11 @@ def test_a_trial_that_fails_is_halved_then_given_up() -> None:
 
 def test_a_trial_goes_on_while_it_is_open() -> None:
     protocol = TuningCoordinator(FRECENCY, closing=Count(50), guard=JudgedGuard())
-    state, _ = protocol.receive(protocol.start(), updates(protocol.start(), (1.0, 1.0, 1.0), 50))
+    state = protocol.receive(protocol.start(), updates((1.0, 1.0, 1.0), 50))
     state, _ = protocol.advance(state, 0.0)
     tried = state.weights
     for count in (50, 100):
-        state, _ = protocol.receive(state, updates(state, (1.0, 1.0, 1.0), 50))
+        state = protocol.receive(state, updates((1.0, 1.0, 1.0), 50))
         assert protocol.closes(state, 0.0)
         if count == 50:
             state, _ = protocol.advance(state, 0.0)
@@ -145,10 +144,10 @@ def test_published_weights_below_the_bound_are_taken_back() -> None:
     protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard())
     state = protocol.start()
     for _ in range(3):
-        state, _ = protocol.receive(state, updates(state, (1.0, 1.0, 1.0)))
+        state = protocol.receive(state, updates((1.0, 1.0, 1.0)))
         state, _ = protocol.advance(state, 0.0)
     assert not np.array_equal(state.published, FRECENCY.shipped)
-    state, _ = protocol.receive(state, updates(state, (1.0, 0.0, 0.0)))  # one in twenty had it first before
+    state = protocol.receive(state, updates((1.0, 0.0, 0.0)))  # one in twenty had it first before
     state, model = protocol.advance(state, 0.0)
     assert model.weights == model.trial == model.reference == FRECENCY.named(FRECENCY.shipped)
     assert not state.on_trial and state.watched == Evidence()
@@ -157,20 +156,20 @@ def test_published_weights_below_the_bound_are_taken_back() -> None:
 def test_first_places_that_are_none_are_refused() -> None:
     protocol = TuningCoordinator(FRECENCY, guard=JudgedGuard())
     for bad in (np.nan, -0.1, 1.1):
-        state, receipt = protocol.receive(protocol.start(), updates(protocol.start(), (1.0, bad, 1.0), 40))
-        assert receipt == (38, 0, 0, 2) and state.trials[0].count == 38
-    nothing = updates(protocol.start(), (1.0, 1.0, 1.0), 40)._replace(first=None)
-    assert protocol.receive(protocol.start(), nothing)[1] == (0, 0, 0, 40)
+        state = protocol.receive(protocol.start(), updates((1.0, bad, 1.0), 40))
+        assert state.estimate.count == 38 and state.trials[0].count == 38
+    nothing = updates((1.0, 1.0, 1.0), 40)._replace(first=None)
+    assert protocol.receive(protocol.start(), nothing).estimate.count == 0
 
 
 def test_a_judged_tuning_goes_on_from_a_file(tmp_path: Path) -> None:
     protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard())
-    state, _ = protocol.receive(protocol.start(), updates(protocol.start(), (1.0, 1.0, 1.0)))
+    state = protocol.receive(protocol.start(), updates((1.0, 1.0, 1.0)))
     state, model = protocol.advance(state, 0.0)
     again = protocol.resume(read_model(write_model(model, tmp_path / "weights.json"), FRECENCY))
     after = []
     for one in (state, again):
-        one, _ = protocol.receive(one, updates(one, (1.0, 1.0, 0.0)))
+        one = protocol.receive(one, updates((1.0, 1.0, 0.0)))
         after.append(protocol.advance(one, 0.0)[1])
     assert after[0] == after[1] and after[0].shortened == 1
     assert violations(FRECENCY, FRECENCY.vector(after[0].trial or {})) == []

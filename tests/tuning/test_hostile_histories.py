@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -12,11 +13,12 @@ from browser_files import make_chromium, make_places
 from damaged_files import mutations, refusals
 from refusals import refused
 
-from quorank.files import untrusted as foreign
+from quorank.data.logs import browser_history
+from quorank.data.logs.browser_history import read_bookmarks, read_browser_history
+from quorank.errors import BadInput
 from quorank.files.untrusted import ForeignDatabase
-from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import extract_searches
-from quorank.tuning.histories.profiles import read_bookmarks, read_history
+from quorank.tuning.histories.visits import read_histories
 
 ODD = [None, "text", "", b"blob", 2**63 - 1, -(2**63), 1.5, 1e300, -1, 0, "7", b"\xff" * 3]
 PAGES = [(page, f"https://one.example/{page}", title) for page, title in ((1, "One"), (2, "Other"), (3, None))]
@@ -25,7 +27,7 @@ VISITS = [(page, 10**15 + 10**12 * day, 2) for day, page in enumerate((1, 2, 3, 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    monkeypatch.setattr(browser_history, "WAIT", 0.0)
 
 
 def without_types(path: Path) -> None:
@@ -74,7 +76,7 @@ def test_anything_may_stand_in_a_column(tmp_path: Path, browser: str) -> None:
             )
         connection.commit()
         connection.close()
-        found, history = read_history(path)
+        found, (history,) = read_histories(path)
         assert found == browser
         assert len(history.urls) >= 3 and np.isfinite(history.time).all()
         assert len(extract_searches(history).chosen) >= 1
@@ -87,19 +89,19 @@ def test_a_damaged_database_is_refused_on_one_line(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[3 * 4096 : 3 * 4096 + 8] = b"\x0d\xff\xff\xff\xff\xff\xff\xff"
     path.write_bytes(bytes(content))
-    with pytest.raises(foreign.BadInput) as caught:
-        read_history(path)
+    with pytest.raises(BadInput) as caught:
+        read_histories(path)
     assert caught.value.code == "file.damaged" and "\n" not in str(caught.value)
 
 
 def test_damaged_copies_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "TRIES", 1)
+    monkeypatch.setattr(browser_history, "TRIES", 1)
     sources = [
         make_places(tmp_path / "a", PAGES, VISITS * 30, [1], [(1, "on", 1.0)]).read_bytes(),
         make_chromium(tmp_path / "b", PAGES, VISITS * 30).read_bytes(),
     ]
     path = tmp_path / "places.sqlite"
-    assert refusals(lambda content: path.write_bytes(content) and read_history(path), mutations(sources, 100)) > 15
+    assert refusals(lambda content: path.write_bytes(content) and read_histories(path), mutations(sources, 100)) > 15
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
@@ -115,7 +117,7 @@ def test_a_view_for_a_table_is_not_asked(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     with refused("profile.no-history"):
-        read_history(path)
+        read_histories(path)
 
 
 def test_a_question_has_a_time_limit(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_schema_cannot_call_functions(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    assert read_history(path)[0] == "firefox"
+    assert read_histories(path)[0] == "firefox"
     assert path.read_bytes() == before
     database = ForeignDatabase(path)
     with refused("file.damaged"):
@@ -144,20 +146,24 @@ def test_a_schema_cannot_call_functions(tmp_path: Path) -> None:
     database.close()
 
 
-def test_bookmarks_that_cannot_be_read_are_none(tmp_path: Path) -> None:
-    import os
-
+def test_bookmarks_that_cannot_be_read_are_refused_or_none(tmp_path: Path) -> None:
     path = tmp_path / "Bookmarks"
-    for content in (
-        b"[" * 10**6,
-        b'{"roots": ' * 3000,
-        b"\xff",
-        b'{"roots": ' + b"1" * 5000 + b"}",
-        b"[]",
-        b'{"roots": 7}',
-    ):
+    for content in (b"[]", b'{"roots": 7}'):
         path.write_bytes(content)
-        assert read_bookmarks(path) == set()
+        assert read_bookmarks(path) == []
+    bad = (b"[" * 10**6, b'{"roots": ' * 3000, b"\xff", b'{"roots": ' + b"1" * 5000 + b"}", b"", b"{")
+    for content in bad:
+        path.write_bytes(content)
+        with pytest.raises(BadInput):
+            read_bookmarks(path)
     path.unlink()
     os.mkfifo(path)
-    assert read_bookmarks(path) == set()
+    with refused("file.unreadable"):
+        read_bookmarks(path)
+
+
+def test_bookmarks_that_cannot_be_read_leave_the_history(tmp_path: Path) -> None:
+    make_chromium(tmp_path / "History", PAGES, VISITS)
+    (tmp_path / "Bookmarks").write_text("{")
+    found = read_browser_history(tmp_path / "History")
+    assert len(found.pages) == 3 and found.bookmarks == [] and found.problem

@@ -9,13 +9,13 @@ import pytest
 from refusals import refused
 
 from quorank.tuning.heuristics.heuristic import Heuristic
-from quorank.tuning.histories.people import Scenario, find_heuristic, find_scenario
+from quorank.tuning.histories.scenarios import Scenario, find_heuristic, find_scenario
 
 MODULE = """
 import numpy as np
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight
 from quorank.tuning.heuristics.mail import Mails, generate_mails
-from quorank.tuning.histories.people import Scenario
+from quorank.tuning.histories.scenarios import Scenario
 
 def score(weights, items):
     return weights[:, :1] * (items.age == 0) + weights[:, 1:2] * items.flagged + weights[:, 2:] * np.log1p(items.exchanged)

@@ -1,9 +1,8 @@
-"""Plans against Noether's formula and against studies drawn elsewhere; rehearsals that find what is there."""
+"""Plans against Noether's formula and against studies drawn by another generator."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.people import People
-from quorank.tuning.studies import rehearsal
-from quorank.tuning.studies.address_bar import observe_typing
-from quorank.tuning.studies.analysis import analyse, client_means
-from quorank.tuning.studies.power import arm_sizes, count_rejections, plan_study, proportion_interval, with_effect
-from quorank.tuning.studies.rehearsal import calibrate, first_study, rehearse_study
+from quorank.tuning.studies.power import arm_sizes, count_rejections, plan_study, with_effect
 from quorank.tuning.studies.study import Study
 
 NORMAL = stats.norm(6, 2).ppf((np.arange(4000) + 0.5) / 4000)
@@ -49,8 +42,8 @@ def test_three_arms_are_planned_for_the_smallest() -> None:
 
 
 def test_rejections_without_an_effect_are_as_many_as_alpha_says() -> None:
-    count = count_rejections(NORMAL, NORMAL, 60, 30, 0.05, seed=3, simulations=4000)
-    assert stats.binomtest(count, 4000, 0.05).pvalue > 1e-3
+    count = count_rejections(NORMAL, NORMAL, 60, 30, 0.05, seed=3, simulations=2000)
+    assert stats.binomtest(count, 2000, 0.05).pvalue > 1e-3
 
 
 def test_rejections_agree_with_studies_drawn_by_another_generator() -> None:
@@ -73,12 +66,6 @@ def test_an_effect_lowers_the_mean_by_as_much_and_nobody_below_the_least(values:
     assert np.allclose(pilot - with_effect(pilot, effect, "shift", 1.0), effect)
 
 
-def test_intervals_of_shares_are_exact() -> None:
-    for count, total in ((0, 200), (7, 200), (200, 200), (1, 3)):
-        expected = stats.binomtest(count, total).proportion_ci(method="exact")
-        assert proportion_interval(count, total) == pytest.approx((expected.low, expected.high))
-
-
 def test_no_arm_is_short() -> None:
     assert arm_sizes(Study(), 10) == {"treatment": 6, "control": 2, "control-no-decay": 2}
     assert arm_sizes(Study(), 11) == {"treatment": 7, "control": 3, "control-no-decay": 3}
@@ -97,50 +84,3 @@ def test_no_arm_is_short() -> None:
 def test_what_cannot_be_planned_is_said(pilot: np.ndarray, effect: float, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         plan_study(Study(effect=effect), pilot, simulations=100)
-
-
-QUICK = People(pages=40.0, spread=15.0)
-
-
-@pytest.fixture
-def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PILOT", "CALIBRATION", "CHECK"):
-        monkeypatch.setattr(rehearsal, name, 1000)
-
-
-def test_the_treatment_is_as_good_as_asked(fewer: None) -> None:
-    study = Study(effect=0.3)
-    strength, effect, error = calibrate(5, study, QUICK)
-    assert 0 < strength < 1 and abs(effect + 0.3) < 4 * error + 0.02
-    treated = rehearsal.treatment_ranker(QUICK, strength)
-    found = observe_typing(6, 0, 1000, QUICK, {"t": treated, "c": rehearsal.shipped_ranker()})
-    change = client_means(found["t"], "characters") - client_means(found["c"], "characters")
-    assert change.mean() == pytest.approx(-0.3, abs=4 * change.std() / math.sqrt(1000) + 0.02)
-    with pytest.raises(BadInput, match="rehearse a smaller effect"):
-        calibrate(5, replace(study, effect=3.0), QUICK)
-
-
-def test_a_small_rehearsal(fewer: None) -> None:
-    """An effect is found about as often as planned; in A/A studies nothing is, but pooling finds much."""
-    seen: list[tuple[int, int]] = []
-    study = Study(effect=0.4, power=0.8)
-    found = rehearse_study(study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(n, 24) for n in range(1, 25)]
-    assert found.clients == found.plan.clients and found.found.rate >= 0.7
-    assert stats.binomtest(found.false_nominal.count, 24, 0.05).pvalue > 1e-3
-    assert stats.binomtest(found.false_any.count, 24, 0.05, alternative="greater").pvalue > 1e-3
-    first = first_study(1, study, QUICK, found)
-    assert analyse(study, first).arms["treatment"].clients == pytest.approx(0.6 * found.clients, rel=0.15)
-
-
-def test_an_arm_without_decay_gets_its_ranker() -> None:
-    study = Study()
-    rankers = rehearsal.arm_rankers(rehearsal.treatment_ranker(QUICK, 0.5))
-    observed = rehearsal.observe_study(1, study, QUICK, rankers, 0, 60)
-    real = rehearsal.searches_by_arm(study, observed)
-    assert real["control-no-decay"] is observed["no-decay"]["control-no-decay"]
-    assert real["treatment"] is observed["treatment"]["treatment"] and rankers["treatment"].decay == 0
-    assert real["control"] is observed["control"]["control"] and rankers["control"].decay == 0.025
-    everyone = np.concatenate([arm.client for arm in real.values()])
-    assert set(everyone.tolist()) == set(range(60))
-    assert np.array_equal(FRECENCY.shipped, [100, 70, 50, 30, 10, 1.2, 2.0, 1.4, 0.0])

@@ -9,9 +9,8 @@ import pytest
 from refusals import refused
 
 from quorank.privacy.mechanisms.figure_response import other_probability, true_probability
-from quorank.tuning.studies.address_bar import TypedSearches
-from quorank.tuning.studies.private_means import PrivateMeans, play_answers
-from quorank.tuning.studies.study import Study
+from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
+from quorank.tuning.studies.study import Study, TypedSearches
 
 STUDY = Study("means", {"treatment": 0.5, "control": 0.5})
 
@@ -30,7 +29,7 @@ def test_estimates_are_unbiased_and_their_error_is_true() -> None:
     private = PrivateMeans(STUDY, 4.0)
     searches = collected({"treatment": (3.0, 0.5), "control": (4.0, 1.0)}, 400)
     truth = {arm: min(12.0, float(typed.characters.mean())) for arm, typed in searches.items()}
-    found = [private.analyse(play_answers(private, searches, seed)) for seed in range(60)]
+    found = [private.analyse(simulate_answers(private, searches, seed)) for seed in range(60)]
     for arm in STUDY.arms:
         means = np.array([one.arms[arm].mean["characters"] for one in found])
         errors = np.array([one.arms[arm].error["characters"] for one in found])
@@ -44,12 +43,12 @@ def test_estimates_are_unbiased_and_their_error_is_true() -> None:
 def test_a_large_effect_is_found_and_none_is_not() -> None:
     private = PrivateMeans(STUDY, 4.0)
     effect = private.analyse(
-        play_answers(private, collected({"treatment": (2.0, 1.0), "control": (4.0, 1.0)}, 4000), 1)
+        simulate_answers(private, collected({"treatment": (2.0, 1.0), "control": (4.0, 1.0)}, 4000), 1)
     )
     assert [c.significant for c in effect.comparisons] == [True, False]
     none = collected({"treatment": (4.0, 1.0), "control": (4.0, 1.0)}, 400)
     false = [
-        c.significant for seed in range(40) for c in private.analyse(play_answers(private, none, seed)).comparisons
+        c.significant for seed in range(40) for c in private.analyse(simulate_answers(private, none, seed)).comparisons
     ]
     assert np.mean(false) < 0.1
 

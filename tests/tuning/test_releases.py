@@ -24,37 +24,41 @@ def direction(release: Release, values: np.ndarray) -> np.ndarray:
     return release.direction(values.sum(axis=0), (values**2).sum(axis=0), len(values))
 
 
-@pytest.mark.parametrize(
-    ("release", "size"), [(GradientRelease(), 88), (SignRelease(), 6), (SignRelease(bits=1), 3)], ids=str
-)
-def test_bytes_of_an_update_of_22_weights(release: Release, size: int) -> None:
-    payload = release.pack(np.ones((5, 22)))
-    assert release.size(22) == size and payload.shape == (5, size) and payload.dtype == np.uint8
-
-
 @given(slopes)
 def test_two_bits_say_all_three_signs(values: np.ndarray) -> None:
     release = SignRelease()
-    assert np.array_equal(release.unpack(release.pack(values), values.shape[1]), np.sign(values))
+    assert np.array_equal(release.apply(values), np.sign(values)) and release.accepts(np.sign(values)).all()
 
 
 @given(slopes, st.integers(0, 2**32))
 def test_one_bit_says_the_sign_and_a_coin_where_there_is_none(values: np.ndarray, seed: int) -> None:
     coins = np.random.default_rng(seed).random(values.shape) < 0.5
     release = SignRelease(bits=1)
-    read = release.unpack(release.pack(values, coins), values.shape[1])
-    assert np.array_equal(read, np.where(values == 0.0, np.where(coins, 1.0, -1.0), np.sign(values)))
+    assert np.array_equal(
+        release.apply(values, coins), np.where(values == 0.0, np.where(coins, 1.0, -1.0), np.sign(values))
+    )
 
 
 def test_one_bit_without_coins_refuses_a_zero() -> None:
-    with pytest.raises(BadInput, match="one bit cannot say 0"):
-        SignRelease(bits=1).pack(np.array([[1.0, 0.0]]))
+    with pytest.raises(BadInput, match="one bit cannot represent 0"):
+        SignRelease(bits=1).apply(np.array([[1.0, 0.0]]))
 
 
-def test_gradients_are_32_bit_little_endian() -> None:
-    payload = GradientRelease().pack(np.array([[1.0, -2.0]]))
-    assert payload.tobytes() == b"\x00\x00\x80\x3f\x00\x00\x00\xc0"
-    assert GradientRelease().unpack(payload, 2).tolist() == [[1.0, -2.0]]
+def test_gradients_are_32_bit_floats() -> None:
+    assert GradientRelease().apply(np.array([[1.0, 0.1]])).tolist() == [[1.0, float(np.float32(0.1))]]
+
+
+@pytest.mark.parametrize(
+    ("release", "values"),
+    [
+        (GradientRelease(), [0.1, np.nan, np.inf, 1e300]),
+        (SignRelease(), [2.0, np.nan, 0.5]),
+        (SignRelease(bits=1), [0.0, np.nan]),
+    ],
+    ids=str,
+)
+def test_values_that_no_client_releases_are_not_accepted(release: Release, values: list[float]) -> None:
+    assert release.accepts(np.array([[1.0], *([value] for value in values)])).tolist() == [True] + [False] * len(values)
 
 
 @given(slopes)
@@ -79,12 +83,6 @@ def test_read_literally_zero_is_a_sign_too(values: np.ndarray) -> None:
 def test_the_direction_of_gradients_is_their_mean() -> None:
     values = np.array([[1.0, -4.0], [2.0, 0.0]])
     assert direction(GradientRelease(), values).tolist() == [1.5, -2.0]
-
-
-def test_what_nobody_packs_is_not_a_number() -> None:
-    assert np.isnan(SignRelease().unpack(np.array([[0b11000000]], np.uint8), 1)).all()
-    with pytest.raises(BadInput, match="must have 6 bytes"):
-        SignRelease().unpack(np.zeros((1, 5), np.uint8), 22)
 
 
 @pytest.mark.parametrize("release", [GradientRelease(), SignRelease(), SignRelease(bits=1, zeros="vote")], ids=str)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.studies.address_bar import TypedSearches
 from quorank.tuning.studies.analysis import (
     analyse,
     client_means,
@@ -21,10 +20,8 @@ from quorank.tuning.studies.analysis import (
     kth_difference,
     mann_whitney,
     rank_biserial,
-    u_and_ties,
-    z_score,
 )
-from quorank.tuning.studies.study import Study, read_collected, read_pilot, write_collected
+from quorank.tuning.studies.study import Study, TypedSearches, read_collected, read_pilot, write_collected
 
 SAMPLE = st.lists(st.integers(-3, 3).map(float) | st.floats(-5, 5, width=16), min_size=1, max_size=12)
 
@@ -33,17 +30,10 @@ SAMPLE = st.lists(st.integers(-3, 3).map(float) | st.floats(-5, 5, width=16), mi
 def test_u_and_effect_sizes_by_counting_pairs(a: list[float], b: list[float]) -> None:
     pairs = [(x, y) for x in a for y in b]
     u = sum(1.0 if x > y else 0.5 if x == y else 0.0 for x, y in pairs)
-    found, ties = u_and_ties(np.sort(a), np.sort(b))
-    assert found == u
-    _, counts = np.unique([*a, *b], return_counts=True)
-    assert ties == (counts.astype(float) ** 3 - counts).sum()
+    assert mann_whitney(np.array(a), np.array(b))[0] == u
     assert common_language(u, len(a), len(b)) == u / len(pairs)
     above, below = sum(x > y for x, y in pairs), sum(x < y for x, y in pairs)
     assert math.isclose(rank_biserial(u, len(a), len(b)), (above - below) / len(pairs), abs_tol=1e-12)
-    if len({*a, *b}) > 1:
-        expected = stats.mannwhitneyu(a, b, method="asymptotic")
-        z = z_score(found, ties, len(a), len(b))
-        assert min(1.0, 2 * stats.norm.sf(z)) == pytest.approx(expected.pvalue, rel=1e-9)
 
 
 @given(a=SAMPLE, b=SAMPLE)
@@ -160,7 +150,7 @@ def test_a_study_that_was_changed_under_way_is_noticed(tmp_path: Path) -> None:
     study, file = Study("spring"), tmp_path / "results.csv"
     write_collected(file, arms_of(study, 60))
     changed = Study("spring", {"treatment": 0.2, "control": 0.6, "control-no-decay": 0.2})
-    with pytest.raises(BadInput, match=r"line \d+: client 'person-\d+' is in arm .* needs a new name"):
+    with pytest.raises(BadInput, match=r"csv:\d+: client 'person-\d+' is in arm .* needs a new name"):
         read_collected(file, changed)
 
 
@@ -169,13 +159,13 @@ def test_a_study_that_was_changed_under_way_is_noticed(tmp_path: Path) -> None:
     [
         ("", "no column 'client'"),
         ("client,characters\n", "no column 'rank'"),
-        ("client,arm,characters,rank\na,b,c\n", "line 2: 3 values under 4 columns"),
-        ("client,arm,characters,rank\na,other,1,0\n", "line 2: there is no arm 'other'"),
-        ("client,characters,rank\na,1,0\nb,x,0\n", "line 3: characters must be a whole number"),
-        ("client,characters,rank\na,1,-1\n", "line 2: rank"),
-        ("client,characters,rank\na,99999999999,1\n", "line 2: characters"),
-        ('client,characters,rank\n"a,1,0\n', "not a CSV"),
-        ("client,characters,rank\n\xff,1,0\n", "not a CSV"),
+        ("client,arm,characters,rank\na,b,c\n", "csv:2: has 3 fields"),
+        ("client,arm,characters,rank\na,other,1,0\n", "csv:2: there is no arm 'other'"),
+        ("client,characters,rank\na,1,0\nb,x,0\n", "csv:3: characters must be a whole number"),
+        ("client,characters,rank\na,1,-1\n", "csv:2: rank"),
+        ("client,characters,rank\na,99999999999,1\n", "csv:2: characters"),
+        ('client,characters,rank\n"a,1,0\n', "no CSV record"),
+        ("client,characters,rank\n\xff,1,0\n", "UTF-8"),
     ],
 )
 def test_bad_results_name_their_line(tmp_path: Path, text: str, words: str) -> None:

@@ -14,7 +14,7 @@ from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.guards import ImmediateGuard
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.mail import AGES, FOLDERS, MAIL
-from quorank.tuning.histories.people import SCENARIOS, find_scenario
+from quorank.tuning.histories.scenarios import SCENARIOS, find_scenario
 from quorank.tuning.releases import SignRelease
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import DayNight, Tuning, last_loss_bound, simulate_tuning, updates_until
@@ -93,23 +93,12 @@ def test_stable_iterations_need_fewer_updates_than_half_hours() -> None:
     assert np.median(shares) <= 0.7
 
 
-def test_late_and_duplicate_updates_are_dropped_and_counted() -> None:
-    tuning = Tuning(start="random", iterations=20, held_out=1000, late=0.2, duplicates=0.1)
-    course, plain = simulate_tuning(tuning), simulate_tuning(replace(tuning, late=0.0, duplicates=0.0))
-    assert course.updates[1:] == [400] * 20 and course.receipt.counted == 8000 and plain.receipt.late == 0
-    sent = 8000 / 0.8
-    assert course.receipt.late == pytest.approx(0.2 * sent, abs=5 * np.sqrt(sent * 0.16) + 100)
-    assert course.receipt.duplicate == pytest.approx(800, abs=5 * np.sqrt(720))
-    assert course.gradients == pytest.approx(sent, rel=0.05)
-    assert course.accuracy[-1] == pytest.approx(plain.accuracy[-1], abs=0.02)
-
-
 def test_iterations_close_as_configured() -> None:
     common = {"iterations": 3, "held_out": 50, "guard": ImmediateGuard()}
     assert simulate_tuning(Tuning(closing=Count(37), **common)).updates[1:] == [37, 37, 37]
     course = simulate_tuning(Tuning(closing=Time(600.0), **common))
     assert course.hours == pytest.approx([0.0, 1 / 6, 1 / 3, 1 / 2])
-    assert sum(course.updates) == course.receipt.counted == course.gradients
+    assert sum(course.updates) == course.gradients
     assert 300 < sum(course.updates) < 500  # 800 an hour, for half an hour
     assert all(50 <= n <= 400 for n in simulate_tuning(Tuning(closing=Stable(), **common)).updates[1:])
 
@@ -154,7 +143,6 @@ def test_people_take_what_their_weights_say() -> None:
         ({"sigma": float("nan")}, "sigma"),
         ({"held_out": 0}, "held_out"),
         ({"loss": "hinge"}, "relative or published"),
-        ({"late": 1.0}, "late: must be at least 0 and below 1"),
         ({"budget": 0}, "budget"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.tuning.closing import CLOSINGS, Closing, Count, Estimate, Stable, Time
-from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates, pseudonym
+from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model, write_model
 from quorank.tuning.releases import GradientRelease, SignRelease
@@ -22,15 +22,8 @@ from quorank.tuning.releases import GradientRelease, SignRelease
 D = len(FRECENCY.weights)
 
 
-def updates(
-    slopes: np.ndarray, *, version: int = 0, client: int | list[int] = 0, number: int | list[int] | None = None
-) -> Updates:
-    n = len(slopes)
-    clients = np.full(n, client) if isinstance(client, int) else np.array(client)
-    numbers = np.arange(n) if number is None else np.broadcast_to(number, n)
-    return Updates(
-        np.full(n, version), clients.astype(np.uint64), numbers, GradientRelease().pack(slopes), np.full(n, 2.5)
-    )
+def updates(slopes: np.ndarray) -> Updates:
+    return Updates(slopes, np.full(len(slopes), 2.5))
 
 
 def random_slopes(seed: int, n: int) -> np.ndarray:
@@ -48,44 +41,17 @@ def test_running_sums_are_the_mean_and_its_standard_error() -> None:
     assert np.isinf(Estimate.empty(D).add(values[:1], np.ones(1)).standard_error()).all()
 
 
-def test_duplicates_late_and_impossible_updates() -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(4), per_client=3)
-    state = protocol.start()
+def test_impossible_updates_are_left_out() -> None:
+    protocol = TuningCoordinator(FRECENCY, closing=Count(4))
     slopes = random_slopes(2, 4)
-    state, receipt = protocol.receive(state, updates(slopes, number=[0, 1, 1, 2]))
-    assert receipt == (3, 0, 1, 0)
-    state, receipt = protocol.receive(state, updates(slopes[:1], number=2))
-    assert receipt == (0, 0, 1, 0)  # again, in another message
-    state, receipt = protocol.receive(state, updates(slopes[:1], number=3))
-    assert receipt == (0, 0, 0, 1)  # more than one client may send
-    state, receipt = protocol.receive(state, updates(slopes[:1], version=1, client=9))
-    assert receipt == (0, 0, 0, 1)  # a version that is not out yet
-    bad = slopes[:1].copy()
-    bad[0, 3] = np.nan
-    state, receipt = protocol.receive(state, updates(bad, client=8))
-    assert receipt == (0, 0, 0, 1)
-    assert state.estimate.count == 3
-    assert np.allclose(state.estimate.mean(), slopes[[0, 1, 3]].mean(axis=0) * FRECENCY.steps(FRECENCY.shipped))
-    assert state.estimate.loss == 3 * 2.5
+    bad = slopes[[0, 1, 2]].copy()
+    bad[0, 3], bad[1, 3], bad[2, 3] = np.nan, 1e300, 0.1  # not a number, and no 32-bit floats
+    state = protocol.receive(protocol.start(), updates(np.concatenate((slopes, bad))))
+    assert protocol.usable(updates(bad)).tolist() == [False] * 3
+    assert state.estimate.count == 4 and state.estimate.loss == 4 * 2.5
+    assert np.allclose(state.estimate.mean(), slopes.mean(axis=0) * FRECENCY.steps(FRECENCY.shipped))
     state, model = protocol.advance(state, 0.0)
-    assert model.version == 1 and model.updates == 3 and model.loss == 2.5
-    state, receipt = protocol.receive(state, updates(slopes[:1], version=0, client=7))
-    assert receipt == (0, 1, 0, 0) and state.estimate.count == 0
-
-
-def test_late_updates_count_where_that_is_configured_but_never_twice() -> None:
-    protocol = TuningCoordinator(FRECENCY, late=1)
-    state = protocol.start()
-    one = updates(random_slopes(3, 1), client=5, number=0)
-    state, _ = protocol.receive(state, one)
-    state, _ = protocol.advance(state, 0.0)
-    state, receipt = protocol.receive(state, one)
-    assert receipt == (0, 0, 1, 0)  # it was counted in its own iteration
-    state, receipt = protocol.receive(state, updates(random_slopes(4, 1), client=6, number=0))
-    assert receipt == (1, 0, 0, 0)  # version 0, while version 1 is out
-    state, _ = protocol.advance(state, 0.0)
-    state, receipt = protocol.receive(state, updates(random_slopes(5, 1), client=4, number=0))
-    assert receipt == (0, 1, 0, 0)  # two versions old
+    assert model.version == 1 and model.updates == 4 and model.loss == 2.5 and state.estimate.count == 0
 
 
 @given(st.integers(0, 2**32))
@@ -98,24 +64,23 @@ def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: in
     for order in (np.arange(30), random.permutation(30)):
         state = protocol.start()
         for rows in np.split(order, np.sort(random.integers(0, 31, 4))):
-            state, _ = protocol.receive(state, updates(slopes[rows], number=rows))
+            state = protocol.receive(state, updates(slopes[rows]))
         both.append(protocol.advance(state, 0.0)[0].weights)
     assert np.allclose(both[0], both[1], atol=1e-12)
 
 
 def test_no_update_is_kept() -> None:
     protocol = TuningCoordinator(FRECENCY)
-    state, _ = protocol.receive(protocol.start(), updates(random_slopes(6, 3), client=[1, 2, 3]))
+    state = protocol.receive(protocol.start(), updates(random_slopes(6, 3)))
     before = len(pickle.dumps(state))
-    state, _ = protocol.receive(state, updates(random_slopes(7, 500), client=list(range(10, 510))))
-    assert state.estimate.count == 503
-    assert len(pickle.dumps(state)) - before < 500 * 16  # a pseudonym and a number of each; a gradient has 36 bytes
+    state = protocol.receive(state, updates(random_slopes(7, 500)))
+    assert state.estimate.count == 503 and len(pickle.dumps(state)) - before < 16
 
 
 def test_a_step_is_the_optimisers_in_declared_steps() -> None:
     protocol = TuningCoordinator(FRECENCY, Rprop(initial=0.5), Count(2), sure=0.0)
     slopes = np.tile([0.0, 0, 0, -1, 0, 1, 0, 0, 0], (2, 1)).astype(float)
-    state, _ = protocol.receive(protocol.start(), updates(slopes))
+    state = protocol.receive(protocol.start(), updates(slopes))
     assert protocol.closes(state, 0.0)
     state, _ = protocol.advance(state, 0.0)
     moved = state.weights - FRECENCY.shipped
@@ -126,11 +91,9 @@ def test_what_is_not_known_is_not_moved() -> None:
     slopes = np.zeros((4, D))
     slopes[:, 5] = [1.0, 1.1, 0.9, 1.0]  # known
     slopes[:, 6] = [5.0, -4.0, 4.0, -4.0]  # mean 0.25, standard error 2.46
-    for release, column in ((GradientRelease(), slopes), (SignRelease(), slopes)):
-        payload = release.pack(column)
+    for release in (GradientRelease(), SignRelease()):
         protocol = TuningCoordinator(FRECENCY, release=release, sure=1.0)
-        message = updates(column)._replace(payload=payload)
-        state, _ = protocol.receive(protocol.start(), message)
+        state = protocol.receive(protocol.start(), updates(release.apply(slopes)))
         state, _ = protocol.advance(state, 0.0)
         moved = np.flatnonzero(state.weights != FRECENCY.shipped)
         assert moved.tolist() == [5]
@@ -196,8 +159,8 @@ def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
     for keep in (0.0, 0.9):
         protocol = TuningCoordinator(FRECENCY, sure=1.8, keep=keep)
         state = protocol.start()
-        for turn in range(8):
-            state, _ = protocol.receive(state, updates(slopes, version=turn, number=[0, 1, 2, 3]))
+        for _ in range(8):
+            state = protocol.receive(state, updates(slopes))
             state, _ = protocol.advance(state, 0.0)
         moved[keep] = bool(state.weights[5] < FRECENCY.shipped[5])
     assert moved == {0.0: False, 0.9: True}
@@ -218,7 +181,7 @@ def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
     protocol = TuningCoordinator(FRECENCY)
     state = protocol.start()
     for turn in range(6):
-        state, _ = protocol.receive(state, updates(random_slopes(turn, 9), version=turn))
+        state = protocol.receive(state, updates(random_slopes(turn, 9)))
         state, model = protocol.advance(state, 0.0)
     file = write_model(model, tmp_path / "weights.json")
     again = protocol.resume(read_model(file, FRECENCY))
@@ -226,20 +189,11 @@ def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
         assert one.version == 6
     after = []
     for one in (state, again):
-        one, _ = protocol.receive(one, updates(random_slopes(9, 9), version=6))
+        one = protocol.receive(one, updates(random_slopes(9, 9)))
         after.append(protocol.advance(one, 0.0)[1])
     assert after[0] == after[1]
-    with pytest.raises(BadInput, match="go on with that optimiser"):
+    with pytest.raises(BadInput, match="continue with that optimiser"):
         TuningCoordinator(FRECENCY, Rprop(initial=0.1)).resume(model)
-
-
-def test_pseudonyms_change_with_the_version() -> None:
-    secret = bytes(range(32))
-    names = {pseudonym(secret, version) for version in range(100)} | {pseudonym(bytes(32), 0)}
-    assert len(names) == 101 and pseudonym(secret, 7) == pseudonym(secret, 7)
-    assert all(0 <= name < 2**64 for name in names)
-    with pytest.raises(BadInput, match="16 to 64 bytes"):
-        pseudonym(b"short", 1)
 
 
 def test_refusals() -> None:
@@ -247,9 +201,6 @@ def test_refusals() -> None:
         TuningCoordinator(FRECENCY).advance(TuningCoordinator(FRECENCY).start(), 0.0)
     with pytest.raises(BadInput, match="not allowed"):
         TuningCoordinator(FRECENCY).start(FRECENCY.shipped[::-1])
-    with pytest.raises(BadInput, match="must have 36 bytes"):
-        message = updates(random_slopes(1, 1))._replace(payload=np.zeros((1, 3), np.uint8))
-        TuningCoordinator(FRECENCY).receive(TuningCoordinator(FRECENCY).start(), message)
     for bad in (lambda: Count(0), lambda: Time(0.0), lambda: Stable(least=1), lambda: Stable(least=9, most=8)):
         with pytest.raises(BadInput):
             bad()

@@ -19,7 +19,7 @@ def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(parts) == 3
     names: dict[str, object] = {}
     exec(compile("\n".join(parts), str(PAGE), "exec"), names)
-    assert names["receipt"] == (1, 0, 0, 0)
+    assert names["model"].version == 1  # type: ignore[attr-defined]
 
     def loss(fresh: float, old: float, mine: float) -> float:
         """The fresh one was taken of 3·fresh, 9·old + mine and fresh."""
@@ -29,4 +29,4 @@ def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["loss"] == pytest.approx([loss(10, 4, 3)])
     slopes = [loss(10.01, 4, 3) - loss(9.99, 4, 3), loss(10, 4.01, 3) - loss(10, 3.99, 3)]
     assert names["slopes"][0, :2] == pytest.approx(np.array(slopes) / 0.02)  # type: ignore[index]
-    assert names["coordinator"].release.unpack(names["update"].payload, 3).tolist() == [[-1.0, 1.0, 1.0]]  # type: ignore[attr-defined]
+    assert names["update"].values.tolist() == [[-1.0, 1.0, 1.0]]  # type: ignore[attr-defined]

@@ -13,26 +13,24 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.firefox import with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.generated import HistorySetting, Suggestions
-from quorank.tuning.histories.people import (
-    VOCABULARY,
+from quorank.tuning.histories.generated import VOCABULARY, Suggestions, vocabulary
+from quorank.tuning.studies.address_bar import (
+    DECAY,
     WORDS,
+    PageRanker,
     People,
     Persons,
     PersonSearches,
-    draw_searches,
-    generate_persons,
-    read_people,
-    vocabulary,
-)
-from quorank.tuning.studies.address_bar import (
-    DECAY,
-    PageRanker,
+    arm_rankers,
     decayed,
+    draw_searches,
     frecency_ranker,
+    generate_persons,
+    observe_study,
     observe_typing,
     simulate_typing,
 )
+from quorank.tuning.studies.study import Study
 
 SMALL = People(pages=30.0, spread=10.0, searches=5.0)
 
@@ -46,17 +44,11 @@ def one_person(texts: list[str]) -> Persons:
     return Persons(0, none, np.zeros(n), np.zeros(n), letters, ends)
 
 
-def by_hand(
-    texts: list[str], scores: list[float], page: int, start: int, looks: int, shown: int, anywhere: bool
-) -> tuple[int, int]:
+def by_hand(texts: list[str], scores: list[float], page: int, start: int, looks: int, shown: int) -> tuple[int, int]:
     """Types one letter after the other, filters and sorts all pages, and looks."""
     words = texts[page][start:]
     for typed in range(1, len(words) + 1):
-        match = [
-            i
-            for i, text in enumerate(texts)
-            if (words[:typed] in text if anywhere else f" {words[:typed]}" in f" {text}")
-        ]
+        match = [i for i, text in enumerate(texts) if f" {words[:typed]}" in f" {text}"]
         rank = sorted(match, key=lambda i: (-scores[i], i)).index(page)
         if (typed >= looks and rank < shown) or typed == len(words):
             return typed, rank
@@ -73,14 +65,13 @@ def test_typing_is_what_a_letter_by_letter_search_says(data: st.DataObject, text
     page = data.draw(st.integers(0, n - 1))
     starts = [i for i in range(len(texts[page])) if i == 0 or texts[page][i - 1] == " "]
     start = data.draw(st.sampled_from(starts))
-    looks, shown, anywhere = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3), st.booleans()))
+    looks, shown = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
     group = one_person(texts)
     search = PersonSearches(
         np.array([0]), np.array([page]), np.array([int(group.texts[page]) + start]), np.array([looks])
     )
-    people = People(shown=shown, match="substring" if anywhere else "prefix")
-    typed = simulate_typing(group, search, np.array(scores), people)
-    expected = by_hand(texts, scores, page, start, looks, shown, anywhere)
+    typed = simulate_typing(group, search, np.array(scores), People(shown=shown))
+    expected = by_hand(texts, scores, page, start, looks, shown)
     assert (int(typed.characters[0]), int(typed.rank[0])) == expected
 
 
@@ -97,9 +88,7 @@ def test_made_up_people_type_as_by_hand() -> None:
         texts = [bytes(group.letters[group.texts[x] : group.texts[x + 1]]).decode() for x in range(low, high)]
         page = int(searches.page[s])
         start = int(searches.start[s] - group.texts[page])
-        expected = by_hand(
-            texts, scores[low:high].tolist(), page - low, start, int(searches.looks[s]), SMALL.shown, False
-        )
+        expected = by_hand(texts, scores[low:high].tolist(), page - low, start, int(searches.looks[s]), SMALL.shown)
         assert (int(typed.characters[s]), int(typed.rank[s])) == expected
 
 
@@ -174,43 +163,28 @@ def test_a_better_heuristic_types_less() -> None:
     assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
 
 
-def test_reading_more_suggestions_and_matching_anywhere() -> None:
+def test_reading_more_suggestions() -> None:
     group = generate_persons(1, 0, 300, SMALL)
     searches = draw_searches(1, group, SMALL)
     scores = frecency_ranker(FRECENCY.shipped).scores(group)
     few, many = (simulate_typing(group, searches, scores, replace(SMALL, shown=shown)) for shown in (1, 4))
     assert (many.characters <= few.characters).all() and (many.characters < few.characters).any()
-    anywhere = simulate_typing(group, searches, scores, replace(SMALL, match="substring"))
-    beginning = simulate_typing(group, searches, scores, SMALL)
-    assert (anywhere.characters >= beginning.characters).all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"pages": 1}, "pages"),
-        ({"taste": [1.0]}, "taste: must be 9"),
-        ({"shown": 0}, "shown"),
-        ({"by_name": 2.0}, "by_name"),
-        ({"sharpness": -1.0}, "sharpness"),
-        ({"looks_after": -1.0}, "looks_after"),
-        ({"pace": 9.0}, "pace"),
-        ({"own": -0.1}, "own"),
-        ({"searches": 0.0}, "searches"),
-        ({"match": "fuzzy"}, "match"),
-        ({"page": 3}, "unknown key 'page'"),
-        ({"history": {"visits": -1.0}}, "visits"),
-        ({"history": 3}, "history: must be a table"),
-    ],
-)
-def test_bad_people_are_refused(fields: dict[str, object], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
-        read_people(fields, "here")
+def test_arms_of_a_study_get_their_rankers() -> None:
+    study, people = Study(), People(pages=40.0, spread=15.0)
+    rankers = arm_rankers(frecency_ranker(np.array(people.taste)))
+    assert (rankers["control"].decay, rankers["no-decay"].decay) == (DECAY, 0)
+    found = observe_study(1, study, people, rankers, 0, 60)
+    plain = observe_typing(1, 0, 60, people, rankers)
+    for arm, ranker in {"treatment": "treatment", "control": "control", "control-no-decay": "no-decay"}.items():
+        for client, characters in zip(found[arm].client, found[arm].characters, strict=True):
+            assert study.assign(f"person-{client}") == arm
+            assert characters in plain[ranker].characters[plain[ranker].client == client]
+    assert set(np.concatenate([typed.client for typed in found.values()]).tolist()) == set(range(60))
 
 
-def test_people_are_read_from_a_table() -> None:
-    people = read_people({"pages": 20, "history": {"habit": 0.25}}, "here")
-    assert people == People(pages=20.0, history=HistorySetting(habit=0.25))
+def test_refusals() -> None:
     with pytest.raises(BadInput, match="decay"):
         PageRanker(lambda c: c.visits.astype(float), decay=1.0)
     with pytest.raises(BadInput, match="as many scores"):

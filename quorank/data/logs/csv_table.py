@@ -75,6 +75,20 @@ def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
         yield block
 
 
+def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ("FILE:LINE", values by column) of each record of a CSV file whose first line names the columns."""
+    records = csv_records(path, expected)
+    _, head = next(records, (1, []))
+    for name in needed:
+        require(
+            name in head, "csv.no-column", f"there is no column {name!r} in the first line; {expected}", f"{path}:1"
+        )
+    for line, record in records:
+        sentence = f"has {len(record)} fields, and the first line {len(head)}"
+        require(len(record) == len(head), "csv.fields", sentence, f"{path}:{line}")
+        yield f"{path}:{line}", dict(zip(head, record, strict=True))
+
+
 class _CsvRows:
     """Lines of a CSV log on their way to whole searches."""
 

@@ -26,12 +26,11 @@ from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, S
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions
-from quorank.tuning.histories.people import SCENARIOS, People, idle_days
+from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions, idle_days
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import firsts, gradients, losses
-from quorank.tuning.studies.address_bar import DECAY, decayed, frecency_ranker
+from quorank.tuning.studies.address_bar import DECAY, People, arm_rankers, decayed, frecency_ranker, observe_study
 from quorank.tuning.studies.analysis import Analysis, analyse
-from quorank.tuning.studies.rehearsal import arm_rankers, observe_study, searches_by_arm
 from quorank.tuning.studies.study import ARMS, Study
 
 MARGIN = SCENARIOS["frecency"].margin
@@ -81,7 +80,7 @@ def tune_weights(
 
     If `samples` is not 0, each iteration's update is also estimated `samples` times from `sample` of the searches.
     """
-    protocol = TuningCoordinator(FRECENCY, closing=Count(updates), per_client=2**31)
+    protocol = TuningCoordinator(FRECENCY, closing=Count(updates))
     state, tuning = protocol.start(), FirefoxTuning()
     for iteration in range(iterations):
         items, _ = generate_searches(seed, iteration * updates, updates, people)
@@ -93,11 +92,7 @@ def tune_weights(
         _report_controls(tuning, seed, iteration, max(1, updates // 3), people)
         if samples:
             _estimate(tuning, seed, iteration, slopes, sample, samples)
-        number = np.arange(updates)
-        packed = Updates(
-            np.full(updates, state.version), number.astype(np.uint64), number, protocol.release.pack(slopes), each
-        )  # fmt: skip
-        state, _ = protocol.receive(state, packed)
+        state = protocol.receive(state, Updates(protocol.release.apply(slopes), each))
         state, _ = protocol.advance(state, float(iteration))
         if finished is not None:
             finished()
@@ -289,7 +284,7 @@ def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
     """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
     study = Study("firefox")
     rankers = arm_rankers(frecency_ranker(tuning.weights[-1]))
-    return analyse(study, searches_by_arm(study, observe_study(seed, study, People(), rankers, 0, clients)))
+    return analyse(study, observe_study(seed, study, People(), rankers, 0, clients))
 
 
 def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:

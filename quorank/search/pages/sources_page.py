@@ -18,8 +18,7 @@ from quorank.search.pages.drawing import draw
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources import Source, source_at
-from quorank.search.sources.chromium import chromium_profiles
-from quorank.search.sources.firefox import firefox_profiles
+from quorank.search.sources.browsers import chromium_profiles, firefox_profiles
 
 SHOWN_LINES = 100
 """Lines of the log of a source that the page shows."""

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.heuristics.firefox import WEIGHTS as FIREFOX_WEIGHTS
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
-from quorank.tuning.histories.generated import TYPES
 
 KINDS = 3  # high, medium, low
 HIGH, MEDIUM, LOW = range(KINDS)
@@ -34,7 +34,7 @@ HALF_LIFE = KINDS  # place of the half-life among the weights
 _KIND_NAMES = {"typed": HIGH, "bookmark": HIGH, "link": MEDIUM, "download": MEDIUM}  # all others are low
 _KIND = np.full(FIREFOX_WEIGHTS, LOW, np.int64)
 for _name, _kind in _KIND_NAMES.items():
-    _KIND[PLACES[TYPES.index(_name)]] = _kind
+    _KIND[PLACES[VISIT_TYPES.index(_name)]] = _kind
 
 
 @kernel

@@ -25,10 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
-from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, fill_ages
+from quorank.tuning.histories.generated import RECENCY_DAYS, Suggestions, fill_ages
 
 CUTS = 4
 BUCKETS = 5
@@ -46,7 +47,7 @@ BOOKMARK = _PLACE["bookmark"]
 UNVISITED_BOOKMARK = _PLACE["unvisited-bookmark"]
 UNVISITED_TYPED = _PLACE["unvisited-typed"]
 WEIGHTS = CUTS + BUCKETS + len(_BONUSES)
-PLACES = np.array([_PLACE[kind] for kind in TYPES], np.int64)
+PLACES = np.array([_PLACE[kind] for kind in VISIT_TYPES], np.int64)
 """Where the bonus of each visit type stands among the 22 weights."""
 
 
@@ -66,7 +67,7 @@ def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSug
     """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
     age = np.zeros(suggestions.recency.shape, np.float32)
     fill_ages(seed, suggestions, first, age)
-    marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
+    marked = np.asarray((suggestions.type == VISIT_TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
     bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
     offsets, visits, sampled, _, _, chosen = suggestions
     return AgedSuggestions(offsets, visits, sampled, age, bonus, marked, chosen)

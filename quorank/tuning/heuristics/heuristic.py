@@ -6,10 +6,13 @@ the order of weights and the largest change per iteration are declared beside th
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -207,3 +210,31 @@ def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]],
         return np.array([[function(item, table) for item in items.item] for table in tables], dtype=np.float64)
 
     return score
+
+
+def load_object(text: str) -> Any:
+    """Import the object that `module:object` names; modules in the current folder are found too.
+
+    Importing a module runs it: the text must come from whoever runs the program (a command line, an operator's own file),
+    never from a message or a file that somebody else may write.
+    """
+    module, _, name = text.partition(":")
+    wrong = f"expected module:object, such as my_product.tuning:heuristic, got {text!r}"
+    parts = [*module.split("."), *name.split(".")]
+    require(all(part.isidentifier() for part in parts), "heuristic.unknown", wrong, text)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        missing = f"there is no module {error.name!r}; it must be installed, or lie in this folder"
+        raise BadInput("heuristic.no-module", missing, text) from None
+    except AttributeError as error:
+        raise BadInput("heuristic.no-object", f"{error}", text) from None
+    except Exception as error:
+        fault = f"its module cannot be imported ({type(error).__name__}: {error})"
+        raise BadInput("heuristic.no-module", fault, text) from error
+    return found

@@ -17,16 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from quorank.data.logs.browser_history import VISIT_TYPES, BrowserHistory
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
-from quorank.tuning.histories.generated import LAST, TYPES, Suggestions, recency_bucket
+from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
 LETTERS = 2
 """Letters of a site's name that stand for what was typed, where that is not recorded."""
 
-_LINK, _TYPED, _BOOKMARK = (TYPES.index(name) for name in ("link", "typed", "bookmark"))
+_LINK, _TYPED, _BOOKMARK = (VISIT_TYPES.index(name) for name in ("link", "typed", "bookmark"))
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:(//)?(www\.)?")
 _BREAK = re.compile(r"[\W_]+")
 
@@ -41,7 +42,7 @@ class History:
     hidden: Booleans  # (pages,): never suggested (frames, pages that redirect)
     page: Integers  # (visits,): which page was visited
     time: Doubles  # (visits,): seconds since 1970
-    type: Int8s  # (visits,): index into TYPES
+    type: Int8s  # (visits,): index into VISIT_TYPES
     typed: dict[int, str] = field(default_factory=dict)  # page → what was typed most often to reach it
     skipped: int = 0  # visits left out: of an unknown kind, or to no page
 
@@ -52,47 +53,39 @@ class History:
         starts = np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
         return starts, self.time[order], self.type[order]
 
+    @classmethod
+    def of(cls, found: BrowserHistory) -> History:
+        """Return a browser's history; visits to no page, or of an unknown type, are counted as skipped."""
+        number = {page.number: i for i, page in enumerate(found.pages)}
+        known = [visit for visit in found.visits if visit[0] in number and visit[2] >= 0]
+        page = np.array([number[visit[0]] for visit in known], np.int64)
+        time = np.array([visit[1] for visit in known], np.float64)
+        type_ = np.array([visit[2] for visit in known], np.int8)
+        order = np.argsort(time, kind="stable")
+        marked = {mark.page for mark in found.bookmarks}
+        return cls(
+            tuple(page.address for page in found.pages),
+            tuple(page.title for page in found.pages),
+            np.array([page.number in marked or page.address in marked for page in found.pages], np.bool_),
+            np.array([page.hidden for page in found.pages], np.bool_),
+            page[order],
+            time[order],
+            type_[order],
+            {number[i]: text for i, text in found.typed.items() if i in number},
+            found.skipped + len(found.visits) - len(known),
+        )
+
     def counts(self) -> dict[str, Any]:
-        """Return the figures that may be printed: none says which pages are in the history."""
-        times, types = self.time, np.bincount(self.type, minlength=len(TYPES)).tolist()
+        """Return the counts that may be printed: none reveals which pages are in the history."""
+        times, types = self.time, np.bincount(self.type, minlength=len(VISIT_TYPES)).tolist()
         return {
             "pages": len(self.urls),
             "bookmarked": int(self.bookmarked.sum()),
             "visits": len(times),
             "skipped": self.skipped,
             "span_days": float(times[-1] - times[0]) / DAY if len(times) else 0.0,
-            "types": {name: count for name, count in zip(TYPES, types, strict=True) if count},
+            "types": {name: count for name, count in zip(VISIT_TYPES, types, strict=True) if count},
         }
-
-
-def build_history(
-    pages: list[tuple[int, str, str, bool]],
-    visits: list[tuple[int, float, int]],
-    bookmarked: set[int],
-    typed: dict[int, str] | None = None,
-    skipped: int = 0,
-) -> History:
-    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type).
-
-    Visits to no page, or of a type that is not an index into TYPES, are counted as skipped.
-    """
-    number = {page[0]: i for i, page in enumerate(pages)}
-    known = [visit for visit in visits if visit[0] in number and 0 <= visit[2] < len(TYPES)]
-    page = np.array([number[visit[0]] for visit in known], np.int64)
-    time = np.array([visit[1] for visit in known], np.float64)
-    type_ = np.array([visit[2] for visit in known], np.int8)
-    order = np.argsort(time, kind="stable")
-    return History(
-        tuple(page[1] for page in pages),
-        tuple(page[2] for page in pages),
-        np.array([page[0] in bookmarked for page in pages], np.bool_),
-        np.array([page[3] for page in pages], np.bool_),
-        page[order],
-        time[order],
-        type_[order],
-        {number[i]: text for i, text in (typed or {}).items() if i in number},
-        skipped + len(visits) - len(known),
-    )
 
 
 def page_words(url: str, title: str) -> str:
@@ -108,7 +101,7 @@ class ShownPages(NamedTuple):
     offsets: Integers  # (moments + 1,)
     visits: Int32s
     sampled: Int8s
-    type: Int8s  # (items, 10): index into TYPES, −1 where there is no visit
+    type: Int8s  # (items, 10): index into VISIT_TYPES, −1 where there is no visit
     days: Doubles  # (items, 10): since the visit, NaN where there is none
 
     def suggestions(self, history: History) -> Suggestions:

@@ -21,22 +21,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.kernels.arrays import Bytes, Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair
+from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.tuning.searches import Items, check_score_count
-
-TYPES = (
-    "link", "typed", "bookmark", "embed", "redirect-permanent", "redirect-temporary", "download",
-    "framed-link", "reload",
-)  # fmt: skip
-"""Ways to visit a page, in the order of Firefox's visit types 1 to 9. §4 gives points to the first three alone."""
 
 RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
 """Where the buckets of §4 end: bucket 0 is the past four days, bucket 4 what is older than ninety."""
@@ -50,8 +46,16 @@ LAST = 10
 SIGMA = math.sqrt(30.0)
 """σ of the noise on a person's choice, from the paper's σ² = 30."""
 
+VOCABULARY = 600
+"""Invented words of a population."""
+
+_CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
 _LOW = 0xFFFFFFFF
-_AGES, _HABIT = 1, 5  # rounds of the addresses of ages, and of a page's usual draws; 0 are the visits
+_AGES, _WORD, _HABIT = (
+    1,
+    3,
+    5,
+)  # rounds of the addresses of ages, of words, and of a page's usual draws; 0 are the visits
 _PAIRS = LAST + 1  # pairs of uniform draws of a suggestion: one for its visits, one for each of the last ten
 
 
@@ -62,7 +66,7 @@ class Suggestions(NamedTuple):
     visits: Int32s  # (items,): |S_x|, visits in all
     sampled: Int8s  # (items,): |T_x|, how many of the last ten visits there are
     recency: Int8s  # (items, 10): bucket 0..4 of each sampled visit, −1 where there is none
-    type: Int8s  # (items, 10): index into TYPES of each sampled visit, −1 where there is none
+    type: Int8s  # (items, 10): index into VISIT_TYPES of each sampled visit, −1 where there is none
     chosen: Integers  # (searches,): index within the block of what the person chose, −1 when not chosen yet
 
 
@@ -72,7 +76,7 @@ class HistorySetting:
 
     visits: float = 7.0  # λ, read as the mean of the exponential distribution
     recency: tuple[float, ...] = (0.30, 0.25, 0.20, 0.15, 0.10)  # share of each bucket, newest first
-    types: tuple[float, ...] = (0.60, 0.15, 0.15, 0.0, 0.04, 0.04, 0.02)  # share of each of TYPES, the rest 0
+    types: tuple[float, ...] = (0.60, 0.15, 0.15, 0.0, 0.04, 0.04, 0.02)  # share of each of VISIT_TYPES, the rest 0
     habit: float = 0.0  # share of visits of the page's usual type (and recency); 0: independent, as in §6.1
     suggestions: float = 10.0  # mean of their number
     spread: float = 4.0  # standard deviation of their number
@@ -82,7 +86,7 @@ class HistorySetting:
     def __post_init__(self) -> None:
         require_range("visits", self.visits, above=0, below=1e6)
         _check_shares("recency", self.recency, len(RECENCY_DAYS) + 1)
-        _check_shares("types", self.types, len(TYPES))
+        _check_shares("types", self.types, len(VISIT_TYPES))
         require_range("habit", self.habit, least=0, most=1)
         require_range("fewest", self.fewest, least=1, most=self.most)
         require_range("most", self.most, most=10_000)
@@ -126,9 +130,29 @@ def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIG
     return made
 
 
+def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles:
+    """Draw the days since the last visit (pages,) of each generated page; `first` as in `generate_suggestions`."""
+    ages = np.full(suggestions.recency.shape, BUCKET_LIMITS[-1], order="F")  # by columns: their minimum is faster
+    fill_ages(seed, suggestions, first, ages)
+    return np.asarray(ages.min(axis=1))
+
+
 def recency_bucket(days: npt.ArrayLike) -> Int8s:
     """Return the recency bucket of visits so many days ago (§4): "in the past 4 days" includes the fourth."""
     return np.searchsorted(np.array(RECENCY_DAYS), np.asarray(days), side="left").astype(np.int8)
+
+
+@lru_cache(maxsize=4)
+def vocabulary(seed: int) -> tuple[Bytes, Integers]:
+    """Return the letters of a population's invented words, the commonest first, and where each word ends."""
+    draws = uniforms(seed, Purpose.HISTORY, VOCABULARY * 12, round_=_WORD).reshape(VOCABULARY, 12)
+    words = []
+    for row in draws:
+        syllables = 2 + int(row[0] * 2.5)
+        pairs = row[1 : 1 + 2 * syllables].reshape(-1, 2) ** (1.5, 1.0)  # some consonants are commoner
+        words.append("".join(_CONSONANTS[int(c * 20)] + _VOWELS[int(v * 5)] for c, v in pairs))
+    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
+    return np.frombuffer("".join(words).encode(), np.uint8), ends
 
 
 def _check_shares(name: str, shares: tuple[float, ...], most: int) -> None:

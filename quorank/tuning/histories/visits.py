@@ -1,8 +1,8 @@
 """Visits in a CSV file, of one person or of many, and a generator of such visits.
 
 A line is a visit: `time,url,type`, and where they are known `person`, `title` and `bookmarked`. Time is in seconds since
-1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `TYPES`, a link where it is
-missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not to be written
+1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `VISIT_TYPES`, a link where it
+is missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not to be written
 down, suggestions are matched by title.
 
 The generator makes people who browse sites from day to day: they type what they come back to and follow links from there,
@@ -16,51 +16,68 @@ import csv
 import io
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from quorank.data.logs.browser_history import (
+    VISIT_TYPES,
+    BrowserBookmark,
+    BrowserHistory,
+    BrowserPage,
+    database_in,
+    read_browser_history,
+)
+from quorank.data.logs.csv_table import named_records
 from quorank.errors import BadInput, require, require_range, suggest
 from quorank.files.atomic import write_whole
-from quorank.files.untrusted import excerpt, open_bounded, reason
+from quorank.files.untrusted import excerpt
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.histories.browser import DAY, LETTERS, History, build_history
-from quorank.tuning.histories.generated import TYPES
-from quorank.tuning.histories.people import vocabulary
+from quorank.tuning.histories.browser import DAY, LETTERS, History
+from quorank.tuning.histories.generated import vocabulary
 
 COLUMNS = ("person", "time", "url", "type", "title", "bookmarked")
 NEEDED = ("time", "url")
 EXPECTED = f"a CSV of visits with the columns {', '.join(NEEDED)}, and type, title, bookmarked, person where known"
 MOST_VISITS = 20_000_000
-LONGEST_FIELD = 1 << 16  # characters
-SITES = 30  # that a generated person knows at most, some visited daily and most a few times
+SITES = 30  # of a generated person at most, some visited daily and most a few times
 TYPED_SITES = 0.5  # share of them whose first page is typed; of the others one page is come back to
 RETYPED = 0.2  # share of visits to that page by typing
 _MOST_SECONDS = 2.0**40
 _START = 1_767_225_600.0  # 2026-01-01: when generated visits begin
 
 Row = tuple[str, float, str, int, str, bool]
-"""(person, seconds, url, index into TYPES, title, bookmarked)."""
+"""(person, seconds, url, index into VISIT_TYPES, title, bookmarked)."""
+
+
+def read_histories(path: Path) -> tuple[str, list[History]]:
+    """Read ("firefox", "chromium" or "csv", the histories) from a browser's profile or a CSV of visits."""
+    if "".join(path.suffixes).lower().endswith((".csv", ".csv.gz")):
+        return "csv", read_visits(path)
+    database = database_in(path)
+    missing = "there is no places.sqlite and no History in this folder; expected a profile of Firefox or Chromium"
+    require(database.exists() or not path.is_dir(), "profile.no-history", missing, str(path))
+    found = read_browser_history(database)
+    return found.browser, [History.of(found)]
 
 
 def read_visits(path: Path) -> list[History]:
     """Read the histories of all persons in a CSV of visits, in the order in which they appear."""
     persons: dict[str, _Rows] = {}
-    for person, seconds, url, type_, title, bookmarked in _lines(path):
+    for person, seconds, url, type_, title, bookmarked in _rows(path):
         persons.setdefault(person, _Rows()).add(seconds, url, type_, title, bookmarked)
     require(persons, "visits.empty", f"there is no visit in this file; expected {EXPECTED}", str(path))
     return [rows.history() for rows in persons.values()]
 
 
 def write_visits(path: Path, rows: Iterator[Row]) -> int:
-    """Write visits as a CSV, and return how many there are."""
+    """Write visits as a CSV, and return their number."""
     out, count = io.StringIO(), 0
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for person, seconds, url, type_, title, bookmarked in rows:
-        writer.writerow((person, f"{seconds:.0f}", url, TYPES[type_], title, int(bookmarked)))
+        writer.writerow((person, f"{seconds:.0f}", url, VISIT_TYPES[type_], title, int(bookmarked)))
         count += 1
     write_whole(path, out.getvalue())
     return count
@@ -70,64 +87,36 @@ class _Rows:
     """Visits of one person as they are read."""
 
     def __init__(self) -> None:
-        self.number: dict[str, int] = {}
-        self.titles: list[str] = []
-        self.marked: set[int] = set()
+        self.pages: dict[str, BrowserPage] = {}
+        self.marks: list[BrowserBookmark] = []
         self.visits: list[tuple[int, float, int]] = []
 
     def add(self, seconds: float, url: str, type_: int, title: str, bookmarked: bool) -> None:
-        page = self.number.setdefault(url, len(self.number))
-        if page == len(self.titles):
-            self.titles.append("")
-        self.titles[page] = title or self.titles[page]
+        page = self.pages.setdefault(url, BrowserPage(len(self.pages), url, "", False, "", 0))
+        if title:
+            self.pages[url] = page._replace(title=title)
         if bookmarked:
-            self.marked.add(page)
-        self.visits.append((page, seconds, type_))
+            self.marks.append(BrowserBookmark(page.number, "", 0.0))
+        self.visits.append((page.number, seconds, type_))
 
     def history(self) -> History:
-        pages = [(page, url, self.titles[page], False) for url, page in self.number.items()]
-        return build_history(pages, self.visits, self.marked)
+        return History.of(BrowserHistory("csv", [*self.pages.values()], self.visits, self.marks))
 
 
-def _lines(path: Path) -> Iterator[Row]:
-    with (
-        _reading(path),
-        open_bounded(path, expected=f"expected {EXPECTED}") as raw,
-        io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
-    ):
-        reader = csv.reader(_bounded(file, path), strict=True)
-        header = next(reader, [])
-        for name in NEEDED:
-            missing = f"there is no column {name!r} in the first line; expected {EXPECTED}"
-            require(name in header, "visits.missing-column", missing, f"{path}:1")
-        places = {name: header.index(name) for name in COLUMNS if name in header}
-        kinds = {name: number for number, name in enumerate(TYPES)}
-        for count, row in enumerate(filter(None, reader)):
-            where = f"{path}:{reader.line_num}"
-            require(count < MOST_VISITS, "visits.too-many", f"there are more than {MOST_VISITS:,} visits", where)
-            wrong = f"{len(row)} values under {len(header)} columns"
-            require(len(row) == len(header), "visits.wrong-columns", wrong, where)
-            values = {name: row[place] for name, place in places.items()}
-            kind = values.get("type") or "link"
-            if kind not in kinds:
-                unknown = f"unknown type of visit {excerpt(kind)}{suggest(kind, TYPES)}; known: {', '.join(TYPES)}"
-                raise BadInput("visits.unknown-type", unknown, where)
-            require(values["url"], "visits.no-page", "this visit is to no page: its url is empty", where)
-            marked = values.get("bookmarked", "") or "0"
-            wrong = f"bookmarked must be 1 or 0, got {excerpt(marked)}"
-            require(marked in ("0", "1"), "visits.not-a-truth", wrong, where)
-            moment = _seconds(values["time"], where)
-            yield values.get("person", ""), moment, values["url"], kinds[kind], values.get("title", ""), marked == "1"
-
-
-def _bounded(file: io.TextIOWrapper, path: Path) -> Iterator[str]:
-    """Yield the lines of a file, none longer than a CSV of visits has."""
-    number = 0
-    while line := file.readline(LONGEST_FIELD + 1):
-        number += 1
-        wrong = f"this line has more than {LONGEST_FIELD:,} characters"
-        require(len(line) <= LONGEST_FIELD, "file.line-too-long", wrong, f"{path}:{number}")
-        yield line
+def _rows(path: Path) -> Iterator[Row]:
+    kinds = {name: number for number, name in enumerate(VISIT_TYPES)}
+    for count, (where, values) in enumerate(named_records(path, NEEDED, f"expected {EXPECTED}")):
+        require(count < MOST_VISITS, "visits.too-many", f"there are more than {MOST_VISITS:,} visits", where)
+        kind = values.get("type") or "link"
+        if kind not in kinds:
+            unknown = f"unknown type of visit {excerpt(kind)}{suggest(kind, VISIT_TYPES)}"
+            raise BadInput("visits.unknown-type", f"{unknown}; known: {', '.join(VISIT_TYPES)}", where)
+        require(values["url"], "visits.no-page", "this visit is to no page: its url is empty", where)
+        marked = values.get("bookmarked") or "0"
+        wrong = f"bookmarked must be 1 or 0, got {excerpt(marked)}"
+        require(marked in ("0", "1"), "visits.not-a-truth", wrong, where)
+        moment = _seconds(values["time"], where)
+        yield values.get("person", ""), moment, values["url"], kinds[kind], values.get("title", ""), marked == "1"
 
 
 def _seconds(text: str, where: str) -> float:
@@ -142,16 +131,6 @@ def _seconds(text: str, where: str) -> float:
     wrong = f"time must be seconds since 1970 or an ISO date such as 2026-03-01T12:00:00, got {excerpt(text)}"
     require(abs(value) <= _MOST_SECONDS, "visits.not-a-time", wrong, where)
     return value
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise BadInput("file.missing", f"no such file; expected {EXPECTED}", str(path)) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput("visits.not-csv", f"not a CSV file ({reason(error)})", str(path)) from None
 
 
 def generate_visits(seed: int, persons: int, days: int = 90) -> Iterator[Row]:
@@ -170,7 +149,7 @@ def _browse(seed: int, person: int, days: int, words: list[str]) -> Iterator[Row
     draws = _Draws(seed, person)
     names = {(word := draws.word(words))[:LETTERS]: word for _ in range(SITES)}  # told apart by their letters
     sites = [_Site(f"{word}.example", draws.next() < TYPED_SITES) for word in names.values()]
-    name, typed, link = f"person-{person}", TYPES.index("typed"), TYPES.index("link")
+    name, typed, link = f"person-{person}", VISIT_TYPES.index("typed"), VISIT_TYPES.index("link")
     for day in range(days):
         for _ in range(1 + draws.below(3)):
             site = sites[draws.zipf(len(sites))]

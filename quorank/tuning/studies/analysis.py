@@ -28,8 +28,7 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import kernel
 from quorank.metrics.significance import bonferroni
-from quorank.tuning.studies.address_bar import TypedSearches
-from quorank.tuning.studies.study import Study
+from quorank.tuning.studies.study import Study, TypedSearches
 
 
 @dataclass(frozen=True)
@@ -210,33 +209,3 @@ def _at_most(x: Doubles, y: Doubles, limit: float) -> Any:
         if j > 0:
             next_one = min(next_one, x[i] - y[j - 1])
     return count, largest, next_one
-
-
-@kernel
-def u_and_ties(x: Doubles, y: Doubles) -> Any:
-    """Compute U of the first of two sorted samples, and Σ (t³ − t) over groups of t equal values."""
-    u, ties = 0.0, 0.0
-    i = j = 0
-    while i < len(x) or j < len(y):
-        value = x[i] if j == len(y) or (i < len(x) and x[i] <= y[j]) else y[j]
-        mine = theirs = 0
-        while i < len(x) and x[i] == value:
-            mine += 1
-            i += 1
-        while j < len(y) and y[j] == value:
-            theirs += 1
-            j += 1
-        u += mine * (j - theirs + 0.5 * theirs)
-        t = float(mine + theirs)
-        ties += t * t * t - t
-    return u, ties
-
-
-@kernel
-def z_score(u: float, ties: float, n: int, m: int) -> float:
-    """(|U − nm/2| − 1/2) / √(nm/12 · (N + 1 − Σ(t³ − t)/(N(N − 1)))): normal for large samples, 0 without spread."""
-    total = float(n + m)
-    variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)))
-    if variance <= 0.0:
-        return 0.0
-    return (abs(u - n * m / 2.0) - 0.5) / math.sqrt(variance)

@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import Purpose, key_of, uniform_pair
-from quorank.tuning.studies.analysis import u_and_ties, z_score
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.draws import Purpose, uniforms
+from quorank.tuning.studies.analysis import mann_whitney
 from quorank.tuning.studies.study import Study
 
 Shape = Literal["proportion", "shift"]
@@ -33,7 +32,8 @@ LEAST = {"characters": 1.0, "rank": 0.0}
 """a: the least value that a metric can take."""
 
 MOST_CLIENTS = 5_000_000
-MOST_DRAWS = 200_000_000  # clients drawn for one size: larger studies are simulated less often
+BLOCK = 128  # studies that are drawn at once
+MOST_DRAWS = 20_000_000  # clients drawn for one size: larger studies are simulated less often
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,28 @@ def count_rejections(
     treated: Doubles, pilot: Doubles, n: int, m: int, alpha: float, *, seed: int, simulations: int
 ) -> int:
     """Count the studies, of `simulations` with n treated and m control clients, that reject at α, two-sided."""
-    from scipy.special import ndtri
+    from scipy.stats import mannwhitneyu
 
-    return int(_rejections(key_of(seed, Purpose.STUDY), treated, pilot, n, m, float(-ndtri(alpha / 2)), simulations))
+    found = 0
+    for start in range(0, simulations, BLOCK):
+        studies = range(start, min(start + BLOCK, simulations))
+        a = np.array([treated[_resampled(seed, study, 0, n, len(treated))] for study in studies])
+        b = np.array([pilot[_resampled(seed, study, 1, m, len(pilot))] for study in studies])
+        found += int(np.sum(mannwhitneyu(a, b, axis=1, method="asymptotic").pvalue < alpha))
+    return found
 
 
-def proportion_interval(count: int, total: int) -> tuple[float, float]:
+def _resampled(seed: int, study: int, side: int, size: int, values: int) -> Integers:
+    """Draw the rows (size,) of the clients of one arm, with replacement; a larger arm begins with the smaller one."""
+    return (uniforms(seed, Purpose.STUDY, size, round_=side, client=study) * values).astype(np.int64)
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
     """Compute the 95 % interval of Clopper and Pearson (Biometrika 1934) of a share."""
-    from scipy.special import betaincinv
+    from scipy.stats import binomtest
 
-    low = float(betaincinv(count, total - count + 1, 0.025)) if count else 0.0
-    high = float(betaincinv(count + 1, total - count, 0.975)) if count < total else 1.0
-    return low, high
+    found = binomtest(count, total).proportion_ci(method="exact")
+    return float(found.low), float(found.high)
 
 
 def noether_clients(larger: float, share: float, alpha: float, power: float) -> float:
@@ -118,8 +128,8 @@ def plan_study(
     smallest = min(others, key=lambda arm: study.arms[arm])
 
     both = study.arms[first] + study.arms[smallest]
-    u, _ = u_and_ties(np.sort(treated), np.sort(values))
-    larger, share = u / len(values) ** 2, study.arms[first] / both
+    larger = mann_whitney(treated, values)[0] / len(values) ** 2
+    share = study.arms[first] / both
     guess = noether_clients(larger, share, study.corrected_alpha, study.power) / both
     many = f"an effect of {study.effect:g} would need more than {MOST_CLIENTS:,} clients; plan for a larger one"
     require(guess < MOST_CLIENTS, "study.effect-too-small", many)
@@ -151,32 +161,9 @@ def plan_study(
         sum(each.values()),
         each,
         count / times,
-        *proportion_interval(count, times),
+        *share_interval(count, times),
         times,
         len(values),
         float(values.mean()),
         float(values.std(ddof=1)),
     )
-
-
-@kernel
-def _resample(key: Uint64s, values: Doubles, study: int, side: int, out: Doubles) -> None:
-    for i in range(0, len(out), 2):
-        u, v = uniform_pair(key, i >> 1, study, side, 0)
-        out[i] = values[int(u * len(values))]
-        if i + 1 < len(out):
-            out[i + 1] = values[int(v * len(values))]
-
-
-@kernel
-def _rejections(
-    key: Uint64s, treated: Doubles, pilot: Doubles, n: int, m: int, critical: float, simulations: int
-) -> int:
-    a, b = np.empty(n), np.empty(m)
-    found = 0
-    for study in range(simulations):
-        _resample(key, treated, study, 0, a)
-        _resample(key, pilot, study, 1, b)
-        u, ties = u_and_ties(np.sort(a), np.sort(b))
-        found += z_score(u, ties, n, m) > critical
-    return found

@@ -26,9 +26,8 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.metrics.significance import bonferroni
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.streams import Seed
-from quorank.tuning.studies.address_bar import TypedSearches
 from quorank.tuning.studies.analysis import client_means
-from quorank.tuning.studies.study import Study
+from quorank.tuning.studies.study import Study, TypedSearches
 
 LEAST_CLIENTS = 4
 """Clients without which an arm has no figure: a mean of one or two is their own answers."""
@@ -136,8 +135,8 @@ class PrivateMeans:
         return PrivateComparison(metric, arm, baseline, difference, error, p, corrected, corrected < self.study.alpha)
 
 
-def play_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], seed: int) -> dict[str, Integers]:
-    """Return the answers (clients, metrics) that the devices of these searches would send, under a seed."""
+def simulate_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], seed: int) -> dict[str, Integers]:
+    """Simulate the answers (clients, metrics) of the devices of these searches, by arm."""
     answers = {}
     for number, (arm, typed) in enumerate(collected.items()):
         means = {metric: client_means(typed, metric) for metric in private.study.metrics}

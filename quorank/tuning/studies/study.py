@@ -15,22 +15,22 @@ import hashlib
 import io
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from quorank.data.logs.csv_table import named_records
 from quorank.errors import BadInput, require, require_range, suggest
 from quorank.files.atomic import write_whole
 from quorank.files.codec import decode
 from quorank.files.documents import parse_toml
-from quorank.files.untrusted import excerpt, open_bounded, reason
+from quorank.files.untrusted import excerpt, reason
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.tuning.searches import take_rows
-from quorank.tuning.studies.address_bar import TypedSearches
 
 METRICS = ("characters", "rank")
 """Characters typed before a suggestion is selected, and its rank, counted from 0: §6.2."""
@@ -41,6 +41,18 @@ ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")
 KEY_BYTES = 32  # of an Ed25519 public key
 _MOST = 2**31 - 1
+
+
+class TypedSearches(NamedTuple):
+    """Searches with the client, the characters typed and the rank selected, one entry each."""
+
+    client: Integers
+    characters: Int32s
+    rank: Int32s
+
+    def metric(self, name: str) -> Doubles:
+        """Return the values (searches,) of a metric."""
+        return np.asarray(getattr(self, name), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -128,13 +140,18 @@ class Study:
         return found
 
 
-def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
-    """Read the study of a TOML file, and its table [people], which only a simulation uses."""
-    with _reading(path, "a study, a TOML file with a name and [arms]", "study.not-toml", "TOML", (UnicodeDecodeError,)):
-        content = parse_toml(path.read_text(encoding="utf-8"), str(path), "study.not-toml")
-    people = content.pop("people", {})
-    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
-    return study_of(content, str(path)), people
+def read_study(path: Path) -> Study:
+    """Read the study of a TOML file."""
+    expected = "a study, a TOML file with a name and [arms]"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
+    except UnicodeDecodeError as error:
+        raise BadInput("study.not-toml", f"not TOML ({reason(error)})", str(path)) from None
+    except OSError as error:
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
+    return study_of(parse_toml(text, str(path), "study.not-toml"), str(path))
 
 
 def study_of(table: Mapping[str, Any], where: str) -> Study:
@@ -184,7 +201,9 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
     arms: list[str] = []
     clients: list[int] = []
     metrics: list[tuple[int, int]] = []
-    for where, client, given, characters, rank in _lines(path):
+    for where, row in named_records(path, ("client", *METRICS), f"expected a CSV with the columns {','.join(COLUMNS)}"):
+        client, given = row["client"], row.get("arm")
+        characters, rank = (_whole(name, row[name], where) for name in METRICS)
         number = numbers.setdefault(client, len(numbers))
         if study is not None:
             if number == len(arms):
@@ -205,28 +224,6 @@ def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: st
     return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str, str | None, int, int]]:
-    """Yield (where, client, arm, characters, rank) of every line."""
-    expected, malformed = f"a CSV with the columns {','.join(COLUMNS)}", (UnicodeDecodeError, csv.Error)
-    with (
-        _reading(path, expected, "collected.not-csv", "a CSV file", malformed),
-        open_bounded(path, expected=f"expected {expected}") as raw,
-        io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
-    ):
-        reader = csv.reader(file, strict=True)
-        header = next(reader, [])
-        for name in ("client", *METRICS):
-            missing = f"there is no column {name!r} in the first line; expected {','.join(COLUMNS)}"
-            require(name in header, "collected.missing-column", missing, str(path))
-        client, arm = header.index("client"), header.index("arm") if "arm" in header else None
-        for row in filter(None, reader):  # a blank line is no search
-            where = f"{path}: line {reader.line_num}"
-            wrong = f"{len(row)} values under {len(header)} columns"
-            require(len(row) == len(header), "collected.wrong-columns", wrong, where)
-            characters, rank = (_whole(name, row[header.index(name)], where) for name in METRICS)
-            yield where, row[client], None if arm is None else row[arm], characters, rank
-
-
 def _whole(column: str, text: str, where: str) -> int:
     try:
         number = int(text)
@@ -235,18 +232,3 @@ def _whole(column: str, text: str, where: str) -> int:
     wrong = f"{column} must be a whole number from 0, got {excerpt(text)}"
     require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number
-
-
-@contextmanager
-def _reading(
-    path: Path, expected: str, code: str, format_: str, malformed: tuple[type[Exception], ...]
-) -> Iterator[None]:
-    """Turn what goes wrong with a file into BadInput; `code` says that it is not of its format."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
-    except malformed as error:
-        raise BadInput(code, f"not {format_} ({reason(error)})", str(path)) from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from browser_files import PLACES, make_chromium, make_places
 
+from quorank.data.logs import browser_history
+from quorank.data.logs.browser_history import CHROMIUM_EPOCH as EPOCH
 from quorank.search.sources import (
     ChromiumSource,
     FirefoxSource,
@@ -20,8 +22,6 @@ from quorank.search.sources import (
     Source,
     UnchangedDocument,
 )
-from quorank.tuning.histories import profiles
-from quorank.tuning.histories.profiles import EPOCH
 
 DAY = 86_400_000_000
 START = 1_700_000_000_000_000
@@ -142,7 +142,7 @@ def test_pages_of_chromium_with_bookmarks(tmp_path: Path) -> None:
 def test_what_cannot_be_read_keeps_what_is_indexed(
     tmp_path: Path, source: type[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    monkeypatch.setattr(browser_history, "WAIT", 0.0)
     known = {"https://a.example/": "1", "https://b.example/": "2"}
     kept = [UnchangedDocument(key) for key in known]
     for content, code in (
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_keeps_what_is_indexed(
     with closing(sqlite3.connect(tmp_path / "other")) as connection:
         connection.execute("CREATE TABLE a (b)")
     first, *others = source(str(tmp_path / "other")).scan(known)  # type: ignore[call-arg]
-    assert isinstance(first, SkippedDocument) and first.code == "history.wrong-schema" and others == kept
+    assert isinstance(first, SkippedDocument) and first.code == "history.no-history" and others == kept
     os.mkfifo(tmp_path / "pipe")
     first, *others = source(str(tmp_path / "pipe")).scan(known)  # type: ignore[call-arg]
     assert isinstance(first, SkippedDocument) and first.code == "history.unreadable" and others == kept

@@ -1,0 +1,224 @@
+"""Browsing history and bookmarks as sources: Firefox, and Chromium with the browsers made from it.
+
+The browser's database is read from a copy (`data.logs.browser_history`), so a running browser is no obstacle and its files
+are only read. Where that fails, the indexed pages stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import unquote
+from zlib import crc32
+
+from quorank.data.logs.browser_history import (
+    BOOKMARKS_FILE,
+    CHROMIUM_FILE,
+    FIREFOX_FILE,
+    BrowserHistory,
+    database_in,
+    profiles_in,
+    read_browser_history,
+)
+from quorank.errors import BadInput
+from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
+from quorank.search.sources.source import (
+    MOST_VISITS,
+    FoundDocument,
+    Scanned,
+    SkippedDocument,
+    Source,
+    UnchangedDocument,
+    plain_text,
+    unchanged_below,
+)
+
+FIREFOX_PROFILES = (
+    "~/.mozilla/firefox",
+    "~/snap/firefox/common/.mozilla/firefox",
+    "~/.var/app/org.mozilla.firefox/.mozilla/firefox",
+)
+"""Folders in which Firefox keeps its profiles."""
+CHROMIUM_PROFILES = (
+    "~/.config/chromium",
+    "~/.config/google-chrome",
+    "~/.config/BraveSoftware/Brave-Browser",
+    "~/.config/microsoft-edge",
+    "~/.config/vivaldi",
+    "~/snap/chromium/common/chromium",
+)
+"""Folders in which browsers made from Chromium keep their profiles."""
+LONGEST_ADDRESS = 8000
+"""Characters of the longest address that is kept."""
+MOST_TEXT = 10_000
+"""Characters of a title, of a description and of the names of bookmarks."""
+_PAGE = re.compile(r"https?://(?:[^/?#@]{0,1000}@)?(?:www\.)?([^/?#]{1,1000})([^?#]*)", re.IGNORECASE)
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]*)?", re.IGNORECASE)
+
+
+def firefox_profiles() -> list[Path]:
+    """Return the profiles of Firefox on this machine, the most recently used first."""
+    return profiles_in(FIREFOX_PROFILES, FIREFOX_FILE)
+
+
+def chromium_profiles() -> list[Path]:
+    """Return the profiles of Chromium and its relatives on this machine, the most recently used first."""
+    return profiles_in(CHROMIUM_PROFILES, CHROMIUM_FILE)
+
+
+@dataclass(frozen=True)
+class BrowserSource(Source):
+    """Pages of a browser's profile that were visited or bookmarked."""
+
+    rest: ClassVar[float] = 300.0
+    file: ClassVar[str]
+    title: ClassVar[str]
+
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        keep_path(self, "path")
+
+    @property
+    def database(self) -> Path:
+        """The browser's database."""
+        return database_in(absolute_path(self.path), (self.file,))
+
+    @property
+    def name(self) -> str:
+        """The browser and the path of the profile."""
+        return f"{self.title} {shown_name(opened_path(self.path))}"
+
+    def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
+        """Yield the pages that were visited or bookmarked."""
+        database = self.database
+        try:
+            history = read_browser_history(database, MOST_VISITS)
+        except BadInput as error:
+            sentence = f"{error.sentence}; its indexed pages stay"
+            yield SkippedDocument(stored_path(database.name), f"history.{error.code.rpartition('.')[2]}", sentence)
+            yield from unchanged_below(known)
+            return
+        if history.problem:
+            sentence = f"the bookmarks cannot be read ({history.problem})"
+            yield SkippedDocument(BOOKMARKS_FILE, "bookmarks.damaged", sentence)
+        for page in _browsed_pages(history):
+            if page.visits or page.visit_count or page.added:
+                found = page.scanned(known)
+                if found is not None:
+                    yield found
+
+
+@dataclass(frozen=True)
+class FirefoxSource(BrowserSource):
+    """Pages of a profile of Firefox.
+
+    Args:
+        path: `places.sqlite`, the folder of a profile, or the folder of all profiles.
+
+    >>> FirefoxSource("/home/ann/.mozilla/firefox").name
+    'Firefox /home/ann/.mozilla/firefox'
+    """
+
+    kind: ClassVar[str] = "firefox"
+    file: ClassVar[str] = FIREFOX_FILE
+    title: ClassVar[str] = "Firefox"
+
+    path: str = FIREFOX_PROFILES[0]
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        """Return the database and its log, which changes with every visit."""
+        return self.database, self.database.with_name(f"{FIREFOX_FILE}-wal")
+
+
+@dataclass(frozen=True)
+class ChromiumSource(BrowserSource):
+    """Pages of a profile of Chromium, or of a browser made from it.
+
+    Args:
+        path: `History`, the folder of a profile, or the folder of all profiles.
+
+    >>> ChromiumSource("/home/ann/.config/chromium").name
+    'Chromium /home/ann/.config/chromium'
+    """
+
+    kind: ClassVar[str] = "chromium"
+    file: ClassVar[str] = CHROMIUM_FILE
+    title: ClassVar[str] = "Chromium"
+
+    path: str = CHROMIUM_PROFILES[0]
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        """Return the database and the file of bookmarks."""
+        return self.database, self.database.with_name(BOOKMARKS_FILE)
+
+
+@dataclass
+class BrowsedPage:
+    """Page that was visited or bookmarked."""
+
+    address: str
+    title: str = ""
+    text: str = ""  # the description and the names of bookmarks
+    visits: tuple[float, ...] = ()  # newest first
+    visit_count: int = 0
+    added: float = 0.0  # time of the newest bookmark; 0 without one
+
+    def scanned(self, known: Mapping[str, str]) -> Scanned | None:
+        """Return the item of a scan for this page; None for anything but a web page, and for pages of this machine.
+
+        The pages of this machine include those of a search, whose addresses may hold queries.
+        """
+        parts = _PAGE.match(self.address)
+        if parts is None or _LOOPBACK.fullmatch(parts[1]):
+            return None
+        key = plain_text(self.address)
+        if len(key) > LONGEST_ADDRESS:
+            sentence = f"this address has more than {LONGEST_ADDRESS:,} characters"
+            return SkippedDocument(f"{key[:200]}…", "history.address-too-long", sentence)
+        modified = max(*self.visits[:1], self.added, 0.0)
+        texts = crc32(f"{self.title}\n{self.text}".encode(errors="replace"))
+        fingerprint = f"{modified:.6f}-{self.visit_count}-{texts:08x}"
+        if known.get(key) == fingerprint:
+            return UnchangedDocument(key)
+        host, path = parts[1].lower(), parts[2]
+        last = path.rstrip("/").rpartition("/")[2]
+        readable = plain_text(unquote(self.address, errors="replace"))
+        title = plain_text(" ".join(self.title.split())) or readable
+        name = plain_text(" ".join(filter(None, (host, unquote(last, errors="replace")))))
+        body = plain_text("\n".join(filter(None, (self.text, readable))))
+        return FoundDocument(key, fingerprint, key, title, name, body, modified, self.visits, self.visit_count)
+
+
+def _browsed_pages(history: BrowserHistory) -> Iterator[BrowsedPage]:
+    """Yield the pages of a history with their visits and bookmarks, in the order of the database."""
+    pages: dict[str, BrowsedPage] = {}
+    numbers: dict[int, BrowsedPage] = {}
+    times: dict[int, list[float]] = {}
+    for found in history.pages:
+        if not found.hidden:
+            page = numbers[found.number] = pages.setdefault(found.address, BrowsedPage(found.address))
+            page.title, page.text = found.title[:MOST_TEXT], found.description[:MOST_TEXT]
+            page.visit_count = max(0, min(found.visit_count, 1 << 40))
+    for number, moment, _ in history.visits:
+        if number in numbers:
+            times.setdefault(number, []).append(moment)
+    for number, moments in times.items():
+        page = numbers[number]
+        page.visits = tuple(sorted((*page.visits, *moments), reverse=True)[:MOST_VISITS])
+        page.visit_count = max(page.visit_count, len(page.visits))
+    for mark in history.bookmarks:
+        if isinstance(mark.page, int):
+            known = numbers.get(mark.page)
+        else:
+            known = pages.setdefault(mark.page, BrowsedPage(mark.page))
+        if known is not None:
+            text = mark.name[:MOST_TEXT]
+            known.added = max(known.added, mark.added or 1.0)
+            known.title = known.title or text
+            if text and text not in (known.title, known.text) and len(known.text) < MOST_TEXT:
+                known.text = f"{text}\n{known.text}".strip()
+    yield from pages.values()

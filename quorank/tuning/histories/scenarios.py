@@ -1,0 +1,136 @@
+"""Scenarios: a heuristic with a generator of what its people see, or with the searches of recorded visits.
+
+Simulated people take the item with the highest true score after noise (Hartmann et al. 2019, §6.1). The true weights are
+the shipped ones as in the paper, or others: where they are the shipped ones there is nothing to find, and a simulation
+can only show that nothing breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from quorank.errors import BadInput, require, suggest
+from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, uniforms
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
+from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.heuristic import Heuristic, load_object
+from quorank.tuning.heuristics.mail import MAIL, generate_mails
+from quorank.tuning.histories.browser import History, find_searches
+from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices, generate_suggestions
+from quorank.tuning.searches import count_searches, join_searches, pick_searches
+
+ShowItems = Callable[[int, int, int], Any]
+"""show(seed, searches, first) → items of these searches, nothing chosen."""
+
+RecordedItems = Callable[[History], Any]
+"""recorded(history) → items of the searches that were made, with what was chosen."""
+
+HELD_OUT = 2**40
+"""Number of the first held-out search: no client ever meets it."""
+
+LEAST = 20
+"""Recorded searches below which there is nothing to simulate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Heuristic with a generator of what its people see, and the margins that suit its loss."""
+
+    follows_weights: ClassVar[bool] = True  # whether its people choose by weights that are known
+
+    heuristic: Heuristic
+    show: ShowItems
+    margin: float  # Δ that suits the size of its scores
+    share: float = 0.2  # δ, the margin of the relative loss
+    recorded: RecordedItems | None = None  # how the searches of a history look to it, where it can score them
+
+    def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
+        """Return searches `first` to `first + count` of people who follow the weights `truth`."""
+        items = self.show(seed, count, first)
+        scores = np.ascontiguousarray(self.heuristic.score(truth[None, :], items)[0])
+        return draw_choices(seed, items, scores, sigma=sigma, first=first)
+
+
+def _show_aged(seed: int, count: int, first: int) -> AgedSuggestions:
+    return with_ages(seed, generate_suggestions(seed, count, first), first=first)
+
+
+def _recorded(history: History) -> Suggestions:
+    return find_searches(history).suggestions(history)
+
+
+def _recorded_with_ages(history: History) -> AgedSuggestions:
+    return find_searches(history).aged(history)
+
+
+SCENARIOS = {
+    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0, recorded=_recorded),
+    "mail": Scenario(MAIL, generate_mails, 5.0),
+    "firefox": Scenario(FIREFOX, _show_aged, 30.0, recorded=_recorded_with_ages),
+    "decay": Scenario(DECAY_FRECENCY, _show_aged, 30.0, recorded=_recorded_with_ages),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedScenario(Scenario):
+    """Searches of real visits instead of generated ones: what was chosen is what a person visited by typing.
+
+    Each simulated search is one of them, drawn with replacement: every other one of all for the clients, the rest
+    held out. No weights are behind the choices.
+    """
+
+    items: Any = None
+
+    follows_weights: ClassVar[bool] = False
+
+    def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
+        held_out, all_ = first >= HELD_OUT, count_searches(self.items)
+        u = uniforms(seed, Purpose.QUERY, count, interaction=first & 0xFFFFFFFF, client=first >> 32)
+        return pick_searches(self.items, 2 * (u * (all_ // 2)).astype(np.int64) + held_out)
+
+
+def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
+    """Return the searches that are found in these histories, as the heuristic of the scenario sees them."""
+    name = scenario.heuristic.name
+    known = ", ".join(name for name, one in SCENARIOS.items() if one.recorded)
+    unable = f"the heuristic {name} cannot score pages of a history; these can: {known}"
+    require(scenario.recorded is not None, "heuristic.no-visits", unable)
+    assert scenario.recorded is not None
+    return join_searches([scenario.recorded(history) for history in histories])
+
+
+def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> RecordedScenario:
+    """Return the scenario with the searches that are found in these histories."""
+    items = recorded_items(scenario, histories)
+    found = count_searches(items)
+    few = f"there are {found} searches in these visits (typed again, with others that match); expected at least {LEAST}"
+    require(found >= LEAST, "visits.too-few-searches", few)
+    return RecordedScenario(scenario.heuristic, scenario.show, scenario.margin, scenario.share, items=items)
+
+
+def find_scenario(name: str) -> Scenario:
+    """Return the scenario of a heuristic by its name, or one of the user's own by `module:object`."""
+    if ":" in name:
+        found = load_object(name)
+        wrong = f"a simulation needs a Scenario (a heuristic and what its people see), got {type(found).__name__}"
+        require(isinstance(found, Scenario), "heuristic.no-scenario", wrong, name)
+        return cast("Scenario", found)
+    if name not in SCENARIOS:
+        known = f"{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
+        raise BadInput("heuristic.unknown", f"unknown heuristic {name!r}{known}")
+    return SCENARIOS[name]
+
+
+def find_heuristic(name: str) -> Heuristic:
+    """Return a heuristic by its name, or one of the user's own by `module:object`; a scenario stands for its heuristic."""
+    found = load_object(name) if ":" in name else find_scenario(name)
+    found = found.heuristic if isinstance(found, Scenario) else found
+    wrong = f"expected a Heuristic or a Scenario, got {type(found).__name__}"
+    require(isinstance(found, Heuristic), "heuristic.wrong-type", wrong, name)
+    return cast("Heuristic", found)
