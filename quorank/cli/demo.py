@@ -29,7 +29,7 @@ def demo(
     from quorank.experiments.finished_run import load_run
     from quorank.experiments.runner import run_experiment
     from quorank.reports.comparison import RunGroup, compare_table
-    from quorank.reports.curves import learning_curves
+    from quorank.reports.panel_files import learning_curves
     from quorank.reports.panels import panels_of
     from quorank.reports.report import report_page, write_comparison
 

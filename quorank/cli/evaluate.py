@@ -128,6 +128,7 @@ def _show(result: dict[str, Any]) -> None:
         f"those without relevant documents are {rule}.\n± is a 95 % interval over queries."
     )
     if "counterfactual" in result:
-        from quorank.reports.logged_clicks import HEAD, estimates, how_estimated
+        from quorank.reports.statement import CLICK_COLUMNS, click_estimates, click_note
 
-        print_text("", table_of([*HEAD], estimates(result["counterfactual"])), how_estimated(result["counterfactual"]))
+        clicks = result["counterfactual"]
+        print_text("", table_of(CLICK_COLUMNS, click_estimates(clicks)), click_note(clicks))

@@ -1,4 +1,4 @@
-"""Comparison of runs: grouped by setting, means over runs, and differences from the first setting with significance."""
+"""Comparison of settings: means over their runs, and differences from the first setting with significance tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPETITION_KEYS = ("seed", "data.fold")
 """Runs that differ in nothing else are repetitions of one setting."""
 _ABSENT = object()
 LONGEST_LIST = 8
-"""Values of a list that a label shows one by one."""
+"""Longest list whose values a label shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class RunGroup:
     runs: tuple[Run, ...]
 
     def figures(self, section: str, name: str) -> Doubles:
-        """Return (runs,) one figure of every run's summary."""
+        """Return (runs,) one number of every run's summary."""
         return np.array([run.figure(section, name) for run in self.runs])
 
     def repeated(self, section: str, name: str) -> list[tuple[Repetition, float]]:
-        """Return the same figures, each with its run's seed and fold."""
+        """Return the same numbers, each with its run's seed and fold."""
         return [(run.repetition, run.figure(section, name)) for run in self.runs]
 
 
@@ -84,7 +84,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """Figure of summary.json, its name for people, and how many decimals it is worth."""
+    """Metric of summary.json, with its display name and its decimals."""
 
     section: str
     key: str
@@ -102,7 +102,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation over the runs that have the figure; None where there is none."""
+    """Mean and standard deviation over the runs that have the metric; None where there is none."""
 
     mean: float | None
     sd: float | None
@@ -121,19 +121,19 @@ class Row:
 
 @dataclass(frozen=True)
 class CompareTable:
-    """Table of settings that `quorank compare` shows: for a terminal, for programs (`as_dict`) and for pages."""
+    """Table of settings for a terminal, for programs (`as_dict`) and for pages."""
 
     rows: tuple[Row, ...]
     measures: tuple[Measure, ...] = MEASURES
 
     @property
     def comparisons(self) -> int:
-        """How many settings could be tested against the first: what p is corrected for."""
+        """Number of settings that could be tested against the first, by which p is corrected."""
         tested = [[d is not None and d.p is not None for d in row.against_first] for row in self.rows[1:]]
         return max((sum(measure) for measure in zip(*tested, strict=True)), default=0)
 
     def notes(self) -> list[str]:
-        """Return what a reader must know to read the figures."""
+        """Return the conventions behind the numbers."""
         runs = [run for row in self.rows for run in row.group.runs]
         conventions = list(dict.fromkeys(statement.no_relevant(run) for run in runs))
         convention = conventions[0] if len(conventions) == 1 else "settings differ in how queries count"
@@ -147,25 +147,25 @@ class CompareTable:
         if shown != ["10"]:
             notes.append(f"These runs show lists of {' or '.join(shown)} documents.")
         if self.comparisons:
-            found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
-            tests = " or ".join(sorted({d.test for d in found}))
+            tested = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
+            tests = " or ".join(sorted({d.test for d in tested}))
             notes.append(
                 f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test over "
-                f"{tested_units(found)}, p Bonferroni-corrected for {self.comparisons} "
+                f"{tested_units(tested)}, p Bonferroni-corrected for {self.comparisons} "
                 f"comparison{'s'[: self.comparisons > 1]} per measure; △▽ p < .05, ▲▼ p < .01."
             )
         if self.same_privacy:
-            told = privacy_of(self.rows[0].group)[0]
-            notes.append(told if told == statement.NO_PRIVACY else f"Privacy of all settings: {told}")
+            privacy = privacy_of(self.rows[0].group)[0]
+            notes.append(privacy if privacy == statement.NO_PRIVACY else f"Privacy of all settings: {privacy}")
         return notes
 
     @property
     def same_privacy(self) -> bool:
-        """Whether one statement about privacy holds for all settings."""
+        """True if one statement about privacy holds for all settings."""
         return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
 
     def mean_rows(self) -> list[list[str]]:
-        """Return a row per setting: its name, how many runs it has, and its means."""
+        """Return a row per setting: its name, number of runs, and means."""
         return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, self.measures)] for row in self.rows]
 
     def difference_rows(self) -> list[list[str]]:
@@ -173,7 +173,7 @@ class CompareTable:
         return [[f"{row.name} − A", *map(difference_text, row.against_first, self.measures)] for row in self.rows[1:]]
 
     def __rich__(self) -> Renderable:
-        """Return all of it for a terminal: what the letters stand for, the tables, the notes."""
+        """Return names, tables and notes for a terminal."""
         from rich.console import Group as Renderable
         from rich.console import RenderableType
         from rich.padding import Padding
@@ -195,7 +195,7 @@ class CompareTable:
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the same for JSON: numbers unrounded, null where there is none."""
+        """Return the table for JSON: numbers unrounded, null where there is none."""
         return {
             "baseline": self.rows[0].group.label,
             "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
@@ -206,7 +206,7 @@ class CompareTable:
 
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
-    require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
+    require(len(groups) > 0, "run.missing", "nothing to compare: expected at least one run")
     measures = measures_of(groups)
     by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in measures]
     against = [(), *zip(*by_measure, strict=True)]
@@ -216,13 +216,13 @@ def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
 
 
 def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
-    """Return MEASURES, behind the first of them offline nDCG at the other cut-offs that any run has."""
+    """Return MEASURES with offline nDCG at the other cut-offs of any run after the first."""
     further = sorted({n for group in groups for run in group.runs for n in run.further})
     return (MEASURES[0], *(Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further), *MEASURES[1:])
 
 
 def spread(group: RunGroup, measure: Measure) -> Spread:
-    """Compute mean and standard deviation (n − 1) of one figure over a setting's runs."""
+    """Compute mean and standard deviation (n − 1) of one metric over a setting's runs."""
     values = group.figures(measure.section, measure.key)
     values = values[np.isfinite(values)]
     mean = float(values.mean()) if len(values) else None
@@ -230,7 +230,7 @@ def spread(group: RunGroup, measure: Measure) -> Spread:
 
 
 def corrected_present(differences: Sequence[Difference | None]) -> list[Difference | None]:
-    """Correct p values as `corrected` does, where some settings lack the figure altogether."""
+    """Correct p values as `corrected` does, where some settings lack the metric."""
     present = iter(corrected([d for d in differences if d is not None]))
     return [None if d is None else next(present) for d in differences]
 
@@ -241,7 +241,7 @@ def letter(index: int) -> str:
 
 
 def mean_text(spread: Spread, measure: Measure) -> str:
-    """Format a mean: 0.4312 ±0.0031, without the second when there is one run."""
+    """Format a mean: 0.4312 ±0.0031, without a deviation for a single run."""
     if spread.mean is None:
         return "–"
     decimals = measure.decimals if abs(spread.mean) < 100 else 1
@@ -259,7 +259,7 @@ def difference_text(difference: Difference | None, measure: Measure) -> str:
 
 
 def p_text(difference: Difference) -> str:
-    """Format a p value: p = .003 ▲, p < .001 ▲, or why there is none."""
+    """Format a p value: p = .003 ▲, p < .001 ▲, or the reason that there is none."""
     p = difference.corrected_p
     if p is None:
         return "1 fold, no test" if difference.unit == "fold" else "1 run, no test"
@@ -268,10 +268,10 @@ def p_text(difference: Difference) -> str:
 
 
 def tested_units(differences: Sequence[Difference]) -> str:
-    """Say what tests took as independent: "5 folds (means over seeds)", "3 seeds of one fold"."""
-    found = {(max(d.n, d.n_baseline), d.unit) for d in differences if d.p is not None}
+    """Describe the independent samples of tests: "5 folds (means over seeds)", "3 seeds of one fold"."""
+    units = {(max(d.n, d.n_baseline), d.unit) for d in differences if d.p is not None}
     words = {"fold": "folds (means over seeds)", "seed": "seeds of one fold", "run": "runs"}
-    return " or ".join(f"{n} {words[unit]}" for n, unit in sorted(found))
+    return " or ".join(f"{n} {words[unit]}" for n, unit in sorted(units))
 
 
 def privacy_of(group: RunGroup) -> list[str]:
@@ -285,7 +285,7 @@ def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference |
 
 
 def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
-    """Rows for a terminal, 80 columns wide at most; the columns of `first` are followed by one per measure."""
+    """Build a table of at most 80 columns: those of `first`, then one per measure."""
     from rich import box
     from rich.table import Table
 
@@ -293,7 +293,7 @@ def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Seq
     for name in first:
         table.add_column(name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True)
     for measure in measures:
-        # Where there is too little room a figure goes on in the next line; it is never cut.
+        # in a narrow terminal a number continues in the next line; it is never cut
         table.add_column(measure.name, justify="right", overflow="fold")
     for row in rows:
         table.add_row(*row)

@@ -1,6 +1,6 @@
-"""Panels of curves: their data, and how curves are told apart.
+"""Panels of curves: data, colours and dashes, independent of how they are drawn.
 
-`curves` draws them with matplotlib into files, `curve_svg` writes them into the pages of runs.
+`panel_svg` draws them into pages, `panel_files` with matplotlib into image files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ OF_ONE_ROUND = (ONLINE_NDCG, ONLINE_MAXRR)
 class Curve:
     """One curve of a panel: x is (points,), runs is (runs, points).
 
-    Where only a mean and its standard deviation are known, `runs` is the mean alone and `deviation` is given. A curve
-    has the colour and dashes of its place in the panel unless it has its own.
+    Where only a mean and its standard deviation are known, `runs` holds the mean and `deviation` is set. A curve has the
+    colour and dashes of its position in the panel unless its own are set.
     """
 
     label: str
@@ -72,12 +72,12 @@ class Curve:
 
     @property
     def mean(self) -> Doubles:
-        """(points,) the mean over runs."""
+        """(points,) mean over runs."""
         return np.asarray(self.runs.mean(axis=0))
 
     @property
     def spread(self) -> Doubles | None:
-        """(points,) one standard deviation; None of a single run."""
+        """(points,) one standard deviation; None for a single run."""
         if self.deviation is None and len(self.runs) > 1:
             return np.asarray(self.runs.std(axis=0, ddof=1))
         return self.deviation
@@ -87,7 +87,7 @@ class Curve:
         return (number if self.colour is None else self.colour) % len(PALETTE)
 
     def line_as(self, number: int) -> str:
-        """Return the key of its dashes as the number-th curve: later rounds through the palette differ by them."""
+        """Return the key of its dashes as the number-th curve; curves of the same colour differ in their dashes."""
         return self.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
 
     def at(self, points: Integers | Booleans) -> Curve:
@@ -110,17 +110,17 @@ class Panel:
     curves: tuple[Curve, ...]
     form: Literal["curves", "lines", "points", "marks"] = "lines"
     log: str = ""  # logarithmic axes: "x", "y", "xy"
-    y_range: tuple[float, float] | None = None  # by the curves unless given
+    y_range: tuple[float, float] | None = None  # default: range of the curves
     y_numbers: bool = True  # False where the panel to the left has the same range
 
     @property
     def named_at_ends(self) -> bool:
-        """Whether names stand at the curves' ends: short ones do, long ones would take the room of the plot."""
+        """True if names stand at the curves' ends; long ones would take the space of the plot."""
         short = all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in self.curves)
         return len(self.curves) <= 8 and (len(self.curves) == 1 or short)
 
     def end_text(self, curve: Curve) -> str:
-        """Return what stands at the curve's right end: its name, or its last value if it is the only one."""
+        """Return the text at the curve's right end: its name, or its last value if it is the only curve."""
         if not len(curve.x):
             return ""
         return f"{curve.runs[:, -1].mean():.4f}" if len(self.curves) == 1 else curve.label
@@ -136,7 +136,7 @@ def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
 def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
     """Return means over blocks of consecutive points, at each block's last x, and the block's length.
 
-    For measures of single rounds, whose chance would hide the course of the run. A last, shorter block is kept.
+    For metrics of single rounds, whose noise would hide the trend. A last, shorter block is kept.
     """
     length = -(-len(curve.x) // points) if len(curve.x) else 1
     if length == 1:
@@ -150,8 +150,8 @@ def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
 def aligned(runs: Sequence[Run], column: str) -> tuple[Doubles, Doubles]:
     """Return one column of several runs over shared x: (points,) interactions and (runs, points) values.
 
-    Runs without the column are left out. Where runs were not measured at the same interactions (people join
-    and leave), values are interpolated at those of the first run that all of them reached.
+    Runs without the column are left out. Where runs were not measured at the same interactions (people join and leave),
+    values are interpolated at those of the first run that all of them reached.
     """
     curves = [(x, y) for x, y in (run.curve(column) for run in runs) if len(x)]
     if not curves:
@@ -167,7 +167,7 @@ def aligned(runs: Sequence[Run], column: str) -> tuple[Doubles, Doubles]:
 def panels_of(
     groups: Sequence[RunGroup], names: Sequence[str], columns: Sequence[str] = (OFFLINE_NDCG, ONLINE_NDCG)
 ) -> list[Panel]:
-    """Return a panel per column that any run has, with a curve per setting under the name given for it."""
+    """Return a panel per column that any run has, with a named curve per setting."""
     panels = []
     for column in columns:
         curves, blocks = [], set()
@@ -188,16 +188,15 @@ def panels_of(
 def paired_differences(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     """Return each curve minus the first one, run by run: the mean, and its standard error to each side as the band.
 
-    Runs of a repetition have the same seed and fold, so what these change is in both and falls out. The first is zero.
+    Paired runs have the same seed and fold, whose effect cancels. The first curve is zero.
     """
-    found = []
+    paired = []
     for curve in curves:
-        beside = np.array([np.interp(curve.x, curves[0].x, run) for run in curves[0].runs])
-        gained = curve.runs - beside
-        error = gained.std(axis=0, ddof=1) / np.sqrt(len(gained))
+        gain = curve.runs - np.array([np.interp(curve.x, curves[0].x, run) for run in curves[0].runs])
+        error = gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
         style = {"colour": curve.colour, "dashes": curve.dashes}
-        found.append(Curve.of_means(curve.label, curve.x, gained.mean(axis=0), error, **style))
-    return tuple(found)
+        paired.append(Curve.of_means(curve.label, curve.x, gain.mean(axis=0), error, **style))
+    return tuple(paired)
 
 
 def compact(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Sentences and formatted values about a run, for tables and reports: what was run, how measured, how private."""
+"""Sentences and formatted values about a run, for tables and reports: setting, conventions, privacy, click estimates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from quorank.experiments.finished_run import Run
 
 NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
+CLICK_COLUMNS = ("by logged clicks", "this ranker", "as shown", "gain")
 
 
 def what_was_run(run: Run) -> str:
@@ -16,7 +17,7 @@ def what_was_run(run: Run) -> str:
     clients, each = run.setting("federation.clients"), run.setting("federation.interactions")
     fold = run.setting("data.fold")
     ranker, learner = (kind(run.setting("ranker"), "unnamed"), kind(run.setting("learner"), "an unnamed learner"))
-    who = f"{count(clients)} clients" if clients is not None else "Clients"
+    members = f"{count(clients)} clients" if clients is not None else "Clients"
     pace = f" with {count(each)} interactions each per round" if each is not None else ""
     users = " ".join(word for word in (run.setting("users.preset"), kind(run.setting("users"))) if word)
     aggregation = kind(run.setting("federation.aggregation"))
@@ -24,12 +25,12 @@ def what_was_run(run: Run) -> str:
     if feedback is not None:
         learned_from = "labels" if feedback == "labels" else f"the logged clicks of {users or 'simulated'} users"
         return (
-            f"{who} grew {_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
+            f"{members} grew {_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
             f" by {learner} from {learned_from} on {run.setting('data.source', 'unnamed data')}"
             f"{f', fold {fold}' if fold is not None else ''}; only sums over all clients were used."
         )
     return (
-        f"{who}{pace} learned {_article(ranker)} {ranker} ranker together"
+        f"{members}{pace} learned {_article(ranker)} {ranker} ranker together"
         f" in {count(run.summary['rounds'])} rounds ({count(run.summary['interactions'])} interactions)"
         f" by {learner.upper() if len(learner) <= 4 else learner}"
         f" from the clicks of {users or 'simulated'} users"
@@ -39,18 +40,17 @@ def what_was_run(run: Run) -> str:
 
 
 def no_relevant(run: Run) -> str:
-    """Return the convention of the offline mean, which changes its value: to be said wherever the value is shown."""
-    words = {
+    """Return the convention of the offline mean, which changes its value, to be stated wherever the value is shown."""
+    conventions = {
         "skip": "queries without a relevant document are skipped",
         "zero": "queries without a relevant document count 0",
     }
-    return words.get(
-        run.setting("evaluation.no_relevant", ""), "the run does not say how queries without a relevant document count"
-    )
+    unknown = "the run does not say how queries without a relevant document count"
+    return conventions.get(run.setting("evaluation.no_relevant", ""), unknown)
 
 
 def counted_queries(run: Run) -> str:
-    """Return how many test queries the offline figures are of, if the run says so."""
+    """Return the number of test queries that the offline metrics count, if the run says so."""
     plan = run.summary.get("evaluation")
     if not isinstance(plan, Mapping) or not {"counted_queries", "test_queries"} <= plan.keys():
         return ""
@@ -73,7 +73,7 @@ def privacy(entry: Mapping[str, Any] | None) -> str:
 
 
 def privacy_fields(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return everything else that summary["privacy"] holds, by name, with any further ε qualified like the first."""
+    """Return the other entries of summary["privacy"] by name, any further ε qualified like the first."""
     fields = []
     for key, value in entry.items():
         if key in ("mechanism", "kind", "epsilon"):
@@ -88,7 +88,7 @@ def privacy_fields(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def kind(part: Any, default: str = "") -> str:
-    """Return the word that names a part, whether it is written as a word or as a table."""
+    """Return the word that names a part, which is written as a word or as a table."""
     return str(part.get("kind", default)) if isinstance(part, Mapping) else str(part or default)
 
 
@@ -106,14 +106,14 @@ def words(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """Format a whole number with thousands separated; anything else as it is."""
+    """Format an integer with thousands separators; anything else unchanged."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def rounded(value: float, decimals: int) -> str:
-    """Format a figure, or a dash where there is none."""
+    """Format a number, or a dash where there is none."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else "–"
 
 
@@ -127,11 +127,42 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def click_estimates(evaluation: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for each metric and estimator: this ranker, the lists as shown, and their difference.
+
+    Args:
+        evaluation: Counterfactual evaluation as `LoggedClickEvaluator.figures` computes it.
+    """
+    return [
+        [f"{metric}, {name.upper()}", *(_with_interval(each[part]) for part in ("ranker", "shown", "gain"))]
+        for metric, estimators in evaluation["estimates"].items()
+        for name, each in estimators.items()
+    ]
+
+
+def click_note(evaluation: Mapping[str, Any]) -> str:
+    """Describe the data of the estimates, and the interval after ±."""
+    looks = ", ".join(f"{p:.2f}" for p in evaluation["propensities"])
+    users = evaluation["users"]
+    by_users, unit = ("", "searches") if users is None else (f" of {users:,} users", "users")
+    return (
+        f"{evaluation['clicks']:,} clicks{by_users} in {evaluation['searches']:,} searches, worth "
+        f"{evaluation['effective_clicks']:,.0f} of equal weight; {evaluation['clipped_clicks']:,} at ranks clipped to "
+        f"{evaluation['clip']:g}. Propensities of ranks: {looks}. ± is a 95 % interval over {unit}. Documents that were "
+        "not shown are not judged."
+    )
+
+
+def _with_interval(estimate: Mapping[str, float | None]) -> str:
+    error = estimate["error"]
+    return f"{estimate['value']:.4f}" + ("" if error is None else f" ± {1.96 * error:.4f}")
+
+
 def _qualified(epsilon: Any, entry: Mapping[str, Any], horizon: str) -> str:
     delta, unit = words(entry["delta"]), words(entry["unit"])
     return f"ε = {words(epsilon)} at δ = {delta} (unit: {unit}; horizon: {horizon})"
 
 
 def _article(word: str) -> str:
-    # "an mlp" by its sound; letters spelled out that begin with a vowel sound
+    # "an mlp": its letters are spelled out, and the first begins with a vowel sound
     return "an" if word[:1] in "aeiou" or word == "mlp" else "a"

@@ -13,13 +13,13 @@ import numpy as np
 from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.experiments.progress import DISCOUNT
 from quorank.metrics.significance import Difference
-from quorank.reports import page, statement
+from quorank.reports import statement
 from quorank.reports.comparison import p_text, tested_units
-from quorank.reports.curves import draw
+from quorank.reports.panel_files import draw
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
 from quorank.reproduce.figure import Figure
 from quorank.reproduce.markdown_page import FigureContent, PageTable
-from quorank.reproduce.report import QUICK_NOTE, html_page, page_panels, terminal_report, terminal_table, write_files
+from quorank.reproduce.report import QUICK_NOTE, PageSection, html_page, terminal_report, terminal_table, write_files
 from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
 if TYPE_CHECKING:
@@ -246,16 +246,15 @@ def render_results(results: Results) -> Renderable:
 
 def html_report(results: Results) -> str:
     """Return the page: paper, claim, what was measured, settings and data."""
-    figure, body = results.figure, []
+    figure, sections = results.figure, []
     if results.findings:
-        body.append(page.section("Findings", page.table(FINDINGS, _finding_rows(results))))
+        sections.append(PageSection("Findings", FINDINGS, _finding_rows(results)))
     for panels in panel_rows(results):
         head = ["", *(figure.column_label(panel.column) for panel in panels)]
         name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"
-        body.append(page.section(name, page.table(head, _table_rows(panels, figure))))
+        sections.append(PageSection(name, head, _table_rows(panels, figure)))
     if rows := _privacy_rows(results):
-        body.append(page.section("Privacy", page.table(PRIVACY, rows)))
-    body += [page.paragraph(note, "note") for note in _notes(results)]
+        sections.append(PageSection("Privacy", PRIVACY, rows))
     asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
     settings = [("runs of each setting", f"{results.repetitions}{asked}")]
     for panels in panel_rows(results)[:: len(figure.header.measures)]:
@@ -272,7 +271,7 @@ def html_report(results: Results) -> str:
         for row in _rows_of_panels(panels, results)
     ]
     description = f"{figure.title}; at the end: {', '.join(ends)}"
-    return html_page(figure, page_panels(drawn, description), body, settings)
+    return html_page(figure, drawn, description, sections, _notes(results), settings)
 
 
 def page_content(results: Results) -> FigureContent:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quorank import __version__
 from quorank.files.atomic import write_whole
-from quorank.reports.curves import save_small
+from quorank.reports.panel_files import save_small
 from quorank.reproduce.figure import PaperFigure
 
 if TYPE_CHECKING:

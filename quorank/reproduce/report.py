@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorank import __version__
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes
 from quorank.reports import page
-from quorank.reports.curves import draw, save, svg
+from quorank.reports.panel_files import save
+from quorank.reports.panel_svg import panel_svg
 from quorank.reports.panels import DASHES, Panel
 from quorank.reproduce.figure import PaperFigure
 
@@ -35,62 +36,64 @@ def write_files(folder: Path, results: Mapping[str, Any], html: str, drawing: Dr
 
 MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
 LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
-"""How the legend of a page shows the marks and lines of `curves`."""
+"""Marks and lines in the legend of a page."""
 
 
-def page_panels(rows: Sequence[tuple[str, Sequence[Panel]]], description: str) -> page.Markup:
-    """Write rows of panels below their titles, each panel a drawing of its own, so that it keeps its size on a phone.
+class PageSection(NamedTuple):
+    """Titled table of a page."""
 
-    One legend above stands for all panels; where their curves differ, names stand in the drawings.
-    """
-    panels = [panel for _, row in rows for panel in row]
-    labels = [curve.label for curve in panels[0].curves]
-    shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
-    written, number = [], 0
-    if shared:
-        marks = panels[0].form in ("points", "marks")
-        entries = [
-            (curve.label, f"var(--curve-{curve.colour_as(n) + 1})", (MARKS if marks else LINES)[curve.line_as(n)])
-            for n, curve in enumerate(panels[0].curves)
-        ]
-        written.append(page.legend(entries))
-    for title, row in rows:
-        drawings = []
-        for panel in row:
-            drawing = svg(draw([panel], 1, named=not shared), f"panel-{number}")
-            drawings.append((f"{description}: {title} {panel.title}", drawing))
-            number += 1
-        written += [page.subtitle(title)] if title else []
-        written.append(page.plots(drawings, small=shared))
-    return page.Markup("\n".join(written))
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+PanelRows = Sequence[tuple[str, Sequence[Panel]]]
+"""Titles, each with a row of panels."""
 
 
 def html_page(
     figure: PaperFigure,
-    drawing: page.Markup | None,
-    sections: Iterable[page.Markup],
+    rows: PanelRows,
+    description: str,
+    sections: Iterable[PageSection],
+    notes: Iterable[str],
     settings: Iterable[tuple[str, str]],
 ) -> str:
-    """Return the report as a page that loads nothing: paper, drawings with texts for the blind, sections, settings."""
-    header, title = figure.header, f"{figure.name}: {figure.title}"
+    """Return the report as a page that loads nothing: paper, panels with descriptions, tables, notes, settings.
+
+    Each panel is a drawing of its own, so that it keeps its size on a phone. One legend above stands for all panels; where
+    their curves differ, names stand in the drawings.
+    """
+    panels = [panel for _, row in rows for panel in row]
+    labels = [curve.label for curve in panels[0].curves] if panels else []
+    shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
+    legend = []
+    if shared:
+        signs = MARKS if panels[0].form in ("points", "marks") else LINES
+        for number, curve in enumerate(panels[0].curves):
+            legend.append((curve.label, f"var(--curve-{curve.colour_as(number) + 1})", signs[curve.line_as(number)]))
+    drawn = [
+        (title, [panel_svg(panel, f"{description}: {title} {panel.title}", named=not shared) for panel in row])
+        for title, row in rows
+    ]
+    heading = f"{figure.name}: {figure.title}"
     size = "quick: smaller than published" if figure.quick else "as published"
-    body = [
-        page.header("Quorank reproduces", title, header.claim),
-        page.section(
-            "The paper",
-            page.paragraph(f"{header.paper}. The sentence above is what it found."),
-            page.paragraph(header.differs, "note"),
-        ),
-    ]
-    if drawing is not None:
-        body.append(page.section("What we measured", drawing))
-    body += [
-        *sections,
-        page.section("Settings", page.facts([("size", size), *settings])),
-        page.section("Do it again", page.code(figure.command)),
-        page.footer(f"Run with Quorank {__version__}. This file loads nothing and runs no script."),
-    ]
-    return page.page(f"{title} · Quorank", body)
+    return page.render(
+        "figure.html",
+        "quorank.reproduce",
+        title=f"{heading} · Quorank",
+        eyebrow="Quorank reproduces",
+        heading=heading,
+        lead=figure.header.claim,
+        header=figure.header,
+        rows=drawn,
+        legend=legend,
+        sections=sections,
+        notes=notes,
+        settings=[("size", size), *settings],
+        command=figure.command,
+        version=__version__,
+    )
 
 
 def terminal_table(

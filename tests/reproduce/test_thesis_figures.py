@@ -19,7 +19,7 @@ from quorank.experiments.runner import Runner
 from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
-from quorank.reports.curves import MARKS
+from quorank.reports.panel_files import MARKS
 from quorank.reports.panels import DASHES
 from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
 from quorank.reproduce.results import compared_values

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank import __version__
-from quorank.reports import page
-from quorank.reports.curves import draw
+from quorank.reports.panel_files import draw
 from quorank.reports.panels import Panel
 from quorank.reproduce.markdown_page import FigureContent, PageTable
-from quorank.reproduce.report import QUICK_NOTE, html_page, page_panels, terminal_report, terminal_table, write_files
+from quorank.reproduce.report import QUICK_NOTE, PageSection, html_page, terminal_report, terminal_table, write_files
 from quorank.reproduce.studies.study import Sheet, StudyResults
 from quorank.reproduce.studies.study_file import StudyFigure
 
@@ -95,16 +94,15 @@ def published_sheets(study: StudyFigure) -> list[Sheet]:
 
 def html_report(study: StudyFigure, results: StudyResults) -> str:
     """Return the page: paper, claim, what was measured and the settings."""
-    body = []
+    sections = []
     if results.findings:
-        rows = [(finding.claim, f"{finding.verdict}: {finding.seen}") for finding in results.findings]
-        body.append(page.section("Findings", page.facts(rows)))
-    sheets = [*published_sheets(study), *results.sheets]
-    body += [page.section(s.title, page.table(s.columns, s.rows)) for s in sheets]
-    body += [page.paragraph(note, "note") for note in _notes(study, results)]
+        rows = [(finding.claim, finding.verdict, finding.seen) for finding in results.findings]
+        sections.append(PageSection("Findings", FINDINGS, rows))
+    sections += [PageSection(s.title, s.columns, s.rows) for s in [*published_sheets(study), *results.sheets]]
     alt = f"{study.title}: {', '.join(chart.title for chart in results.charts)}"
     settings = [("repetitions", str(study.header.repetitions)), ("study", str(study.part))]
-    return html_page(study, page_panels([("", results.charts)], alt) if results.charts else None, body, settings)
+    charts = [("", results.charts)] if results.charts else []
+    return html_page(study, charts, alt, sections, _notes(study, results), settings)
 
 
 def page_content(study: StudyFigure, results: StudyResults) -> FigureContent:

@@ -25,8 +25,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from quorank.errors import BadInput
-from quorank.reports.curve_svg import panel_svg
 from quorank.reports.page import STYLE
+from quorank.reports.panel_svg import panel_svg
 from quorank.reports.panels import Curve, Panel
 from quorank.service.live.metrics import CONTENT_TYPE, exposition
 from quorank.service.live.page_access import PageToken, private_headers
@@ -343,8 +343,7 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     def add(title: str, below: str, *curves: Curve, y_range: tuple[float, float] | None = None) -> None:
         panel = _StatusPanel(title, words["round"], "", curves, "curves", y_range=y_range)
         alt = f"{title}: {panel.end_text(curves[0])} after {words['round']} {int(curves[0].x[-1])}"
-        drawn = panel_svg(panel).replace("<svg", f'<svg role="img" aria-label="{Markup.escape(alt)}"', 1)
-        found.append((title, Markup(drawn), below))
+        found.append((title, panel_svg(panel, alt), below))
 
     x, y, known = points("quality")
     if x:

@@ -1,13 +1,12 @@
-"""Panels of curves drawn with matplotlib, as files (.svg, .png, .pdf) and as parts of a page.
+"""Panels of curves drawn with matplotlib into files (.svg, .png, .pdf).
 
 A curve is the mean over runs as a line, with one standard deviation to each side as a band. Figures are made with
-matplotlib's objects only, never its global state, so that several can be made at once.
+matplotlib's objects only, never its global state, so that several threads can draw.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, FAINT, GRID = "#30363d", "#6b727b", "#d9dde2"
-_VARIABLES = {INK: "ink", FAINT: "faint", GRID: "grid"} | {c: f"curve-{n}" for n, c in enumerate(PALETTE, 1)}
 FORMATS = (".svg", ".png", ".pdf")
-LARGE, SMALL = (5.0, 2.6), (3.4, 2.3)  # inches of a panel without the texts above and below it; small below a title
-TITLED = 1.25  # times which text below a title is larger: such figures have many panels, and are shown small
-TEXT, LEGEND_LINE = 0.24, 0.21  # inches of a panel's title or name of the x axis, and of a line of a legend
-NARROWEST = 5.6  # inches: a title wants room above a single panel too
+LARGE, SMALL = (5.0, 2.6), (3.4, 2.3)  # inches of a panel without text above and below it; small in titled figures
+TITLED = 1.25  # scale of text in titled figures, which have many panels and are shown small
+TEXT, LEGEND_LINE = 0.24, 0.21  # inches of a panel's title or x label, and of a line of a legend
+NARROWEST = 5.6  # inches, so that a title fits above a single panel
 MARKS = dict(zip(DASHES, "osD^v", strict=True))
 
 
@@ -41,29 +39,27 @@ def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> 
     return figure
 
 
-def draw(panels: Sequence[Panel], columns: int, title: str = "", *, named: bool = True) -> Figure:
+def draw(panels: Sequence[Panel], columns: int, title: str = "") -> Figure:
     """Draw panels in rows of `columns`, small ones below a title if there is one.
 
     Without a title, short names of curves stand at their ends. Other names stand in one legend below all panels, or in
-    one below each where their curves differ. Without `named` nothing says which curve is which, since a page has a legend;
-    the panel is small then too.
+    one below each where their curves differ.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     labels = [curve.label for curve in panels[0].curves]
-    at_ends = named and not title and all(panel.named_at_ends for panel in panels)
-    shared = named and not at_ends and all([curve.label for curve in panel.curves] == labels for panel in panels)
-    own = (
-        [] if at_ends or shared or not named else [panel for panel in panels if len(panel.curves) > 1]
-    )  # with their own legend
-    size, scale = (SMALL, TITLED) if title or not named else (LARGE, 1.0)
-    width = max(size[0] * columns + 0.3, NARROWEST if named else 0.0)
+    at_ends = not title and all(panel.named_at_ends for panel in panels)
+    shared = not at_ends and all([curve.label for curve in panel.curves] == labels for panel in panels)
+    own_legends = [] if at_ends or shared else [panel for panel in panels if len(panel.curves) > 1]
+    size, scale = (SMALL, TITLED) if title else (LARGE, 1.0)
+    width = max(size[0] * columns + 0.3, NARROWEST)
     side_by_side = _names_in_a_line(labels, width / scale)
     height = 0.5 if title else 0.1
     for row in (panels[i : i + columns] for i in range(0, len(panels), columns)):
         texts = any(panel.title for panel in row) + any(panel.x_label for panel in row)
-        height += size[1] + scale * (TEXT * texts + LEGEND_LINE * max(len(p.curves) if p in own else 0 for p in row))
+        lines = max(len(panel.curves) if panel in own_legends else 0 for panel in row)
+        height += size[1] + scale * (TEXT * texts + LEGEND_LINE * lines)
     height += scale * LEGEND_LINE * -(-len(labels) // side_by_side) + 0.1 if shared else 0.0
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.02, hspace=0.03)
     figure = Figure(figsize=(width, height), layout=layout)
@@ -74,7 +70,7 @@ def draw(panels: Sequence[Panel], columns: int, title: str = "", *, named: bool 
         _style_axes(axes, panel, scale)
         if at_ends:
             _name_ends(axes, panel)
-        elif panel in own:
+        elif panel in own_legends:
             place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.24), "borderaxespad": 0}
             _legend(axes, axes, panel, fontsize=8.5 * scale, labelspacing=0.25, **place)
     for axes in every[len(panels) :]:
@@ -88,7 +84,7 @@ def draw(panels: Sequence[Panel], columns: int, title: str = "", *, named: bool 
 
 
 def _names_in_a_line(labels: Sequence[str], width: float) -> int:
-    """As many names to a line of the legend as fit, in lines of equal length."""
+    """Return how many names fit in a line of the legend, in lines of equal length."""
     characters, count = int(width * 15), max(len(labels), 1)
     most = max(1, min(count, characters // (max(map(len, labels), default=0) + 8)))
     return -(-count // -(-count // most))
@@ -104,12 +100,12 @@ def _legend(owner: Any, axes: Axes, panel: Panel, **style: Any) -> None:
 
 def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel) -> None:
     colour, line, mean, spread = PALETTE[curve.colour_as(number)], curve.line_as(number), curve.mean, curve.spread
-    order = 3 + 0.1 * (len(panel.curves) - number)  # the first curves are what the panel is about: they lie on top
+    order = 3 + 0.1 * (len(panel.curves) - number)  # the first curves lie on top
     # labels are numbers here, since matplotlib leaves names that begin with _ out of legends
     style: dict[str, Any] = {"color": colour, "label": str(number), "zorder": order}
     if panel.form in ("points", "marks"):
-        one = panel.form == "marks"
-        style |= {"marker": MARKS[line], "markersize": 5 if one else 3, "alpha": 1.0 if one else 0.7}
+        marks = panel.form == "marks"
+        style |= {"marker": MARKS[line], "markersize": 5 if marks else 3, "alpha": 1.0 if marks else 0.7}
         axes.plot(curve.x, mean, linestyle="none", **style)
         if spread is not None:
             axes.errorbar(curve.x, mean, spread, fmt="none", ecolor=colour, linewidth=1.2, zorder=order - 1)
@@ -119,7 +115,7 @@ def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel) -> None:
     style |= {"linewidth": 1.1 if curve.level else 1.6, "clip_on": panel.y_range is not None}
     axes.plot(curve.x, mean, linestyle=(0, DASHES[line]) if DASHES[line] else "-", **style)
     if spread is not None:
-        # bands that lie over each other stay readable
+        # overlapping bands stay readable
         band: dict[str, Any] = {"alpha": min(0.14, 0.5 / len(panel.curves)), "linewidth": 0, "zorder": order - 1.5}
         axes.fill_between(curve.x, mean - spread, mean + spread, color=colour, **band)
 
@@ -175,7 +171,7 @@ def _name_ends(axes: Axes, panel: Panel) -> None:
 
 
 def checked_format(path: Path | str) -> str:
-    """Return the file's ending, refused unless figures can be written in it."""
+    """Return the file's suffix; raise BadInput if figures cannot be written in that format."""
     suffix = Path(path).suffix.lower()
     sentence = f"figures are written as {', '.join(FORMATS)}, not {suffix or 'without ending'!r}"
     require(suffix in FORMATS, "plot.format", sentence, str(path))
@@ -183,14 +179,14 @@ def checked_format(path: Path | str) -> str:
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write the figure in the format that the file's ending names."""
+    """Write the figure in the format of the file's suffix."""
     kind = checked_format(path)[1:]
-    # A file may be opened anywhere, so it brings its own white ground.
+    # A file may be opened on any background, so it has its own.
     write_whole(path, _rendered(figure, kind, facecolor="white", transparent=False))
 
 
 def save_small(figure: Figure, path: Path | str) -> None:
-    """Write the figure as a PNG of at most 128 colours, a quarter of the bytes: for pictures that are kept with sources."""
+    """Write the figure as a PNG of at most 128 colours, a quarter of the bytes, for images in the repository."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -198,34 +194,6 @@ def save_small(figure: Figure, path: Path | str) -> None:
         few = drawn.convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(buffer, "png", optimize=True)
     write_whole(path, buffer.getvalue())
-
-
-def svg(figure: Figure, name: str = "plot") -> str:
-    """Return the figure for a place inside an HTML page: the same bytes every time, no prolog, no address in it.
-
-    `name` begins every id, so that several figures share a page. Text, grid and curves take their colours
-    from the page's CSS variables --ink, --faint, --grid and --curve-1 … -7; text is text, in the page's font.
-    """
-    text = _rendered(figure, "svg", transparent=True).decode()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # A style sheet inside the drawing would style the whole page around it.
-    text = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
-    root, text = text.split(">", 1)
-    root = re.sub(r'\s+(xmlns(:\w+)?|width|height)="[^"]*"', "", root) + ' style="stroke-linejoin: round"'
-    # Only what stands in tags is rewritten, never the words and numbers that a reader sees.
-    return root + ">" + re.sub(r"<[^>]*>", lambda tag: _for_page(tag.group(), name), text.strip())
-
-
-def _for_page(tag: str, name: str) -> str:
-    tag = re.sub(r'\bid="', f'id="{name}-', tag)
-    tag = tag.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
-    tag = re.sub(r"font-family: [^;\"]*; ", "", tag)
-    tag = re.sub(r"(\d+\.\d\d)\d+", r"\1", tag)  # a hundredth of a unit is less than any screen shows
-    tag = re.sub(r"\s*\n", " ", tag)
-    for colour, variable in _VARIABLES.items():
-        tag = tag.replace(f": {colour}", f": var(--{variable}, {colour})")
-    return tag
 
 
 def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:

@@ -1,9 +1,10 @@
-"""Panels inside pages: numbers stand where the ticks say, names and curves are all there, markup is only ours."""
+"""Panels as SVG in pages: positions agree with the ticks, names are escaped, bytes are reproducible."""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from matplotlib.ticker import MaxNLocator
 
-from quorank.reports.curve_svg import panel_svg, ticks
+from quorank.reports.panel_svg import panel_svg, ticks
 from quorank.reports.panels import PALETTE, Curve, Panel
 
 
@@ -21,8 +22,8 @@ def curve(label: str = "A", runs: int = 2, points: int = 40, high: float = 0.8) 
     return Curve(label, x, high - 0.3 * np.exp(-x / 1e6) + 0.01 * random.normal(size=(runs, points)))
 
 
-def drawn(*curves: Curve, title: str = "nDCG", y_label: str = "") -> ET.Element:
-    return ET.fromstring(panel_svg(Panel(title, "interactions", y_label, curves)))
+def drawn(*curves: Curve, **fields: Any) -> ET.Element:
+    return ET.fromstring(panel_svg(Panel("nDCG", "interactions", "", curves, **({"form": "curves"} | fields)), "alt"))
 
 
 def texts(root: ET.Element, anchor: str) -> list[tuple[float, float, str]]:
@@ -89,8 +90,9 @@ def test_many_curves_have_a_legend_and_stay_distinguishable() -> None:
 
 def test_names_are_only_names_and_the_bytes_are_always_the_same() -> None:
     panel = Panel("<b>&", "a<b", "y & z", (curve("<script>&"), curve('"B"')))
-    text = panel_svg(panel)
-    assert text == panel_svg(panel) and text.startswith("<svg viewBox=")
+    text = panel_svg(panel, "an <alt>")
+    assert text == panel_svg(panel, "an <alt>") and text.startswith("<svg viewBox=")
+    assert ET.fromstring(text).get("aria-label") == "an <alt>"
     words = {e.text for e in ET.fromstring(text).iter("text")}
     assert {"<b>&", "a<b", "y & z", "<script>&", '"B"'} <= words
     assert "<script" not in text and " id=" not in text and "http" not in text and "style" not in text
@@ -99,8 +101,9 @@ def test_names_are_only_names_and_the_bytes_are_always_the_same() -> None:
 def test_what_is_not_a_number_is_left_out() -> None:
     x = np.arange(1.0, 6.0)
     root = drawn(Curve("A", x, np.array([[1.0, 2, np.nan, 4, 5]])), Curve("B", x[:0], np.zeros((1, 0))))
-    assert [len(points(line)) for line in lines(root)] == [4, 0]
-    assert len(list(root.iter("circle"))) == 4
+    assert [len(points(line)) for line in lines(root)] == [4]
+    (marks,) = (e for e in root.iter("path") if "curve" in e.get("fill", "") and not e.get("fill-opacity"))
+    assert marks.get("d", "").count("M") == 4
     assert "nan" not in ET.tostring(root, encoding="unicode")
 
 
@@ -109,3 +112,29 @@ def test_a_curve_that_stays_where_it_is(value: float) -> None:
     root = drawn(Curve("A", np.array([1.0, 2.0]), np.full((1, 2), value)))
     heights = points(lines(root)[0])[:, 1]
     assert heights[0] == heights[1] and len(texts(root, "end")) >= 2
+
+
+def test_a_curve_is_cut_where_it_leaves_the_axes() -> None:
+    x = np.arange(20.0)
+    shown = Curve("A", x, np.array([np.where(x < 10, 0.0, 1.0), np.where(x < 10, 0.2, 1.2)]))
+    inside = drawn(shown, y_range=(0.5, 2.0))
+    (line,) = lines(inside)
+    heights = points(line)[:, 1]
+    base = float(inside[1].get("d", "").split()[1].split("H")[0])
+    assert heights.max() == pytest.approx(base, abs=0.01) and len(heights) == 11  # the crossing, and the points above
+
+
+def test_logarithmic_axes_points_and_error_bars() -> None:
+    x = np.array([1.0, 10.0, 100.0])
+    known = Curve.of_means("A", x, [1.0, 10.0, 100.0], [0.5, 5.0, 50.0])
+    root = drawn(known, form="points", log="xy")
+    marks = next(e for e in root.iter("path") if "curve" in e.get("fill", ""))
+    at = np.array(re.findall(r"M(-?[\d.]+) (-?[\d.]+)", marks.get("d", "")), dtype=float)
+    assert np.diff(at, axis=0)[0] == pytest.approx(np.diff(at, axis=0)[1], abs=0.02)  # equal factors, equal distances
+    assert lines(root)[0].get("d", "").count("V") == 3
+    assert [text for _, _, text in texts(root, "middle")] == ["1", "2", "5", "10", "20", "50", "100", "interactions"]
+
+
+def test_without_names_the_page_has_the_legend() -> None:
+    panel = Panel("nDCG", "x", "", (curve("first"), curve("second")))
+    assert "first" not in panel_svg(panel, "", named=False) and "first" in panel_svg(panel, "")
