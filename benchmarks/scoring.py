@@ -24,7 +24,7 @@ import numpy as np
 from quorank.data import RankingData, write_letor
 from quorank.data.feature_tables import read_feature_table
 from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery
-from quorank.files.parquet import parquet_bytes
+from quorank.files.arrow import parquet_bytes
 from quorank.rankers import MLP, Linear
 from quorank.rankers.ranker_file import SavedRanker
 

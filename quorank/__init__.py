@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +20,43 @@ __all__ = [
     "open_run", "resume", "run",
 ]  # fmt: skip
 
-_HOMES = {
-    "BadInput": "quorank.errors.BadInput",
-    "Collection": "quorank.data.ranking.Collection",
-    "Experiment": "quorank.experiments.experiment.Experiment",
-    "FederatedRanker": "quorank.api.estimator.FederatedRanker",
-    "Interrupted": "quorank.errors.Interrupted",
-    "Ranker": "quorank.rankers.ranker_file.SavedRanker",
-    "RankingData": "quorank.data.ranking.RankingData",
-    "RunResult": "quorank.api.running.RunResult",
-    "load": "quorank.api.running.load",
-    "open_run": "quorank.api.running.open_run",
-    "resume": "quorank.api.running.resume",
-    "run": "quorank.api.running.run",
-}
-"""Where each name is; loaded when it is asked for, so that `import quorank` costs nothing."""
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports its public names when they are first used.
+
+    Args:
+        package: Name of the package.
+        modules: Space-separated public names by the module that defines them.
+    """
+    homes = {name: module for module, names in modules.items() for name in names.split()}
+
+    def load_name(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return load_name
+
+
+_load_name = lazy_exports(
+    __name__,
+    {
+        "quorank.api.estimator": "FederatedRanker",
+        "quorank.api.running": "RunResult load open_run resume run",
+        "quorank.data.ranking": "Collection RankingData",
+        "quorank.errors": "BadInput Interrupted",
+        "quorank.experiments.experiment": "Experiment",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].rpartition(".")
-    return getattr(import_module(module), attribute)
+    if name == "Ranker":
+        from quorank.rankers.ranker_file import SavedRanker
+
+        return SavedRanker
+    return _load_name(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ class BadInput(Exception):
 
     def __init__(self, code: str, sentence: str, where: str = "") -> None:
         super().__init__(code, sentence, where)
-        self.code, self.sentence, self.where = code, _printable(sentence), _printable(where)
+        self.code, self.sentence, self.where = code, printable(sentence, 900), printable(where, 900)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.sentence}" if self.where else self.sentence
@@ -92,9 +92,12 @@ def brief(value: object, longest: int = 60) -> str:
     """
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of more than {value.bit_length() * 3 // 10} digits"
-    if isinstance(value, str):
-        shown = repr(value[: longest + 1])
-    elif isinstance(value, dict):
+    if isinstance(value, str | bytes) and len(value) > longest:
+        shown = repr(value[:longest])
+        return f"{shown[:-1]}…{shown[-1]}"
+    if isinstance(value, str | bytes):
+        return repr(value)
+    if isinstance(value, dict):
         shown = "{" + ", ".join(f"{brief(k, 20)}: {brief(v, 20)}" for k, v in list(value.items())[:4])
         shown += ", …}" if len(value) > 4 else "}"
     elif isinstance(value, list | tuple):
@@ -120,8 +123,9 @@ def suggest(word: object, known: Iterable[object]) -> str:
 
 
 def first_line(error: BaseException, longest: int = 160) -> str:
-    """Return what a library's exception says, for a sentence: its first line, or its type where it says nothing."""
-    return next((line[:longest] for line in f"{error}".splitlines() if line.strip()), type(error).__name__)
+    """Return the first line of a library's exception for a sentence, or its type if it has no message."""
+    line = next((" ".join(line.split()) for line in f"{error}".splitlines() if line.strip()), "")
+    return (f"{line[:longest]}…" if len(line) > longest else line) or type(error).__name__
 
 
 def _in_words(bound: float) -> str:
@@ -132,9 +136,13 @@ def _in_words(bound: float) -> str:
     return (f"{bound:,}" if bound >= 1_000_000 else str(bound)) if whole else f"{bound:g}"
 
 
-def _printable(text: str, longest: int = 900) -> str:
-    """Return a text as one line that any terminal may show: escapes for what cannot be printed, cut where it is long."""
-    if len(text) > longest:
+def printable(text: str, longest: int | None = None) -> str:
+    """Return a string as one line that any terminal may show, with escapes for control characters.
+
+    >>> printable("a\\x1b[31m\\nb")
+    'a\\\\u001b[31m b'
+    """
+    if longest is not None and len(text) > longest:
         text = f"{text[:longest]}…"
     if text.isprintable():
         return text

@@ -27,8 +27,8 @@ from quorank.experiments.grid import Grid
 from quorank.experiments.progress import Progress
 from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
+from quorank.files.arrow import read_columns
 from quorank.files.manifest import digest_of, read_manifest
-from quorank.files.parquet import read_columns
 from quorank.parts import to_table
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import SavedRanker, read_ranker
@@ -103,7 +103,7 @@ def _columns_of_rounds(folder: Path, rounds: int) -> dict[str, Any] | None:
     if not file.is_file() and storage.ROUNDS not in (digests or {}):
         return None
     digest = digest_of(digests, folder, storage.ROUNDS)
-    columns = read_columns(file, ("round", "interactions"), most_rows=max(rounds, 1), digest=digest)
+    columns = read_columns(file, ("round", "interactions"), digest=digest)
     counted = np.array_equal(columns["round"], np.arange(1, rounds + 1))
     require(counted, "file.damaged", "damaged: expected a row for every round", str(file))
     return dict(columns)

@@ -158,9 +158,9 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
     from quorank.data.letor.reader import read_letor
     from quorank.data.normalisation import RawFeatures
     from quorank.data.ranking import widen
-    from quorank.files.untrusted import home_expanded
+    from quorank.files.atomic import expand_home
 
-    path = home_expanded(data)
+    path = expand_home(data)
     try:
         one_file = path.is_file()
     except OSError:  # a name that is too long

@@ -125,7 +125,7 @@ def _check_present(data: Path) -> None:
 
 def _invited(data: Path) -> bool:
     """Whether the folder holds an invitation."""
-    from quorank.files.private_database import FILE
+    from quorank.member.device_database import FILE
     from quorank.member.membership import INVITATION
     from quorank.member.private_store import PrivateStore
 
@@ -228,9 +228,9 @@ def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quie
 
 
 def _leave(data: Path, json: bool) -> None:
-    from quorank.files.private_database import FILE
     from quorank.member import leaving, local_socket
     from quorank.member.client import Client
+    from quorank.member.device_database import FILE
 
     note = leaving.left(data)
     require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")

@@ -112,7 +112,7 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
 
 
 def _progress(name: str) -> Callable[[UpdateReport], None]:
-    from quorank.files.untrusted import printable
+    from quorank.errors import printable
 
     shown = 0.0
 
@@ -137,7 +137,7 @@ def _line(entry: Any) -> dict[str, Any]:
 
 
 def _show_added(figures: dict[str, Any]) -> None:
-    from quorank.files.untrusted import printable
+    from quorank.errors import printable
 
     for source in figures["sources"]:
         counts = ", ".join(
@@ -167,7 +167,7 @@ def find(
 
 
 def _show_found(page: Any, empty: bool) -> None:
-    from quorank.files.untrusted import printable
+    from quorank.errors import printable
 
     if empty:
         print("Nothing is indexed yet: quorank search add FOLDER")
@@ -197,7 +197,7 @@ def why(
 
 
 def _show_reasons(reasons: Any) -> None:
-    from quorank.files.untrusted import printable
+    from quorank.errors import printable
 
     if not reasons:
         print("Nothing found.")
@@ -269,7 +269,7 @@ def status(
 
 
 def _show_status(figures: dict[str, Any]) -> None:
-    from quorank.files.untrusted import printable
+    from quorank.errors import printable
 
     federation = figures["federation"]
     told = (

@@ -22,10 +22,10 @@ def find_text(source: Path | str) -> TextCollection | None:
     """Return the text collection that a path holds; None where it holds LETOR files or nothing that is known."""
     from quorank.data.importing import find_collection
     from quorank.errors import BadInput
-    from quorank.files.untrusted import home_expanded
+    from quorank.files.atomic import expand_home
     from quorank.text import read_collection
 
-    path = home_expanded(source)
+    path = expand_home(source)
     try:
         if not path.exists():
             return None

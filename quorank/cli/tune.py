@@ -12,8 +12,7 @@ from typer import Argument, Option
 from quorank.cli import tune_study
 from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
-from quorank.errors import require
-from quorank.files.untrusted import printable
+from quorank.errors import printable, require
 
 if TYPE_CHECKING:
     from quorank.federation.server_optimisers import Server

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quorank import lazy_exports
 
 if TYPE_CHECKING:
     from quorank.data.letor.reader import read_letor
@@ -13,17 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Collection", "DataSource", "RankingData", "load", "read_letor", "write_letor"]
 
-_HOMES = {
-    "quorank.data.letor.reader": ("read_letor",),
-    "quorank.data.letor.writer": ("write_letor",),
-    "quorank.data.ranking": ("Collection", "RankingData"),
-    "quorank.data.source": ("DataSource", "load"),
-}
-"""Where each name is; loaded when it is asked for, since a device needs few of them."""
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "quorank.data.letor.reader": "read_letor",
+        "quorank.data.letor.writer": "write_letor",
+        "quorank.data.ranking": "Collection RankingData",
+        "quorank.data.source": "DataSource load",
+    },
+)

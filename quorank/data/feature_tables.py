@@ -17,9 +17,9 @@ import numpy as np
 from quorank.data.columns import BESIDE, DOCUMENT, QUERY, check_columns
 from quorank.data.letor.reader import read_letor_lines
 from quorank.data.ranking import widen
-from quorank.errors import BadInput, brief, require
-from quorank.files.parquet import open_table
-from quorank.files.untrusted import limits_from_environment, ordinary_size, read_bounded, reason, sound
+from quorank.errors import BadInput, brief, first_line, require
+from quorank.files.arrow import open_table
+from quorank.files.untrusted import file_size, limits_from_environment, read_bounded, translate_errors
 from quorank.kernels.arrays import Floats
 
 MOST_FIELD = 1 << 20
@@ -64,7 +64,7 @@ def _letor(path: Path, n_features: int, missing: float) -> FeatureTable:
 
 
 def _parquet(path: Path) -> Any:
-    size = ordinary_size(path, "expected a Parquet file")
+    size = file_size(path, "expected a Parquet file")
     return open_table(path, limits_from_environment().most(size), "features.unreadable")
 
 
@@ -91,13 +91,13 @@ def _csv(path: Path, names: Sequence[str]) -> Any:
         except pa.ArrowException:
             return parse(False)  # on one thread it says which row it cannot read
     except (pa.ArrowException, ValueError, MemoryError) as error:
-        raise BadInput("features.unreadable", f"is no table of numbers ({reason(error)})", f"{path}") from None
+        raise BadInput("features.unreadable", f"is no table of numbers ({first_line(error)})", f"{path}") from None
 
 
 def _of_arrow(table: Any, names: Sequence[str], path: Path) -> FeatureTable:
     import pyarrow as pa
 
-    with sound(path, "a table with names in UTF-8"):
+    with translate_errors(path, "a table with names in UTF-8"):
         columns = table.column_names
     check_columns(columns, names, f"{path}")
     found = []
@@ -105,7 +105,7 @@ def _of_arrow(table: Any, names: Sequence[str], path: Path) -> FeatureTable:
         column = table.column(name)
         numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)
         require(numeric, "features.not-numbers", "expected a column of numbers", f"{path}: column {brief(name)}")
-        with sound(path, "a table of numbers"):
+        with translate_errors(path, "a table of numbers"):
             found.append((column if column.type == pa.float32() else column.cast(pa.float64())).to_numpy())
     out = np.empty((len(table), len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):
@@ -121,7 +121,7 @@ def _texts(table: Any, name: str, path: Path) -> list[str] | None:
     if name not in table.column_names:
         return None
     column = table.column(name)
-    with sound(path, "a table"):
+    with translate_errors(path, "a table"):
         texts = column.cast(pa.string()).to_pylist()
     if None in texts or "" in texts:
         row = next(row for row, text in enumerate(texts, 1) if not text)

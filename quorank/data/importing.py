@@ -16,8 +16,9 @@ from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import archive_members, excerpt, home_expanded
+from quorank.errors import BadInput, brief, require
+from quorank.files.archives import archive_members
+from quorank.files.atomic import expand_home
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes there will be."""
@@ -35,7 +36,7 @@ def import_collection(
     path: Path, name: str | None = None, report: Callable[[str], None] | None = None
 ) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
-    path = home_expanded(path)
+    path = expand_home(path)
     sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
     require(path.exists(), "file.missing", sentence)
     known_as = collection_name(path, name)
@@ -61,7 +62,7 @@ def import_collection(
 def collection_name(path: Path, name: str | None = None) -> str:
     """Return the name that the collection of a folder or an archive gets, if it can be one."""
     known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
-    sentence = f"{excerpt(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
+    sentence = f"{brief(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
     require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
     return known_as
 

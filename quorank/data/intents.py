@@ -20,8 +20,7 @@ from quorank.data.cache import load_letor
 from quorank.data.layout import FOLDS
 from quorank.data.letor.reader import read_bytes
 from quorank.data.ranking import Collection, RankingData, join_parts
-from quorank.errors import BadInput, require, require_range
-from quorank.files.untrusted import excerpt, printable
+from quorank.errors import BadInput, brief, printable, require, require_range
 from quorank.kernels.arrays import Booleans, Int8s, Integers
 
 TABLE = "intent_labels.tsv"
@@ -117,8 +116,8 @@ def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
     def expect(condition: object, line: int, sentence: str) -> None:
         require(condition, "intents.malformed", sentence, f"{path}:{line}")
 
-    found = f"found the header {excerpt(' '.join(header[:20]))}"
-    expect(header == wanted, 1, f"{found}, expected {excerpt(' '.join(wanted))} with tabs between")
+    found = f"found the header {brief(' '.join(header[:20]))}"
+    expect(header == wanted, 1, f"{found}, expected {brief(' '.join(wanted))} with tabs between")
     rows = _rows_by_name(data, fold)
     labels = np.full((INTENTS, data.n_rows), -1, dtype=np.int8)
     for number, line in enumerate(lines[1:], 2):
@@ -128,13 +127,13 @@ def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
         sentence = f"found {len(cells)} columns, expected the {len(header)} of the header, with tabs between"
         expect(len(cells) == len(header), number, sentence)
         for name, cell in zip(header[4:], cells[4:], strict=True):
-            expect(cell in ("0", "1"), number, f"found {name} = {excerpt(cell)}, expected 0 or 1")
+            expect(cell in ("0", "1"), number, f"found {name} = {brief(cell)}, expected 0 or 1")
         of_fold, query, name, graded = cells[:4]
-        document, row = f"document {excerpt(name)} of query {excerpt(query)}", rows.get((of_fold, query, name), -1)
+        document, row = f"document {brief(name)} of query {brief(query)}", rows.get((of_fold, query, name), -1)
         expect(row >= 0, number, f"found {document}, which fold {printable(of_fold[:20])} does not have")
         expect(labels[0, row] < 0, number, f"{document} is judged twice")
         has = f"the document has label {data.labels[row]} in fold {of_fold}"
-        expect(graded == str(data.labels[row]), number, f"found graded label {excerpt(graded)}, but {has}")
+        expect(graded == str(data.labels[row]), number, f"found graded label {brief(graded)}, but {has}")
         labels[:, row] = [int(cell) for cell in cells[4 : 4 + INTENTS]]
     missing = np.flatnonzero(labels[0] < 0)
     if len(missing):

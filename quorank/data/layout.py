@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from quorank.errors import BadInput, require, require_range
-from quorank.files.untrusted import printable
+from quorank.errors import BadInput, printable, require, require_range
 
 FOLDS = 5
 VALIDATION = ("vali", "valid", "validation")

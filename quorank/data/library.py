@@ -11,9 +11,8 @@ from pathlib import Path
 
 from quorank.data.collections import PUBLIC
 from quorank.errors import BadInput, require, suggest
-from quorank.files.atomic import remove_leftovers, write_whole
+from quorank.files.atomic import expand_home, remove_leftovers, write_whole
 from quorank.files.documents import read_json, shape_of
-from quorank.files.untrusted import home_expanded
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def _is_file(path: Path) -> bool:
 
 def folder_of(source: str) -> Path:
     """Return the folder that a source names: a path first, then a name of the library."""
-    path = home_expanded(source)
+    path = expand_home(source)
     if _is_folder(path):
         return path
     sentence = "is a file; expected the folder that holds train.txt and test.txt"

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
+from quorank.files.atomic import expand_home
 from quorank.files.documents import Items, Number, Table, check_shape, read_json
-from quorank.files.untrusted import home_expanded
 from quorank.kernels.arrays import Doubles, Floats
 from quorank.parts import Family
 
@@ -146,7 +146,7 @@ def with_file_read(normalisation: Normalisation) -> Normalisation:
     """Return a normalisation with the constants of its file in the file's place; the same where there is no file."""
     if not isinstance(normalisation, FixedRange) or not normalisation.file:
         return normalisation
-    path = home_expanded(Path(normalisation.file))
+    path = expand_home(Path(normalisation.file))
     content = read_json(path, most=LARGEST, code="normalisation.unreadable")
     table = content.get("normalisation", content)
     advice = "; expected low and high, a number for each feature, or a ranker file with fixed constants"

@@ -15,6 +15,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
+from quorank.files.arrow import read_columns
 from quorank.files.atomic import read_whole
 from quorank.files.documents import (
     ANYTHING,
@@ -33,7 +34,6 @@ from quorank.files.documents import (
     read_json,
 )
 from quorank.files.manifest import digest_of, read_manifest
-from quorank.files.parquet import read_columns
 from quorank.kernels.arrays import Doubles
 
 _PART = Either((Text(), Table({}, {"kind": Text()})))
@@ -233,7 +233,7 @@ def _read_config(file: Path, digest: str | None) -> dict[str, Any]:
 
 def _read_history(file: Path, rounds: int, digest: str | None) -> dict[str, Doubles]:
     try:
-        columns = read_columns(file, ("round", "interactions"), most_rows=max(rounds, 1), digest=digest)
+        columns = read_columns(file, ("round", "interactions"), digest=digest)
     except BadInput as error:
         if error.code == "file.missing":
             raise storage.damaged(file.parent, f"{file.name} is missing") from None

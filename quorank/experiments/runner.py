@@ -30,10 +30,10 @@ from quorank.experiments.trees.runner import TreeRunner
 from quorank.experiments.workload import Workload, best_ranker, experiment_collection
 from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole
 from quorank.files.documents import json_bytes
 from quorank.files.manifest import MANIFEST, write_manifest
-from quorank.files.parquet import parquet_bytes
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
 from quorank.learning.lambdamart import not_by_updates

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, brief, require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.kernels.arrays import Doubles, Floats
 
 
@@ -56,7 +56,7 @@ def json_of(files: Mapping[str, bytes], file: str) -> Any:
 def json_in(text: str, file: str) -> Any:
     """Parse a JSON string that stands in a file."""
     try:
-        return parse_json(text)
+        return load_json(text)
     except ValueError as error:
         raise damaged(file, f"is not readable as JSON ({brief(str(error))})") from None
 

@@ -21,7 +21,7 @@ from quorank.export.contents import content_of
 from quorank.export.exported_ranker import ExportedRanker, HiddenLayer
 from quorank.export.target import ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees
-from quorank.files.untrusted import sound
+from quorank.files.untrusted import translate_errors
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ def load_onnx(files: Mapping[str, bytes], n_features: int) -> Scorer:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    with sound(FILE, "a model that onnxruntime reads"):
+    with translate_errors(FILE, "a model that onnxruntime reads"):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def score(features: Floats, offsets: Integers) -> Doubles:
-        with sound(FILE, "a model that onnxruntime runs"):
+        with translate_errors(FILE, "a model that onnxruntime runs"):
             (column,) = session.run([OUTPUT], {INPUT: np.ascontiguousarray(features, dtype=np.float32)})
         rows = np.asarray(column, dtype=np.float64).reshape(-1)
         require(len(rows) == len(features), "export.damaged", f"gives {len(rows)} scores of {len(features)} rows", FILE)
@@ -168,7 +168,7 @@ def check_graph(content: bytes, n_features: int) -> None:
     except ImportError:
         raise _not_installed() from None
     model = onnx.ModelProto()
-    with sound(FILE, "an ONNX model"):
+    with translate_errors(FILE, "an ONNX model"):
         model.ParseFromString(content)
     graph = model.graph
     foreign = model.functions or any(each.domain not in ("", "ai.onnx", TREES_DOMAIN) for each in model.opset_import)

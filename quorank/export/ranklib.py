@@ -20,7 +20,7 @@ from quorank.export.contents import damaged, fill_missing, finite_double, finite
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
-from quorank.files.untrusted import sound
+from quorank.files.untrusted import translate_errors
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.txt"
@@ -125,7 +125,7 @@ def normalise_linear(features: Floats, offsets: Integers) -> Floats:
 def _read_trees(text: str, n_features: int) -> Scorer:
     require(text.count("<") <= MOST_TAGS, "export.damaged", "has more elements than a model", FILE)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    with sound(FILE, "an XML document without a document type"):
+    with translate_errors(FILE, "an XML document without a document type"):
         listed = fromstring(body.strip(), forbid_dtd=True).findall("tree")
     weights = [finite_float32(tree.get("weight"), FILE, "weight of a tree") for tree in listed]
     trees = check_trees([read_nested(tree.find("split"), _read_split, FILE) for tree in listed], n_features, FILE)

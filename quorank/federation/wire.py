@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.kernels.arrays import Doubles
 
 Memory = dict[str, Doubles]
@@ -153,7 +153,7 @@ def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     marks = sum(text.count(mark) for mark in (b'"', b"[", b"{"))
     _expect(kind, length <= _LONGEST_HEADER[kind] and marks <= _MOST_MARKS[kind])
     try:
-        header = parse_json(text)
+        header = load_json(text)
     except ValueError:
         raise _malformed(kind) from None
     _expect(kind, isinstance(header, dict))

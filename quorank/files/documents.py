@@ -265,6 +265,18 @@ def parse_json(
     return decode_document(hint, value, where, code=code, advice=advice)
 
 
+def load_json(text: str | bytes) -> Any:
+    """Parse JSON of another program, in which keys may repeat; raise ValueError for anything else.
+
+    Nesting is limited by Python's recursion limit and integers by its limit of digits. Memory is up to thirty times the
+    text's, which callers bound.
+    """
+    try:
+        return json.loads(text, parse_constant=_not_a_number, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def decode_document(hint: Any, value: object, where: str, *, code: str = "file.damaged", advice: str = "") -> Any:
     """Decode a parsed document of the file `where`; every error has the same code and names the key."""
     if isinstance(hint, DocumentShape):

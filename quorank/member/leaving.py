@@ -15,7 +15,8 @@ from typing import Any
 
 from quorank.files.atomic import write_whole
 from quorank.files.documents import read_json
-from quorank.files.private_database import LOCK, Damaged, files_of, wipe
+from quorank.files.private_database import Damaged, wipe
+from quorank.member.device_database import LOCK, files_of
 from quorank.member.private_store import Erased, PrivateStore
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import AgreedTerms, leaving_digest, leaving_request

@@ -21,8 +21,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.files.documents import ANYTHING, Number, Table, parse_json
-from quorank.files.private_database import FILE
 from quorank.member import leaving
+from quorank.member.device_database import FILE
 from quorank.member.private_store import Erased, PrivateStore
 from quorank.protocol.http_client import LONGEST_NEXT, PollingInterval, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation

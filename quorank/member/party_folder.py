@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.files.atomic import ProcessLock
 from quorank.files.documents import ANYTHING, read_json
-from quorank.files.private_database import lock
 from quorank.member.party import sent_log
 from quorank.member.party_identity import kept_identity, member_key
 from quorank.member.search_desk import FolderDesk
@@ -258,11 +258,8 @@ class PartyFolder:
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
         """Held by the one process that plays the party."""
-        held = lock(self.path / LOCK, "another process plays this party already; end that one first")
-        try:
+        with ProcessLock(self.path / LOCK).hold("another process plays this party already; end that one first"):
             yield
-        finally:
-            os.close(held)
 
     def _read(self, name: str, absent: Any) -> Any:
         try:

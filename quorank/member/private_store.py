@@ -19,8 +19,9 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.files.documents import ANYTHING, Items, parse_json
-from quorank.files.private_database import FILE, LOCK, PrivateFile, wipe
+from quorank.files.private_database import wipe
 from quorank.kernels.arrays import Doubles, Floats
+from quorank.member.device_database import FILE, LOCK, DeviceDatabase
 from quorank.member.private_rows import Interaction, checksum, shown_from
 
 REPLIES = 8
@@ -71,7 +72,7 @@ class PrivateStore:
 
     def __init__(self, folder: Path | str, *, owner: bool = True) -> None:
         self.folder = Path(folder)
-        self.file = PrivateFile(self.folder, owner=owner)
+        self.file = DeviceDatabase(self.folder, owner=owner)
 
     def __enter__(self) -> PrivateStore:
         return self

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, get_args
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.privacy.setting import Turns
 from quorank.protocol.keys import MemberKey, is_signed
 
@@ -157,7 +157,7 @@ def check_leaving_request(request: bytes, run: str, keys: Mapping[int, bytes]) -
     line, _, signature = request.partition(b"\n")
     try:
         require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
-        found: Any = parse_json(line)
+        found: Any = load_json(line)
         require(found["format"] == _MARK and type(found["client"]) is int, "leaving.malformed", _MALFORMED)
         require(found["run"] == run, "leaving.other-run", "the request to leave belongs to another run")
         known = keys.get(found["client"])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from quorank import __version__
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.protocol.invitation import CODE
 from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
 
@@ -184,7 +184,7 @@ def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
     """(key, code, token) of an enrolment at this service, code or token empty; BadInput where the key did not sign it."""
     malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:
-        found = parse_json(body)
+        found = load_json(body)
         protocol = found["protocol"]
         code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
         key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)

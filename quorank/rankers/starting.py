@@ -18,7 +18,7 @@ from quorank.data.feature_names import typed_name
 from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, brief, require, suggest
-from quorank.files.untrusted import home_expanded
+from quorank.files.atomic import expand_home
 from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers
 from quorank.rankers import Linear, Ranker, scores
@@ -39,7 +39,7 @@ def read_start(ranker: Ranker, normalize: Normalisation) -> Ranker:
     if prior is None or not isinstance(prior.start, str):
         return ranker
     try:
-        saved = read_ranker(home_expanded(Path(prior.start)))
+        saved = read_ranker(expand_home(Path(prior.start)))
     except BadInput as error:
         raise BadInput(error.code, f"{error.where}: {error.sentence}", "start") from None
     alike = saved.ranker.kind == ranker.kind and saved.ranker.hidden == ranker.hidden

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import get_args
 
 from quorank.errors import BadInput, require_choice
-from quorank.files.atomic import make_private_folder, write_whole
+from quorank.files.atomic import ProcessLock, make_private_folder, write_whole
 from quorank.files.documents import read_json, shape_of
-from quorank.files.private_database import lock
 from quorank.text.function_words import Language
 from quorank.text.tokens import Tokeniser
 
@@ -48,10 +47,6 @@ class SearchHome:
     def open(cls, folder: Path | str | None = None) -> SearchHome:
         """Open a folder, by default that of this account, and make it private; one that is missing is made."""
         chosen = default_folder() if folder is None else Path(folder)
-        try:
-            chosen.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", f"{chosen}") from None
         make_private_folder(chosen)
         return cls(chosen.absolute())
 
@@ -69,11 +64,8 @@ class SearchHome:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the writer's lock inside the block; where another process or thread holds it, `folder.busy` is raised."""
-        held = lock(self.folder / WRITING, BUSY)
-        try:
+        with ProcessLock(self.folder / WRITING).hold(BUSY):
             yield
-        finally:
-            os.close(held)
 
 
 def default_folder() -> Path:

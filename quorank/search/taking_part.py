@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import home_expanded
+from quorank.files.atomic import expand_home
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -42,7 +42,7 @@ class TakingPart:
     @property
     def joined(self) -> bool:
         """Whether there is a device."""
-        from quorank.files.private_database import FILE
+        from quorank.member.device_database import FILE
 
         return (self.folder / FILE).is_file()
 
@@ -66,7 +66,7 @@ class TakingPart:
         from quorank.protocol.terms import Terms
 
         with self._mutex:
-            path = home_expanded(invitation).absolute()
+            path = expand_home(invitation).absolute()
             given = Invitation.read(path)
             require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{path}")
             check_terms(Terms.read(given.terms), f"{path}")

@@ -300,7 +300,7 @@ class Home:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Held while the service of this folder runs; the file says which process that is."""
-        with self._running.held() as mine:
+        with self._running.hold() as mine:
             if not mine:
                 raise self._runs_already()
             yield
@@ -318,4 +318,4 @@ class Home:
 
     def process(self) -> int | None:
         """The process that runs this folder's service; None where none does."""
-        return self._running.process()
+        return self._running.holder()

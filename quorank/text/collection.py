@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import excerpt
+from quorank.errors import BadInput, brief
 from quorank.text.tokens import normalised_words
 
 _NAME = 32
@@ -121,7 +120,7 @@ def describe_skipped(skipped: SkipRecord, name: str = "", width: int = 80) -> st
     if not skipped:
         return ""
     told = [_told(reason, left_out) for reason, left_out in skipped.items()]
-    beginning = f"{excerpt(name, _NAME)[1:-1]}: left out " if name else "left out "
+    beginning = f"{brief(name, _NAME)[1:-1]}: left out " if name else "left out "
     wrapped = textwrap.wrap(beginning + ", ".join(told), width, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(wrapped)
 
@@ -131,7 +130,7 @@ def _told(reason: str, left_out: Skipped) -> str:
     if left_out.count == 1:  # "1 empty document": the first plural is that of what is counted
         words = _PLURAL.sub(lambda found: _SINGULAR.get(found[0], found[0][:-1]), words, count=1)
     more = ", …" if left_out.count > 1 else ""
-    return f"{left_out.count:,} {words} ({excerpt(left_out.example, _NAME)}{more})"
+    return f"{left_out.count:,} {words} ({brief(left_out.example, _NAME)}{more})"
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:
@@ -139,6 +138,6 @@ def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int]
     seen: set[str] = set()
     for id_, line in zip(ids, repeat(0) if lines is None else lines, strict=False):
         if id_ in seen:
-            sentence = f"the {what} id {excerpt(id_)} stands twice; expected a different id for each {what}"
+            sentence = f"the {what} id {brief(id_)} stands twice; expected a different id for each {what}"
             raise BadInput("text.id-twice", sentence, f"{where}, line {line}" if line else where)
         seen.add(id_)

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import bounded_lines, excerpt, read_bounded
+from quorank.errors import BadInput, brief, require
+from quorank.files.untrusted import bounded_lines, read_bounded
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.text.tokens import normalised_words
 
@@ -97,7 +97,7 @@ class WordVectors:
             if not word and not rest:
                 continue
             size = size or len(rest)
-            sentence = f"{expected}; got {len(rest)} numbers behind {excerpt(word)} where {size} stood before"
+            sentence = f"{expected}; got {len(rest)} numbers behind {brief(word)} where {size} stood before"
             sound = 2 <= len(rest) <= _MOST_DIMENSIONS and len(rest) == size
             require(sound, "word-vectors.malformed", sentence, f"{where}, line {number}")
             key = word.casefold()
@@ -147,7 +147,7 @@ class OnnxEncoder:
             )
             tokenizer = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
         except Exception as error:  # the libraries' own kinds, some of them without a base class
-            raise BadInput("encoder.unreadable", f"cannot be read ({excerpt(str(error))})", f"{self.folder}") from None
+            raise BadInput("encoder.unreadable", f"cannot be read ({brief(str(error))})", f"{self.folder}") from None
         tokenizer.enable_truncation(MOST_TOKENS)
         tokenizer.enable_padding()
         return session, tokenizer
@@ -167,7 +167,7 @@ class OnnxEncoder:
                 states = session.run(None, {name: value for name, value in inputs.items() if name in names})[0]
             except Exception as error:  # the library's own kinds
                 sentence = (
-                    f"does not run ({excerpt(str(error))}); expected an encoder that takes input_ids and attention_mask"
+                    f"does not run ({brief(str(error))}); expected an encoder that takes input_ids and attention_mask"
                 )
                 raise BadInput("encoder.unreadable", sentence, f"{self.folder}") from None
             sentence = (

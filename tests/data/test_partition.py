@@ -225,7 +225,7 @@ def test_clients_search_more_or_less(tiny_collection) -> None:
     [
         ({"kind": "preferences", "overlap": 1.1}, "overlap: must be at least 0 and at most 1, got 1.1"),
         ({"kind": "preferences", "overlap": -0.1}, "overlap: must be at least 0 and at most 1"),
-        ({"kind": "preferences", "overlap": float("nan")}, "overlap: must be at least 0 and at most 1"),
+        ({"kind": "preferences", "overlap": float("nan")}, "overlap: expected a finite number"),
         ({"kind": "preferences", "preferences": 1}, "preferences: must be at least 2 and at most 1000, got 1"),
         ({"kind": "preferences", "noise": -1.0}, "noise: must be at least 0 and below"),
         ({"kind": "preferences", "quantity": []}, "quantity: must list the interactions of clients"),

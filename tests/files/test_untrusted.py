@@ -23,20 +23,19 @@ from refusals import refused
 
 import quorank
 from quorank.data.importing import unpack_archive
-from quorank.errors import BadInput
-from quorank.files import untrusted as foreign
+from quorank.errors import BadInput, brief
+from quorank.files import untrusted
+from quorank.files.archives import UntrustedZip, archive_members
+from quorank.files.atomic import read_whole
+from quorank.files.documents import load_json
 from quorank.files.untrusted import (
-    ForeignZip,
     UnpackLimits,
-    XmlReader,
-    archive_members,
     bounded_lines,
-    excerpt,
     limits_from_environment,
     open_bounded,
-    parse_json,
     read_bounded,
-    read_ordinary,
+    translate_errors,
+    xml_events,
 )
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -65,7 +64,7 @@ def test_a_small_file_does_not_become_a_large_one(tmp_path: Path, ending: str, m
     """24 MB of the same byte: refused by the ratio, at the cost of one block, when it is read as a stream."""
     library = {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending]
     path = tmp_path / f"bomb{ending}"
-    monkeypatch.setattr(foreign, "FREE", 1 << 24)
+    monkeypatch.setattr(untrusted, "FREE", 1 << 24)
     with library.open(path, "wb") as file:  # type: ignore[attr-defined]
         for _ in range(24):
             file.write(bytes(1 << 20))
@@ -173,7 +172,7 @@ def test_sound_archives_are_unpacked(tmp_path: Path, packing: str) -> None:
 
 
 def test_archives_are_bounded_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "FREE", 1 << 20)
+    monkeypatch.setattr(untrusted, "FREE", 1 << 20)
     members = [(f"m{i}", bytes(300_000)) for i in range(5)]
     for name, content in (("a.zip", zipped(*members)), ("a.tar.gz", tarred(*members, packing="gz"))):
         archive = write(tmp_path / name, content)
@@ -187,7 +186,7 @@ def test_a_list_of_members_is_measured_before_it_is_read(tmp_path: Path) -> None
     at = content.rindex(b"PK\5\6")
     struct.pack_into("<I", content, at + 12, 1 << 30)
     with refused("file.too-large"):
-        ForeignZip(write(tmp_path / "a.zip", bytes(content)))
+        UntrustedZip(write(tmp_path / "a.zip", bytes(content)))
 
 
 def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
@@ -208,7 +207,7 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
 
 
 def test_json_is_bounded() -> None:
-    assert parse_json('{"a": [1, 2.5, "[[[["]}') == {"a": [1, 2.5, "[[[["]}
+    assert load_json('{"a": [1, 2.5, "[[[["]}') == {"a": [1, 2.5, "[[[["]}
     deep = 100_000  # beyond the limit of any version of Python
     for text in (
         "[" * deep + "]" * deep,
@@ -222,7 +221,7 @@ def test_json_is_bounded() -> None:
         b"\xff",
     ):
         with pytest.raises(ValueError):
-            parse_json(text)
+            load_json(text)
 
 
 def test_lines_are_bounded() -> None:
@@ -232,50 +231,39 @@ def test_lines_are_bounded() -> None:
 
 
 def test_foreign_words_stay_on_one_line() -> None:
-    assert excerpt("a\nb\x1b") == r"'a\nb\x1b'"
-    assert len(excerpt("x" * 1000)) == 63
+    assert brief("a\nb\x1b") == r"'a\nb\x1b'"
+    assert len(brief("x" * 1000)) == 63
 
 
-class Names(XmlReader):
-    """The names of all elements, and the characters between them."""
-
-    found = ""
-
-    def begin(self, name: str) -> None:
-        self.found += f"<{name}>"
-        self.stop = name == "stop"
-
-    def end(self, name: str) -> None:
-        self.found += f"</{name}>"
-
-    def text(self, characters: str) -> None:
-        self.found += characters
+def events_of(content: bytes, most: int = 1_000_000) -> list[str]:
+    found = xml_events(io.BytesIO(content), "x", most)
+    return [
+        f"{event} {name} {(element.text or '') if event == 'end' else ''}".strip() for event, name, element in found
+    ]
 
 
 def test_xml_is_read_without_document_types_and_within_bounds() -> None:
-    reader = Names("x", most=3)
-    reader.read(io.BytesIO(b"<a xmlns:n='urn:n'><n:b>caf&#233;</n:b>&lt;<c/></a>"))
-    assert reader.found == "<a><b>café</b>&lt;<c></c></a>".replace("&lt;", "<")
+    found = events_of(b"<a xmlns:n='urn:n'><n:b>caf&#233;</n:b>&lt;<c/></a>", 3)
+    assert found == ["start a", "start b", "end b café", "start c", "end c", "end a"]
     with refused("file.too-large", "x"):
-        Names("x", most=3).read(io.BytesIO(b"<a><b/><b/><b/></a>"))
+        events_of(b"<a><b/><b/><b/></a>", 3)
     for content in (b"<!DOCTYPE a><a/>", b"<a>", b"", b"<a>&b;</a>", b"<a></b>", b"\xff<a/>"):
         with refused("file.damaged", "x"):
-            Names("x").read(io.BytesIO(content))
-    early = Names("x")
-    early.read(io.BytesIO(b"<a><stop/>" + b" " * 100_000 + b"<b></a>"))
-    assert "<b>" not in early.found
+            events_of(content)
+    early = xml_events(io.BytesIO(b"<a><stop/>" + b" " * 100_000 + b"<b></a>"), "x")
+    assert next(name for event, name, _ in early if event == "end") == "stop"
 
 
 def test_an_ordinary_file_is_read_and_nothing_else(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert read_ordinary(f"{write(tmp_path / 'a', b'12345')}", 5) == b"12345"
+    assert read_whole(f"{write(tmp_path / 'a', b'12345')}", 5, code="file.unreadable") == b"12345"
     with refused("file.too-large"):
-        read_ordinary(tmp_path / "a", 4)
+        read_whole(tmp_path / "a", 4, code="file.unreadable")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / "a\0b"):
         with refused("file.unreadable"):
-            read_ordinary(path, 10)
+            read_whole(path, 10, code="file.unreadable")
     with refused("file.missing"):
-        read_ordinary(tmp_path / "none", 10)
+        read_whole(tmp_path / "none", 10, code="file.unreadable")
 
 
 # ------------------------------------------------------------ nothing goes around it
@@ -286,7 +274,7 @@ GUARDED = {
     "sqlite3.connect", "mailbox.mbox", "json.load", "json.loads", "zlib.decompress", "zlib.decompressobj",
     "html.unescape", "shutil.unpack_archive", "pickle.load", "pickle.loads", "csv.reader", "csv.DictReader",
 }  # fmt: skip
-ROOMS = ("data", "text", "tuning", "silos", "search/sources")
+READERS = ("data", "text", "tuning", "silos", "search/sources")
 OURS = {
     "data/cache.py": {"json.loads"},  # the record beside the data, which is not believed
     "data/library.py": {"json.loads"},  # the registry of imported names
@@ -301,10 +289,10 @@ OURS = {
 
 
 def test_no_reader_goes_around_the_gate() -> None:
-    """Libraries that unpack and parse are called in `foreign.py` alone, by the rooms that read files of others."""
+    """Libraries that unpack and parse are called in the gate alone, by the packages that read files of others."""
     package = Path(quorank.__file__).parent
     found = []
-    for file in sorted(path for room in ROOMS for path in (package / room).rglob("*.py")):
+    for file in sorted(path for folder in READERS for path in (package / folder).rglob("*.py")):
         name = file.relative_to(package).as_posix()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
@@ -316,7 +304,7 @@ def test_no_reader_goes_around_the_gate() -> None:
 
 
 def test_an_error_of_our_own_is_no_damaged_file() -> None:
-    with refused("letor.empty"), foreign.sound("x", "y"):
+    with refused("letor.empty"), translate_errors("x", "y"):
         raise BadInput("letor.empty", "z")
-    with refused("file.damaged", "x"), foreign.sound("x", "y"):
+    with refused("file.damaged", "x"), translate_errors("x", "y"):
         raise RecursionError

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.files.private_database import FILE, LOCK
 from quorank.learning import OnlineRanker
+from quorank.member.device_database import FILE, LOCK
 from quorank.member.private_rows import Interaction, shown_from
 from quorank.member.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.rankers import MLP, Linear

@@ -15,8 +15,8 @@ from small_service import CODE, SmallService
 from tuned_fleets import field_of, rehearsed
 
 from quorank.federation import wire
-from quorank.files.private_database import FILE
 from quorank.member import Tuner
+from quorank.member.device_database import FILE
 from quorank.protocol.keys import MemberKey
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.members import invite

@@ -8,7 +8,7 @@ from typing import Any
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, parse_experiment_file, set_values
 from quorank.experiments.runner import Runner
-from quorank.files.parquet import parquet_bytes
+from quorank.files.arrow import parquet_bytes
 from quorank.rankers.ranker_file import ranker_bytes
 
 SMALL = """\

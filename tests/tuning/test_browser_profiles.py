@@ -17,7 +17,7 @@ from browser_files import make_chromium, make_places
 from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import VISIT_TYPES, transition_type
 from quorank.errors import BadInput
-from quorank.files.untrusted import ForeignDatabase
+from quorank.files.untrusted_database import UntrustedDatabase
 from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
 from quorank.tuning.histories.visits import read_histories
 
@@ -158,14 +158,14 @@ def test_the_copy_is_private_and_does_not_stay(places: Path, tmp_path: Path, mon
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     modes = []
-    load = browser_history.ForeignDatabase
+    load = browser_history.UntrustedDatabase
 
-    def watched(copy: Path) -> ForeignDatabase:
+    def watched(copy: Path) -> UntrustedDatabase:
         assert copy.parent.parent == temporary
         modes.append(stat.S_IMODE(copy.parent.stat().st_mode))
         return load(copy)
 
-    monkeypatch.setattr(browser_history, "ForeignDatabase", watched)
+    monkeypatch.setattr(browser_history, "UntrustedDatabase", watched)
     read_file(places)
     assert modes == [0o700] and list(temporary.iterdir()) == []
 

@@ -16,7 +16,7 @@ from refusals import refused
 from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import read_bookmarks, read_browser_history
 from quorank.errors import BadInput
-from quorank.files.untrusted import ForeignDatabase
+from quorank.files.untrusted_database import UntrustedDatabase
 from quorank.tuning.histories.browser import extract_searches
 from quorank.tuning.histories.visits import read_histories
 
@@ -122,7 +122,7 @@ def test_a_view_for_a_table_is_not_asked(tmp_path: Path) -> None:
 
 def test_a_question_has_a_time_limit(tmp_path: Path) -> None:
     path = make_places(tmp_path / "places.sqlite", PAGES, VISITS)
-    database = ForeignDatabase(path, seconds=0.3)
+    database = UntrustedDatabase(path, seconds=0.3)
     start = time.monotonic()
     with refused("file.too-slow"):
         database.rows(f"{ENDLESS} SELECT count(x) FROM n")
@@ -140,7 +140,7 @@ def test_a_schema_cannot_call_functions(tmp_path: Path) -> None:
     before = path.read_bytes()
     assert read_histories(path)[0] == "firefox"
     assert path.read_bytes() == before
-    database = ForeignDatabase(path)
+    database = UntrustedDatabase(path)
     with refused("file.damaged"):
         database.rows("INSERT INTO other VALUES (1)")
     database.close()

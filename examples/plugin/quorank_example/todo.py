@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quorank.errors import BadInput
-from quorank.files.untrusted import read_ordinary
+from quorank.files.atomic import read_whole
 from quorank.search.sources.file_names import absolute_path, keep_path, stored_path
 from quorank.search.sources.source import (
     FoundDocument,
@@ -47,7 +47,7 @@ class TodoSource(Source):
         """Yield a document for each line; its key is its text, so that lines may be sorted."""
         path = absolute_path(self.path)
         try:
-            content = read_ordinary(path, 1_000_000)
+            content = read_whole(path, 1_000_000, code="file.unreadable")
             modified = path.stat().st_mtime
         except (BadInput, OSError) as error:
             yield SkippedDocument("", getattr(error, "code", "file.unreadable"), f"the list cannot be read ({error})")

@@ -25,19 +25,18 @@ import numpy as np
 
 from quorank.data.ranking import RankingData, stride_of
 from quorank.data.strings import Strings, select_strings, strings_from_bytes
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, brief, require
 from quorank.files.untrusted import (
     MOST_LINE,
     RATIO_VARIABLE,
-    excerpt,
+    file_size,
     limits_from_environment,
     line_blocks,
     open_bounded,
     open_plain,
-    ordinary_size,
     packing_of,
     read_bounded,
-    sound,
+    translate_errors,
 )
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
@@ -149,7 +148,7 @@ def _refuse_wide(path: Path, text: Bytes, first: int, width: int) -> None:
 def read_bytes(path: Path) -> Bytes:
     """Return the text of a plain file, mapped, or of a packed one (gzip, bzip2, xz), unpacked within the gate's limits."""
     expected = "expected a LETOR text file, plain or .gz"
-    if ordinary_size(path, expected) == 0:
+    if file_size(path, expected) == 0:
         return np.empty(0, np.uint8)
     if packing_of(path):
         text = np.frombuffer(read_bounded(path, expected=expected), np.uint8)
@@ -158,7 +157,7 @@ def read_bytes(path: Path) -> Bytes:
     meant = PACKED.get(path.suffix)
     sentence = f"is not {meant} file although its name ends in {path.suffix}; {expected}"
     require(meant is None, "file.damaged", sentence, f"{path}")
-    with open_plain(path, expected) as file, sound(path, "a readable file"):
+    with open_plain(path, expected) as file, translate_errors(path, "a readable file"):
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
@@ -302,7 +301,7 @@ def _group(
         names = [name.decode("utf-8") for name in places]
     except UnicodeDecodeError as error:
         raise BadInput(
-            "letor.not-utf-8", f"holds query id {excerpt(error.object)}; expected UTF-8 text", f"{path}"
+            "letor.not-utf-8", f"holds query id {brief(error.object)}; expected UTF-8 text", f"{path}"
         ) from None
     return RankingData(padded, labels, offsets, n_features, names, documents), order
 

@@ -17,8 +17,8 @@ import numpy as np
 from quorank.data.letor.reader import letor_blocks
 from quorank.data.logs.click_log import SearchBlock
 from quorank.data.logs.times import read_time
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import csv_records, excerpt
+from quorank.errors import BadInput, brief, require
+from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Booleans, Floats, Int8s, Integers
 
 FEATURES = 103
@@ -79,7 +79,7 @@ def _searches(path: Path, runs: list[tuple[bytes, int, Floats, Int8s]], metadata
     numbers, places = [], [f"{path}:{line}" for _, line, _, _ in runs]
     for (query, _, _, _), place in zip(runs, places, strict=True):
         sound = query.isdigit() and len(query) <= 18
-        require(sound, "aol4foltr.bad-qid", f"found qid {excerpt(query.decode('latin-1'))}, expected an integer", place)
+        require(sound, "aol4foltr.bad-qid", f"found qid {brief(query.decode('latin-1'))}, expected an integer", place)
         numbers.append(int(query))
     qids = np.array(numbers, dtype=np.int64)
     at = np.minimum(np.searchsorted(metadata.qids, qids), len(metadata.qids) - 1)
@@ -135,7 +135,7 @@ def _read_metadata(path: Path) -> _Metadata:
         require(len(record) == len(head), "csv.fields", sentence, where)
         number = record[qid]
         sound = number.isascii() and number.isdigit() and len(number) <= 18
-        require(sound, "aol4foltr.bad-qid", f"found qid {excerpt(number)}, expected an integer", where)
+        require(sound, "aol4foltr.bad-qid", f"found qid {brief(number)}, expected an integer", where)
         require(record[user], "aol4foltr.no-user", "has no user_id", where)
         try:
             times.append(read_time(record[time]))

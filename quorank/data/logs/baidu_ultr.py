@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import arrow_batches, excerpt, ordinary_size
+from quorank.errors import BadInput, brief, require
+from quorank.files.arrow import arrow_batches
+from quorank.files.untrusted import file_size
 from quorank.kernels.arrays import Floats, Integers
 
 LEXICAL = (
@@ -81,7 +82,7 @@ def read_baidu_ultr(
         if rest is not None and len(rest["query_id"]):
             yield _searches(path, rest, np.zeros(1, dtype=np.int64))
         if counted:
-            counted(ordinary_size(path))
+            counted(file_size(path))
 
 
 def _columns(path: Path, schema: Any, which: Which) -> list[str]:
@@ -164,7 +165,7 @@ def _searches(path: Path, table: dict[str, Any], starts: Integers) -> SearchBloc
         wrong = (table[name] < least) | (table[name] > most)
         if wrong.any():
             at = int(np.argmax(wrong))
-            sentence = f"found {name} {excerpt(table[name][at])}, expected {least} to {most:,}"
+            sentence = f"found {name} {brief(table[name][at])}, expected {least} to {most:,}"
             raise BadInput(f"log.bad-{name}", sentence, f"{path}, row {table['row'][at]}")
     lengths = np.diff(np.append(starts, rows))
     order = np.lexsort((table["position"], np.repeat(np.arange(len(starts)), lengths)))

@@ -18,7 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import ForeignDatabase, damaged_database, home_expanded, parse_json, read_bounded
+from quorank.files.atomic import expand_home
+from quorank.files.documents import load_json
+from quorank.files.untrusted import read_bounded
+from quorank.files.untrusted_database import UntrustedDatabase, damaged_database
 
 FIREFOX_FILE, CHROMIUM_FILE, BOOKMARKS_FILE = "places.sqlite", "History", "Bookmarks"
 EXPECTED = "places.sqlite of a Firefox profile or History of a Chromium profile"
@@ -134,14 +137,14 @@ def database_in(path: Path, files: tuple[str, ...] = (FIREFOX_FILE, CHROMIUM_FIL
 
 def profiles_in(folders: Iterable[Path | str], file: str) -> list[Path]:
     """Return the profiles in some folders that have a database, the most recently used first."""
-    found = [path for folder in folders for path in home_expanded(folder).glob(f"*/{file}") if path.is_file()]
+    found = [path for folder in folders for path in expand_home(folder).glob(f"*/{file}") if path.is_file()]
     return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 # ------------------------------------------------------------ copies
 
 
-def open_copy(path: Path) -> ForeignDatabase:
+def open_copy(path: Path) -> UntrustedDatabase:
     """Open a copy in memory of the database at `path`, with the committed transactions of its write-ahead log.
 
     A copy that was taken while the browser wrote may mix two states: it is taken again.
@@ -161,7 +164,7 @@ def open_copy(path: Path) -> ForeignDatabase:
             wrong = f"this is not an SQLite database; expected {EXPECTED}"
             require(magic == _DATABASE_MAGIC, "database.wrong-format", wrong)
             try:
-                return ForeignDatabase(copy)
+                return UntrustedDatabase(copy)
             except sqlite3.Error as error:
                 problem = damaged_database(error)
     raise problem
@@ -218,7 +221,7 @@ def _require_columns(tables: Mapping[str, frozenset[str]], expected: Mapping[str
             require(column in tables[table], "database.wrong-schema", missing)
 
 
-def _pages(database: ForeignDatabase, table: str, columns: frozenset[str]) -> list[BrowserPage]:
+def _pages(database: UntrustedDatabase, table: str, columns: frozenset[str]) -> list[BrowserPage]:
     """Return all pages whose number is an integer and whose address a string."""
     description, count = (name if name in columns else "NULL" for name in ("description", "visit_count"))
     found = database.rows(f"SELECT id, url, title, hidden, {description}, {count} FROM {table} ORDER BY id")
@@ -230,7 +233,7 @@ def _pages(database: ForeignDatabase, table: str, columns: frozenset[str]) -> li
 
 
 def _visits(
-    database: ForeignDatabase, table: str, names: Iterable[str], newest: int | None
+    database: UntrustedDatabase, table: str, names: Iterable[str], newest: int | None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows (page, time, type) of all visits, or of the newest of each page."""
     page, moment, type_ = names
@@ -242,7 +245,7 @@ def _visits(
 
 
 def _read_firefox(
-    database: ForeignDatabase, tables: Mapping[str, frozenset[str]], newest: int | None
+    database: UntrustedDatabase, tables: Mapping[str, frozenset[str]], newest: int | None
 ) -> BrowserHistory:
     """Read a Firefox database; times are microseconds since 1970, and visit types run from 1 (link) to 9 (reload)."""
     _require_columns(tables, FIREFOX_TABLES)
@@ -270,7 +273,7 @@ def _read_firefox(
 
 
 def _read_chromium(
-    database: ForeignDatabase, tables: Mapping[str, frozenset[str]], bookmarks: Path, newest: int | None
+    database: UntrustedDatabase, tables: Mapping[str, frozenset[str]], bookmarks: Path, newest: int | None
 ) -> BrowserHistory:
     """Read a Chromium database with its file of bookmarks; times are microseconds since 1601."""
     _require_columns(tables, CHROMIUM_TABLES)
@@ -307,7 +310,7 @@ def transition_type(transition: int) -> str | None:
 def read_bookmarks(path: Path) -> list[BrowserBookmark]:
     """Read a Chromium file `Bookmarks`: every table in it with a string under "url"."""
     try:
-        content = parse_json(bytes(read_bounded(path, MOST_BOOKMARKS)))
+        content = load_json(bytes(read_bounded(path, MOST_BOOKMARKS)))
     except ValueError:
         raise BadInput("bookmarks.damaged", "this is not valid JSON", str(path)) from None
     found = []

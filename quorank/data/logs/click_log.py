@@ -30,11 +30,10 @@ import numpy.typing as npt
 
 from quorank.data.ranking import pad, stride_of
 from quorank.data.strings import Strings, strings_from_bytes
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.documents import Items, Table, Text, Whole, read_json
 from quorank.files.npz import ArrayAppender, ArrayShape, map_array
-from quorank.files.untrusted import excerpt
 from quorank.kernels.arrays import Floats, Int8s, Int32s, Integers
 
 Int16s = npt.NDArray[np.int16]
@@ -190,7 +189,7 @@ class LogWriter:
         sentence = f"has {n:,} features; expected 1 to {MOST_FEATURES:,}"
         require(1 <= n <= MOST_FEATURES, "log.features", sentence, f"{folder}")
         for name in self.feature_names:
-            require(len(name) <= LONGEST_TEXT, "log.text-too-long", f"names a feature {excerpt(name)}")
+            require(len(name) <= LONGEST_TEXT, "log.text-too-long", f"names a feature {brief(name)}")
         self._stride = stride_of(n)
         self._columns = {
             name: ArrayAppender(folder / f"{name}.npy", kind, self._stride if name == "features" else None)
@@ -297,7 +296,7 @@ def new_log_folder(folder: Path) -> Iterator[Path]:
     What an import that was killed left beside it is removed first.
     """
     for left in folder.parent.glob(f".*{_UNFINISHED}"):
-        with ProcessLock(left / "lock").held() as free:
+        with ProcessLock(left / "lock").hold() as free:
             if free:
                 shutil.rmtree(left, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}{_UNFINISHED}")
@@ -305,7 +304,7 @@ def new_log_folder(folder: Path) -> Iterator[Path]:
     require(not temporary.exists(), "log.being-imported", sentence, folder.name)
     temporary.mkdir(mode=0o700)  # people's searches: for the owner alone
     try:
-        with ProcessLock(temporary / "lock").held():
+        with ProcessLock(temporary / "lock").hold():
             yield temporary
             (temporary / "lock").unlink()
             shutil.rmtree(folder, ignore_errors=True)

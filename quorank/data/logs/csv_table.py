@@ -18,9 +18,9 @@ import numpy as np
 from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, NOBODY, ClickLog, SearchBlock
 from quorank.data.logs.times import read_time, write_time
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import atomically
-from quorank.files.untrusted import csv_records, excerpt
+from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Floats
 
 KEYS = ("user", "time", "search", "query", "document", "rank", "click")
@@ -45,7 +45,7 @@ def feature_columns(path: Path) -> tuple[str, ...]:
     missing = [name for name in NEEDED if name not in head]
     require(not missing, "csv.no-column", f"has no column {(missing or [''])[0]}; {EXPECTED}", f"{path}:1")
     twice = next((name for place, name in enumerate(head) if name in head[:place]), None)
-    require(twice is None, "csv.column-twice", f"has two columns {excerpt(twice)}", f"{path}:1")
+    require(twice is None, "csv.column-twice", f"has two columns {brief(twice)}", f"{path}:1")
     names = tuple(name for name in head if name not in KEYS)
     sentence = f"has {len(names):,} columns of features; expected 1 to {MOST_FEATURES:,}"
     require(1 <= len(names) <= MOST_FEATURES, "log.features", sentence, f"{path}:1")
@@ -59,7 +59,7 @@ def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
     place = {name: number for number, name in enumerate(head)}
     have = feature_columns(path)
     missing = next((name for name in names if name not in place), None)
-    sentence = f"has other features than the first file: {excerpt(missing or next(iter({*have} - {*names}), ''))}"
+    sentence = f"has other features than the first file: {brief(missing or next(iter({*have} - {*names}), ''))}"
     require(missing is None and len(have) == len(names), "log.features-differ", sentence, f"{path}:1")
     rows = _CsvRows(path, place, [place[name] for name in names])
     for line, record in records:
@@ -171,7 +171,7 @@ class _CsvRows:
         least = 1 if name == "rank" else 0
         if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most:
             return int(text)
-        sentence = f"found {name} {excerpt(text)}, expected {least} to {most:,}"
+        sentence = f"found {name} {brief(text)}, expected {least} to {most:,}"
         raise BadInput(f"log.bad-{name}", sentence, f"{self._path}:{line}")
 
     def _numbers(self, records: list[list[str]], lines: list[int]) -> Floats:
@@ -190,7 +190,7 @@ class _CsvRows:
             if wrong.any():
                 row = int(np.argmax(wrong))
                 name = next(name for name, place in self._place.items() if place == at)
-                sentence = f"found {excerpt(texts[row])} as {excerpt(name)}, expected a finite float32 number"
+                sentence = f"found {brief(texts[row])} as {brief(name)}, expected a finite float32 number"
                 raise BadInput("log.not-a-number", sentence, f"{self._path}:{lines[row]}")
         return out
 
@@ -205,7 +205,7 @@ def _float(text: str) -> float:
 def write_csv_log(log: ClickLog, path: Path, counted: Callable[[int], None] | None = None) -> None:
     """Write a log as a CSV file that is read back to the same bits; `counted` is told how many searches were written."""
     clash = next((name for name in log.feature_names if name in KEYS), None)
-    sentence = f"has a feature {excerpt(clash)}, which is a column of its own in CSV; it cannot be written"
+    sentence = f"has a feature {brief(clash)}, which is a column of its own in CSV; it cannot be written"
     require(clash is None, "log.cannot-say", sentence, f"{path}")
     twice = len({*log.feature_names}) < len(log.feature_names)
     require(not twice, "log.cannot-say", "has two features of one name; it cannot be written", f"{path}")

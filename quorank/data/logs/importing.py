@@ -15,7 +15,8 @@ from quorank.data.logs.click_log import LogWriter, SearchBlock, is_log, new_log_
 from quorank.data.logs.csv_table import csv_files, feature_columns, read_csv_log, write_csv_log
 from quorank.data.logs.ubi import read_ubi, ubi_features
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import home_expanded, ordinary_size
+from quorank.files.atomic import expand_home
+from quorank.files.untrusted import file_size
 
 FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
 _SECONDS = 5.0  # between two reports
@@ -32,7 +33,7 @@ def import_log(
 
     Nothing is left where it is refused or interrupted; a log of this name is replaced when the new one is complete.
     """
-    path = home_expanded(path)
+    path = expand_home(path)
     require(path.exists(), "file.missing", f"there is no {path}; expected a folder with a log")
     known_as = collection_name(path, name)
     progress = _ImportProgress(path, report)
@@ -81,7 +82,7 @@ def _reader(
         return _aol4foltr(path, progress)
     if format_ == "baidu-ultr":
         files = feather_files(path)
-        progress.total = sum(ordinary_size(file) for file in files)
+        progress.total = sum(file_size(file) for file in files)
         return baidu_features(files[0], which), read_baidu_ultr(path, which, progress.count)
     if format_ == "ubi":
         return ubi_features(path), read_ubi(path, skipped)
@@ -104,7 +105,7 @@ def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], 
 
 def _plain_size(path: Path) -> int | None:
     """The bytes of a plain file; of a packed one nobody knows what it holds."""
-    return None if path.suffix == ".gz" else ordinary_size(path)
+    return None if path.suffix == ".gz" else file_size(path)
 
 
 def _listed(skipped: Skipped) -> str:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from quorank.data.logs.click_log import NO_TIME
-from quorank.errors import BadInput
-from quorank.files.untrusted import excerpt
+from quorank.errors import BadInput, brief
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000  # the years 1 and 10000, in microseconds
@@ -35,7 +34,7 @@ def read_time(text: str, unit: int = 1_000_000) -> int:
         found = NO_TIME
     if not _FIRST <= found < _LAST:
         expected = "an ISO 8601 date such as 2006-03-01T00:01:03Z, or a number since 1970"
-        raise BadInput("log.bad-time", f"found {excerpt(text)} as a time, expected {expected}")
+        raise BadInput("log.bad-time", f"found {brief(text)} as a time, expected {expected}")
     return found
 
 

@@ -24,8 +24,9 @@ import numpy as np
 from quorank.data.logs.aol4foltr import find_file
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
 from quorank.data.logs.times import read_time
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import csv_records, excerpt, numbered_lines, parse_json, reason
+from quorank.errors import BadInput, brief, first_line, require
+from quorank.files.documents import load_json
+from quorank.files.untrusted import csv_records, numbered_lines
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
 FEATURES = ("features.csv", "features.csv.gz")
@@ -80,7 +81,7 @@ def read_ubi(folder: Path, skipped: dict[str, int]) -> Iterator[SearchBlock]:
     for query_id, lines, objects, numbers in _lists(path):
         query = queries.pop(query_id, None)
         where = f"{path}:{lines[0]}"
-        sentence = f"query {excerpt(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
+        sentence = f"query {brief(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
         require(query is not None, "ubi.unknown-query", sentence, where)
         assert query is not None
         why = _why_not(query)
@@ -148,9 +149,9 @@ def _read_documents(path: Path, queries: dict[str, _Query]) -> None:
             continue
         where = f"{path}:{line}"
         try:
-            document = parse_json(content)
+            document = load_json(content)
         except (ValueError, MemoryError) as error:
-            raise BadInput("ubi.not-json", f"is no JSON object ({reason(error)}); {_EXPECTED}", where) from None
+            raise BadInput("ubi.not-json", f"is no JSON object ({first_line(error)}); {_EXPECTED}", where) from None
         require(isinstance(document, dict), "ubi.not-json", f"is no JSON object; {_EXPECTED}", where)
         if len(document) == 1 and isinstance(document.get("index", document.get("create")), dict):
             continue  # a line of a bulk request: the document follows
@@ -198,7 +199,7 @@ def _time(document: dict[str, Any]) -> int:
     if found is None:
         return NO_TIME
     sound = isinstance(found, str | int) and not isinstance(found, bool)
-    require(sound, "log.bad-time", f"found {excerpt(found)} as a timestamp, expected a date or milliseconds since 1970")
+    require(sound, "log.bad-time", f"found {brief(found)} as a timestamp, expected a date or milliseconds since 1970")
     return read_time(str(found), _MILLISECOND)
 
 
@@ -239,7 +240,7 @@ def _lists(path: Path) -> Iterator[tuple[str, list[int], list[str], Any]]:
             yield last, lines, objects, np.array(numbers, dtype=np.float32)
             lines, objects, numbers = [], [], []
         last = record[query]
-        require(record[name] not in objects, "ubi.object-twice", f"has {excerpt(record[name])} twice", where)
+        require(record[name] not in objects, "ubi.object-twice", f"has {brief(record[name])} twice", where)
         sentence = "this query has more lines than there are ranks"
         require(len(lines) < HIGHEST_RANK, "log.list-too-long", sentence, where)
         lines.append(line)
@@ -255,6 +256,6 @@ def _number(text: str, name: str, where: str) -> float:
     except ValueError:
         value = np.nan
     largest = float(np.finfo(np.float32).max)
-    sentence = f"found {excerpt(text)} as {excerpt(name)}, expected a finite float32 number"
+    sentence = f"found {brief(text)} as {brief(name)}, expected a finite float32 number"
     require(-largest <= value <= largest, "log.not-a-number", sentence, where)
     return value

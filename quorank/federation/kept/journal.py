@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quorank.errors import require
 from quorank.federation.wire import LARGEST
-from quorank.files.atomic import on_disk
+from quorank.files.atomic import sync_to_disk
 
 _HEAD = struct.Struct("<I16s")
 
@@ -40,7 +40,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
                 if new:
-                    on_disk(self.path.parent)  # its name too
+                    sync_to_disk(self.path.parent)  # its name too
             except OSError:
                 if new:
                     self.clear()  # so that its name is waited for the next time

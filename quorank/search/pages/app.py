@@ -13,9 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, first_line
 from quorank.files.documents import Table
-from quorank.files.untrusted import reason
 from quorank.search.pages import programs
 from quorank.search.pages.bodies import read_form, read_table
 from quorank.search.pages.drawing import problem_status, static_answer
@@ -115,7 +114,7 @@ def _told(answer: Endpoint) -> Endpoint:
             return refusal(request, error, problem_status(error))
         except OSError as error:
             return refusal(
-                request, BadInput("page.files", f"files cannot be read or written now ({reason(error)})"), 500
+                request, BadInput("page.files", f"files cannot be read or written now ({first_line(error)})"), 500
             )
         except Exception:
             logging.getLogger(__name__).exception("a page could not be answered")

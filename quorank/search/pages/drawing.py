@@ -12,8 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import printable
+from quorank.errors import BadInput, printable
 from quorank.reports.page import STYLE
 from quorank.search.pages.opening import web_address
 from quorank.search.sources.file_names import opened_path, shown_name

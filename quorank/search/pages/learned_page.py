@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, require
-from quorank.files.atomic import write_whole
+from quorank.files.atomic import expand_home, write_whole
 from quorank.files.private_database import wipe
-from quorank.files.untrusted import home_expanded
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.upkeep import Upkeep
@@ -192,7 +191,7 @@ class LearnedPage:
 
 @contextmanager
 def _as_it_is(path: str) -> Iterator[Path]:
-    yield home_expanded(path)
+    yield expand_home(path)
 
 
 def _require_sure(fields: dict[str, str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.requests import Request
 
 from quorank.errors import require, require_range
+from quorank.files.atomic import expand_home
 from quorank.files.documents import Flag, Table, Text, Whole
-from quorank.files.untrusted import home_expanded
 from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.learned_page import LearnedPage
@@ -69,7 +69,7 @@ class ProgramAnswers:
 
     def join(self, given: dict[str, Any]) -> dict[str, Any]:
         """Accept an invitation."""
-        found = self.search.membership.join(home_expanded(given["invitation"]))
+        found = self.search.membership.join(expand_home(given["invitation"]))
         self.upkeep.talk_soon()
         return found
 

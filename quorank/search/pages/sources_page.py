@@ -10,8 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import reason
+from quorank.errors import BadInput, first_line, require
 from quorank.search.index import SkipEntry
 from quorank.search.pages.bodies import whole_number
 from quorank.search.pages.drawing import draw
@@ -84,7 +83,7 @@ class SourcesPage:
             require("\0" not in path, "path.malformed", "this is no path")
             self.add_source(source_at(path))
         except (BadInput, OSError) as error:
-            problem = error if isinstance(error, BadInput) else BadInput("path.unreadable", reason(error), path)
+            problem = error if isinstance(error, BadInput) else BadInput("path.unreadable", first_line(error), path)
             return self.draw(problem=problem, status=400, path=path)
         return RedirectResponse("/sources?done=added", status_code=303)
 

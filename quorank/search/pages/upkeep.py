@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Event, Thread
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import reason
+from quorank.errors import BadInput, first_line
 from quorank.search.index import UpdateReport
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources.watching import SourceWatcher
@@ -156,7 +155,7 @@ class Upkeep:
                 return True
             return not self._failed(number, str(error), error.code == "folder.busy")
         except OSError as error:
-            return not self._failed(number, f"cannot be read or written now ({reason(error)})", True)
+            return not self._failed(number, f"cannot be read or written now ({first_line(error)})", True)
         self.problems.pop(number, None)
         return finished
 
@@ -202,7 +201,7 @@ class Upkeep:
         try:
             report = self._search.membership.sync(force=force)
         except (BadInput, OSError) as error:
-            sentence = str(error) if isinstance(error, BadInput) else f"files cannot be written ({reason(error)})"
+            sentence = str(error) if isinstance(error, BadInput) else f"files cannot be written ({first_line(error)})"
             self.last_talk = LastTalk(time.time(), "failed", sentence, AGAIN)
             return AGAIN
         if report.outcome not in ("early", "busy"):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from quorank.data.logs.browser_history import CHROMIUM_FILE, FIREFOX_FILE
 from quorank.errors import require
-from quorank.files.untrusted import home_expanded, read_head
+from quorank.files.atomic import expand_home
+from quorank.files.untrusted import read_head
 from quorank.parts import Family
 from quorank.search.sources.browsers import ChromiumSource, FirefoxSource
 from quorank.search.sources.folder import FilesSource
@@ -30,7 +31,7 @@ def source_at(path: Path | str) -> Source:
     Raises:
         BadInput: Nothing is there (`file.missing`), or a single document (`source.single-file`).
     """
-    found = home_expanded(path).absolute()
+    found = expand_home(path).absolute()
     missing = "there is nothing here; expected a folder, a mailbox or a browser's profile"
     require(found.exists(), "file.missing", missing, f"{path}")
     for file, source in ((FIREFOX_FILE, FirefoxSource), (CHROMIUM_FILE, ChromiumSource)):

@@ -11,7 +11,7 @@ True
 >>> opened_path(stored_path("caf\\udce9 \\uf7e9")) == "caf\\udce9 \\uf7e9"
 True
 >>> shown_name("caf\\udce9\\n.txt")
-'café?.txt'
+'café .txt'
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import os
 import re
 from pathlib import Path
 
-from quorank.errors import require
-from quorank.files.untrusted import home_expanded, printable
+from quorank.errors import printable, require
+from quorank.files.atomic import expand_home
 from quorank.text.readers.decoding import decode
 
 _FIRST = 0xF780
@@ -49,7 +49,7 @@ def shown_name(name: str) -> str:
 
 def absolute_path(text: str) -> Path:
     """Return the absolute path of a text of `stored_path`; links in it are kept, and ~ is the person's folder."""
-    return Path(os.path.abspath(home_expanded(opened_path(text))))  # noqa: PTH100, which keeps links
+    return Path(os.path.abspath(expand_home(opened_path(text))))  # noqa: PTH100, which keeps links
 
 
 def keep_path(part: object, field: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from quorank.errors import BadInput, require_range
-from quorank.files.untrusted import read_ordinary
+from quorank.files.atomic import read_whole
 from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
 from quorank.search.sources.formats import MARKDOWN, NOT_TEXT, PAGES
 from quorank.search.sources.formats.docx import read_docx
@@ -152,7 +152,7 @@ class _Scan:
         for name in IGNORE_FILES:
             if name in names:
                 try:
-                    contents.append(read_ordinary(f"{folder.path}/{name}", MOST_RULES_BYTES))
+                    contents.append(read_whole(f"{folder.path}/{name}", MOST_RULES_BYTES, code="file.unreadable"))
                 except BadInput as error:
                     yield SkippedDocument(prefix + name, "ignore-rules.unreadable", error.sentence)
         rules = rules.below(below, contents)
@@ -191,7 +191,9 @@ class _Scan:
 
     def _is_cache(self, folder: _Folder) -> bool:
         try:
-            return read_ordinary(f"{folder.path}/{_CACHE_TAG}", MOST_RULES_BYTES).startswith(_CACHE_SIGNATURE)
+            return read_whole(f"{folder.path}/{_CACHE_TAG}", MOST_RULES_BYTES, code="file.unreadable").startswith(
+                _CACHE_SIGNATURE
+            )
         except BadInput:
             return False
 
@@ -270,7 +272,7 @@ class _Scan:
             found = read_docx(Path(path), self.source.most_characters)
         else:
             try:
-                content = read_ordinary(path, most)
+                content = read_whole(path, most, code="file.unreadable")
             except BadInput as error:
                 found = ExtractedText(problem=(error.code, error.sentence))
             else:

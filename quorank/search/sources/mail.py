@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, ClassVar, NamedTuple
 
 from quorank.errors import BadInput, require_range
-from quorank.files.untrusted import open_bounded, open_plain, packing_of, read_head, sound
+from quorank.files.untrusted import open_bounded, open_plain, packing_of, read_head, translate_errors
 from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
 from quorank.search.sources.source import (
     MOST_CHARACTERS,
@@ -137,7 +137,7 @@ class MailSource(Source):
     # ------------------------------------------------------------ mailboxes
 
     def _mailbox(self, path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scanned]:
-        with sound(path, "a readable mailbox"):
+        with translate_errors(path, "a readable mailbox"):
             status = path.stat()
         before = _Read.parse(known.get(key, ""))
         if before is not None and (before.size, before.changed) == (status.st_size, status.st_mtime_ns):
@@ -147,7 +147,7 @@ class MailSource(Source):
         with open_bounded(path) if packed else open_plain(path) as file:
             begin = 0
             if before is not None and not packed and status.st_size >= before.size:
-                with sound(path, "a readable mailbox"):
+                with translate_errors(path, "a readable mailbox"):
                     grown = _ends(file, before.size) == before.ends
                     begin = before.last if grown else 0
                     file.seek(begin)
@@ -158,7 +158,7 @@ class MailSource(Source):
             for raw in split_messages(file, path, begin=begin, most=MOST_PARSED):
                 last, end = raw.begin, raw.end
                 yield from reader.message(raw)
-            with sound(path, "a readable mailbox"):
+            with translate_errors(path, "a readable mailbox"):
                 ends = "" if packed else _ends(file, end)
         read = _Read(status.st_size if packed else end, status.st_mtime_ns, last, ends, reader.last)
         name = shown_name(path.name)
@@ -203,7 +203,7 @@ class MailSource(Source):
         if known.get(key) == fingerprint:
             yield UnchangedDocument(key)
             return
-        with open_plain(path) as file, sound(path, "a readable file"):
+        with open_plain(path) as file, translate_errors(path, "a readable file"):
             content = file.read(MOST_PARSED)
         stored = stored_path(str(path))
         yield from self.document(key, fingerprint, stored, content, status.st_size, status.st_mtime)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
-from quorank.files.untrusted import reason
+from quorank.errors import first_line
 from quorank.search.sources.source import Source
 
 SETTLED = 500
@@ -95,7 +95,9 @@ class SourceWatcher:
                 yield set()  # it vanished just now
                 watched = [path for path in watched if path.exists()]
             except (OSError, RuntimeError) as error:  # no watches left, or a file system without
-                self._say(f"cannot be told of changes ({reason(error)}); looking every {WITHOUT_WATCHES:g} s instead")
+                self._say(
+                    f"cannot be told of changes ({first_line(error)}); looking every {WITHOUT_WATCHES:g} s instead"
+                )
                 self._unwatched |= set(range(len(self.sources)))
                 watched = []
         while not stop.wait(self._look / 1000):

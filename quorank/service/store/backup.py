@@ -19,11 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, first_line, require
 from quorank.federation.kept.checkpoint import Saved
+from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
 from quorank.files.documents import read_json
-from quorank.files.untrusted import member_path, reason
 from quorank.service.home import TERMS
 from quorank.service.store.database import Database
 from quorank.service.store.sql_store import SqlStore, open_store
@@ -181,7 +181,7 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
         except OSError:
             raise
         except Exception as error:  # another database than ours under a right checksum
-            raise BadInput("file.damaged", f"is no backup of a service ({reason(error)})", f"{source}") from None
+            raise BadInput("file.damaged", f"is no backup of a service ({first_line(error)})", f"{source}") from None
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:

@@ -18,8 +18,7 @@ from threading import RLock
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from quorank.errors import BadInput, require
-from quorank.files.untrusted import reason
+from quorank.errors import BadInput, first_line, require
 from quorank.service.store.database import Database
 from quorank.service.store.tables import schema
 
@@ -88,7 +87,7 @@ class PostgreSQL(Database):
             yield
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             number = errno.ENOSPC if error.sqlstate == "53100" else errno.EIO
-            why = error.diag.message_primary or reason(error)
+            why = error.diag.message_primary or first_line(error)
             why = why.replace(self._password, "…") if self._password else why
             raise OSError(number, f"the database cannot be used at the moment ({why})") from None
         except psycopg.errors.InsufficientPrivilege as error:

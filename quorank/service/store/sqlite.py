@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import sqlite3
 import time
@@ -15,6 +14,7 @@ from threading import RLock
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.files.atomic import ProcessLock
 from quorank.service.store.database import Database
 from quorank.service.store.tables import schema
 
@@ -31,7 +31,12 @@ class SQLite(Database):
     begin_writing, begin_reading = "BEGIN IMMEDIATE", "BEGIN"
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
-        self.path, self._patience, self._mutex, self._lock = path, patience, RLock(), -1
+        self.path, self._patience, self._mutex, self._lock = (
+            path,
+            patience,
+            RLock(),
+            ProcessLock(path.with_name("holder.lock")),
+        )
         if not path.exists():
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         self._open()
@@ -123,18 +128,10 @@ class SQLite(Database):
         self.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", table, last)
 
     def try_lock(self) -> bool:
-        if self._lock < 0:
-            self._lock = os.open(self.path.with_name("holder.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return self._lock.acquire()
 
     def unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     def now(self) -> float:
         return time.time()

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.kernels.arrays import Doubles
 from quorank.protocol import frames
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope
@@ -136,7 +136,7 @@ def read(record: bytes, arrays: int = 0) -> tuple[Any, list[bytes]]:
     parts = frames.unpack(record[1:])
     require(len(parts) == 1 + arrays and len(parts[0]) <= PIECE, "silo-message.malformed", _MALFORMED)
     try:
-        return parse_json(parts[0]), parts[1:]
+        return load_json(parts[0]), parts[1:]
     except ValueError:
         raise BadInput("silo-message.malformed", _MALFORMED) from None
 

@@ -41,7 +41,8 @@ import numpy.typing as npt
 
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import write_whole
-from quorank.files.untrusted import parse_json, read_bounded
+from quorank.files.documents import load_json
+from quorank.files.untrusted import read_bounded
 from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.silos.sketch.cell_pool import (
     ABSOLUTE,
@@ -360,7 +361,7 @@ def _check_not_empty(document: int, terms: int) -> None:
 def _read_head(content: bytes, where: str) -> dict[str, Any]:
     """Read the first line, if it is that of a sketch."""
     try:
-        head = parse_json(content[: content.index(b"\n", 0, 1 << 16)])
+        head = load_json(content[: content.index(b"\n", 0, 1 << 16)])
         known = head["format"] == FORMAT and type(head["version"]) is int
     except (ValueError, KeyError, TypeError):
         known = False

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.files.untrusted import home_expanded, read_head
+from quorank.files.atomic import expand_home
+from quorank.files.untrusted import read_head
 from quorank.text.collection import TextCollection, add_skipped
 from quorank.text.formats import LAYOUTS
 from quorank.text.readers import beir, folder, mbox, sgml, smart
@@ -22,7 +23,7 @@ def read_collection(path: Path | str) -> TextCollection:
 
     A folder of SMART files must hold their documents in one file; queries and judgements are optional.
     """
-    path = home_expanded(path)
+    path = expand_home(path)
     require(path.exists(), "file.missing", f"does not exist; expected {LAYOUTS}", f"{path}")
     return _from_folder(path) if path.is_dir() else _from_file(path)
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from quorank.errors import require
-from quorank.files.untrusted import ForeignZip, bounded_lines, excerpt, is_zip, parse_json, reason
+from quorank.errors import brief, first_line, require
+from quorank.files.archives import UntrustedZip, is_zip
+from quorank.files.documents import load_json
+from quorank.files.untrusted import bounded_lines
 from quorank.text.collection import Document, Query, TextCollection
 from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements
@@ -60,12 +62,12 @@ def is_beir_zip(path: Path) -> bool:
     """Return whether a file is a zip file with a corpus; a damaged zip file is refused."""
     if not is_zip(path):
         return False
-    with ForeignZip(path) as packed:
+    with UntrustedZip(path) as packed:
         return any(PurePosixPath(member).name == CORPUS for member in packed.members)
 
 
 def _zipped(archive: Path) -> Files:
-    with ForeignZip(archive) as packed:
+    with UntrustedZip(archive) as packed:
         members = list(packed.members)
     root = next(m for m in members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
     inside = [m for m in members if m.startswith(root)]
@@ -73,7 +75,7 @@ def _zipped(archive: Path) -> Files:
 
 
 def _unzipped(archive: Path, member: str) -> bytes:
-    with ForeignZip(archive) as packed:
+    with UntrustedZip(archive) as packed:
         return packed.read(member)
 
 
@@ -105,9 +107,9 @@ def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int,
         if not line.strip():
             continue
         try:
-            record = parse_json(decode(line))
+            record = load_json(decode(line))
         except ValueError as error:
-            raise bad_line(where, number, "beir.malformed", f"expected a JSON object ({reason(error)})") from None
+            raise bad_line(where, number, "beir.malformed", f"expected a JSON object ({first_line(error)})") from None
         if not isinstance(record, dict):
             raise bad_line(where, number, "beir.malformed", f"expected a JSON object, got {line[:40]!r}")
         id_, text = (next((record[key] for key in keys if record.get(key) is not None), None) for keys in (_ID, _TEXT))
@@ -116,7 +118,7 @@ def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int,
         title = (record.get("title") or "") if titled else ""
         if not (isinstance(id_, str) and isinstance(text, str) and isinstance(title, str)):
             expected = 'expected {"_id": …, "title": …, "text": …} with texts'
-            keys = excerpt(", ".join(record)) if record else "none"
+            keys = brief(", ".join(record)) if record else "none"
             raise bad_line(where, number, "beir.malformed", f"{expected}, got the keys {keys}")
         if b"\\ud" in line.lower():  # half of a surrogate pair is no text; as elsewhere it becomes "?"
             id_, title, text = (part.encode(errors="replace").decode() for part in (id_, title, text))

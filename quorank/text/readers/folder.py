@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import excerpt
+from quorank.errors import BadInput, brief
 from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import decode, read_bytes
 
@@ -35,7 +34,7 @@ def read_folder(folder: Path, name: str) -> TextCollection:
         else:
             documents.append(_document(file, id_, decode(content).strip()))
     if not documents:
-        sentence = f"none of its {len(files)} files is text, as {excerpt(damaged[0])}; expected files of text"
+        sentence = f"none of its {len(files)} files is text, as {brief(damaged[0])}; expected files of text"
         raise BadInput("text.not-text", sentence, f"{folder}")
     others = [file.relative_to(folder).as_posix() for file in sorted(set(_files(folder)) - set(files))]
     skipped = add_skipped({}, files_that_are_not_text=damaged, files_of_other_kinds=others)

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from quorank.files.untrusted import open_bounded, read_head, sound
+from quorank.files.untrusted import open_bounded, read_head, translate_errors
 from quorank.text.collection import Document, TextCollection, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, one_line
 from quorank.text.readers.pages import without_tags
@@ -97,7 +97,7 @@ def split_messages(file: IO[bytes], where: object, *, begin: int = 0, most: int 
     """
     message, place = _Gathered(begin, most), begin
     begins, first = True, True  # a line may be read in several pieces
-    with sound(where, "a readable mailbox"):
+    with translate_errors(where, "a readable mailbox"):
         while line := file.readline(_LINE):
             start = place
             place += len(line)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import excerpt
+from quorank.errors import BadInput, brief
 from quorank.text.collection import Document, Query, SkipRecord, add_skipped
 from quorank.text.readers.decoding import bad_line, decode, read_bytes
 
@@ -114,9 +113,9 @@ def _finder(ids: Iterable[str]) -> Callable[[str], str | None]:
 def _all_lost(
     found: Sequence[Judgement], queries: Sequence[Query], documents: Sequence[Document], where: str
 ) -> BadInput:
-    names = f"it names query {excerpt(found[0].query)} and document {excerpt(found[0].document)}"
+    names = f"it names query {brief(found[0].query)} and document {brief(found[0].document)}"
     if queries and documents:
-        held = f"while queries are called like {excerpt(queries[0].id)} and documents like {excerpt(documents[0].id)}"
+        held = f"while queries are called like {brief(queries[0].id)} and documents like {brief(documents[0].id)}"
     else:
         held = f"and there are no {'documents' if queries else 'queries'}; add their file"
     sentence = f"none of its {len(found):,} judgements is of a query and a document that are here: {names}, {held}"
@@ -136,4 +135,4 @@ def _number(where: str, number: int, row: list[str]) -> int:
 
 def _malformed(where: str, number: int, line: str) -> BadInput:
     expected = "expected `query 0 document grade` or `query document 0 0` or `query document grade`"
-    return bad_line(where, number, "qrels.malformed", f"{expected}, got {excerpt(line)}")
+    return bad_line(where, number, "qrels.malformed", f"{expected}, got {brief(line)}")

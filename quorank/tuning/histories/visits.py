@@ -30,9 +30,8 @@ from quorank.data.logs.browser_history import (
     read_browser_history,
 )
 from quorank.data.logs.csv_table import named_records
-from quorank.errors import BadInput, require, require_range, suggest
+from quorank.errors import BadInput, brief, require, require_range, suggest
 from quorank.files.atomic import write_whole
-from quorank.files.untrusted import excerpt
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.histories.browser import DAY, LETTERS, History
 from quorank.tuning.histories.generated import vocabulary
@@ -109,11 +108,11 @@ def _rows(path: Path) -> Iterator[Row]:
         require(count < MOST_VISITS, "visits.too-many", f"there are more than {MOST_VISITS:,} visits", where)
         kind = values.get("type") or "link"
         if kind not in kinds:
-            unknown = f"unknown type of visit {excerpt(kind)}{suggest(kind, VISIT_TYPES)}"
+            unknown = f"unknown type of visit {brief(kind)}{suggest(kind, VISIT_TYPES)}"
             raise BadInput("visits.unknown-type", f"{unknown}; known: {', '.join(VISIT_TYPES)}", where)
         require(values["url"], "visits.no-page", "this visit is to no page: its url is empty", where)
         marked = values.get("bookmarked") or "0"
-        wrong = f"bookmarked must be 1 or 0, got {excerpt(marked)}"
+        wrong = f"bookmarked must be 1 or 0, got {brief(marked)}"
         require(marked in ("0", "1"), "visits.not-a-truth", wrong, where)
         moment = _seconds(values["time"], where)
         yield values.get("person", ""), moment, values["url"], kinds[kind], values.get("title", ""), marked == "1"
@@ -128,7 +127,7 @@ def _seconds(text: str, where: str) -> float:
             value = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             value = math.nan
-    wrong = f"time must be seconds since 1970 or an ISO date such as 2026-03-01T12:00:00, got {excerpt(text)}"
+    wrong = f"time must be seconds since 1970 or an ISO date such as 2026-03-01T12:00:00, got {brief(text)}"
     require(abs(value) <= _MOST_SECONDS, "visits.not-a-time", wrong, where)
     return value
 

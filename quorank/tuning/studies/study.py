@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorank.data.logs.csv_table import named_records
-from quorank.errors import BadInput, require, require_range, suggest
+from quorank.errors import BadInput, brief, first_line, require, require_range, suggest
 from quorank.files.atomic import write_whole
 from quorank.files.codec import decode
 from quorank.files.documents import parse_toml
-from quorank.files.untrusted import excerpt, reason
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.tuning.searches import take_rows
 
@@ -148,7 +147,7 @@ def read_study(path: Path) -> Study:
     except FileNotFoundError:
         raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
     except UnicodeDecodeError as error:
-        raise BadInput("study.not-toml", f"not TOML ({reason(error)})", str(path)) from None
+        raise BadInput("study.not-toml", f"not TOML ({first_line(error)})", str(path)) from None
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
     return study_of(parse_toml(text, str(path), "study.not-toml"), str(path))
@@ -218,9 +217,9 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
 
 def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: str) -> BadInput:
     if given not in study.arms:
-        unknown = f"there is no arm {excerpt(given)} in study {study.name}; its arms: {', '.join(study.arms)}"
+        unknown = f"there is no arm {brief(given)} in study {study.name}; its arms: {', '.join(study.arms)}"
         return BadInput("collected.unknown-arm", unknown, where)
-    wrong = f"client {excerpt(client)} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
+    wrong = f"client {brief(client)} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
     return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
 
 
@@ -229,6 +228,6 @@ def _whole(column: str, text: str, where: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    wrong = f"{column} must be a whole number from 0, got {excerpt(text)}"
+    wrong = f"{column} must be a whole number from 0, got {brief(text)}"
     require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number

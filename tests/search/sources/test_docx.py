@@ -72,7 +72,7 @@ def test_a_document_without_its_main_part(tmp_path: Path) -> None:
 def test_a_long_text_is_read_no_further_than_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_bytes(docx_of(word_xml(["word " * 1000] * 2000) + "broken behind"))
     found = read_docx(tmp_path / "a.docx", 5000)
-    assert found.problem is None and 5000 < len(found.text) < 200_000
+    assert found.problem is None and 4900 < len(found.text) < 200_000
 
 
 def test_damage_anywhere_is_no_exception(tmp_path: Path) -> None:

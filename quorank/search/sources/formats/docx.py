@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from quorank.errors import BadInput
-from quorank.files.untrusted import ForeignZip, UnpackLimits, XmlReader, is_zip, read_head
+from quorank.files.archives import UntrustedZip, is_zip
+from quorank.files.untrusted import UnpackLimits, read_head, xml_events
 from quorank.search.sources.formats.extracted import ExtractedText
 from quorank.text.readers.decoding import one_line
 
@@ -16,51 +19,23 @@ _TITLE = "docProps/core.xml"
 _OLD = b"\xd0\xcf\x11\xe0"  # a compound file: how Office keeps what is under a password
 
 
-class _WordText(XmlReader):
-    """Characters of the runs of a document, a line for each paragraph."""
-
-    def __init__(self, where: object, most: int) -> None:
-        super().__init__(where)
-        self.pieces: list[str] = []
-        self.left, self._inside = most, False
-
-    def begin(self, name: str) -> None:
-        self._inside = name == "t"
-        if name in ("tab", "br", "cr"):
-            self._add("\n" if name != "tab" else "\t")
-
-    def end(self, name: str) -> None:
-        self._inside = False
-        if name == "p":
-            self._add("\n")
-
-    def text(self, characters: str) -> None:
-        if self._inside:
-            self._add(characters)
-
-    def _add(self, piece: str) -> None:
-        self.pieces.append(piece)
-        self.left -= len(piece)
-        self.stop = self.stop or self.left < 0
+def _paragraphs(file: IO[bytes], where: Path) -> Iterator[str]:
+    """Yield the pieces of a document's text, with a line break after each paragraph."""
+    for event, name, element in xml_events(file, where):
+        if event == "start" and name in ("tab", "br", "cr"):
+            yield "\t" if name == "tab" else "\n"
+        elif event == "end" and name == "t":
+            yield element.text or ""
+        elif event == "end" and name == "p":
+            yield "\n"
 
 
-class _WordTitle(XmlReader):
-    """Title in the properties of a document."""
-
-    def __init__(self, where: object) -> None:
-        super().__init__(where, 10_000)
-        self.title, self._inside = "", False
-
-    def begin(self, name: str) -> None:
-        self._inside = name == "title"
-
-    def end(self, name: str) -> None:
-        self._inside = False
-        self.stop = self.stop or name == "title"
-
-    def text(self, characters: str) -> None:
-        if self._inside and len(self.title) < 1000:
-            self.title += characters
+def _title(file: IO[bytes], where: Path) -> str:
+    """Return the title in the properties of a document."""
+    events = xml_events(file, where, 10_000)
+    return next(
+        ((element.text or "")[:1000] for event, name, element in events if (event, name) == ("end", "title")), ""
+    )
 
 
 def read_docx(path: Path, most_characters: int) -> ExtractedText:
@@ -68,23 +43,25 @@ def read_docx(path: Path, most_characters: int) -> ExtractedText:
     try:
         if not is_zip(path):
             return ExtractedText(problem=_no_zip(path))
-        with ForeignZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
+        with UntrustedZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
             if _TEXTS[0] not in packed.members:
                 return ExtractedText(problem=("docx.damaged", f"holds no {_TEXTS[0]}, so it is no Word document"))
-            found = _WordText(path, most_characters)
-            title = _WordTitle(path)
-            problem = None
+            title, pieces, left, problem = "", [], most_characters, None
             try:
                 if _TITLE in packed.members:
                     with packed.open(_TITLE) as file:
-                        title.read(file)
+                        title = _title(file, path)
                 for name in _TEXTS:
-                    if name in packed.members and not found.stop:
+                    if name in packed.members and left >= 0:
                         with packed.open(name) as file:
-                            found.read(file)
+                            for piece in _paragraphs(file, path):
+                                pieces.append(piece)
+                                left -= len(piece)
+                                if left < 0:
+                                    break
             except BadInput as error:
                 problem = _problem(error)
-            return ExtractedText(one_line(title.title), "".join(found.pieces).strip(), problem)
+            return ExtractedText(one_line(title), "".join(pieces).strip(), problem)
     except BadInput as error:
         return ExtractedText(problem=_problem(error))
 

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from quorank.errors import BadInput
-from quorank.files.untrusted import open_plain, reason
+from quorank.errors import BadInput, first_line
+from quorank.files.untrusted import open_plain
 from quorank.protocol.frames import receive, send
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]
     except MemoryError:
         raise
     except Exception as error:  # the library's own, over a file that is no such
-        return "pdf.damaged", f"is no sound PDF file ({reason(error)}); only its name is searched"
+        return "pdf.damaged", f"is no sound PDF file ({first_line(error)}); only its name is searched"
 
 
 def _title(reader: PdfReader) -> str:

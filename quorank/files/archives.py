@@ -1,0 +1,237 @@
+"""Bounded reading of untrusted archives: zip and tar members within limits of size, number and path."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+from quorank.errors import brief, require
+from quorank.files.untrusted import (
+    BLOCK,
+    UnpackBudget,
+    UnpackLimits,
+    file_size,
+    limits_from_environment,
+    open_bounded,
+    open_plain,
+    translate_errors,
+)
+
+if TYPE_CHECKING:
+    import zipfile
+
+MOST_MEMBERS = 100_000
+"""Members of an archive."""
+_MOST_NAME, _MOST_PATH = 255, 4096  # bytes of a name and of a path in file systems
+_MOST_DIRECTORY = 1 << 24  # bytes of a zip file's list of members, which is read at once
+_MOST_TAR_HEADER = 1 << 20  # bytes between two members of a tar file
+_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]")
+
+
+def member_path(name: str, archive: object) -> PurePosixPath:
+    """Return the path of a member below the unpacking directory; reject one that leads outside it."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    outside = path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0])
+    sentence = f"holds {brief(name)}, which would land outside its folder; nothing was unpacked"
+    require(not outside, "archive.unsafe-member", sentence, f"{archive}")
+    sizes = [len(part.encode(errors="surrogateescape")) for part in path.parts]
+    sentence = f"holds a member {brief(name)}, which is no name of a file; nothing was unpacked"
+    named = path.parts and max(sizes) <= _MOST_NAME and sum(sizes) + len(sizes) <= _MOST_PATH
+    named = named and not name.endswith(("/", "\\", "/.")) and not _CONTROL.search(name)
+    require(named, "archive.unsafe-member", sentence, f"{archive}")
+    return path
+
+
+class _MemberStream(io.RawIOBase):
+    """Content of a member, whose bytes count for the whole archive."""
+
+    def __init__(self, inner: IO[bytes], budget: UnpackBudget, place: str) -> None:
+        super().__init__()
+        self._inner, self._budget, self._place = inner, budget, place
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with translate_errors(self._place, "a sound member of its archive"):
+            content = self._inner.read(len(buffer))
+        buffer[: len(content)] = content
+        self._budget.spend(len(content))
+        return len(content)
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._inner.close()
+        super().close()
+
+
+class UntrustedZip:
+    """Untrusted zip file: distinct members by name, stored or deflated, unpacked within the limits."""
+
+    def __init__(self, path: Path, limits: UnpackLimits | None = None) -> None:
+        import zipfile
+
+        self.path = path
+        self._budget, self._size = UnpackBudget(path, limits), file_size(path)
+        _check_directory(path)
+        with translate_errors(path, "a sound zip file"):
+            self._zip = zipfile.ZipFile(path)
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        for info in self._zip.infolist():
+            name = info.orig_filename  # `filename` ends at a NUL
+            if not name.endswith("/"):
+                sentence = f"holds {brief(name)} twice; expected each member once"
+                require(name not in self.members, "archive.unsafe-member", sentence, f"{path}")
+                self.members[name] = info
+
+    def __enter__(self) -> UntrustedZip:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member, which must be a regular file."""
+        info, place = self.members[name], f"{self.path}, member {brief(name)}"
+        kind = info.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
+        sentence = f"holds {brief(name)}, which is not an ordinary file"
+        require(kind in (0, 8), "archive.unsafe-member", sentence, f"{self.path}")
+        sentence = f"holds {brief(name)}, which is under a password; expected a member that can be read"
+        require(not info.flag_bits & 1, "archive.unsupported", sentence, f"{self.path}")
+        # the others are unpacked by whole blocks, whose size nothing bounds
+        sentence = f"holds {brief(name)}, packed by method {info.compress_type}; expected stored or deflated members"
+        require(info.compress_type in (0, 8), "archive.unsupported", sentence, f"{self.path}")
+        self._budget.take(min(info.compress_size, self._size - self._budget.packed))  # members may overlap
+        with translate_errors(place, "a sound member of its archive"):
+            inner = self._zip.open(info)
+        return io.BufferedReader(_MemberStream(inner, self._budget, place), BLOCK)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a member."""
+        with self.open(name) as file:
+            return file.read()
+
+
+def _check_directory(path: Path) -> None:
+    """Reject a zip file with too long a list of members, before the list is read."""
+    with open_plain(path) as file, translate_errors(path, "a sound zip file"):
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - 65_557 - 20)
+        file.seek(start)
+        tail = file.read()
+        at = tail.rfind(b"PK\x05\x06")
+        require(at >= 0 and at + 22 <= len(tail), "file.damaged", "is not a sound zip file; fetch it again", f"{path}")
+        members, length = struct.unpack_from("<HI", tail, at + 10)
+        if at >= 20 and tail[at - 20 : at - 16] == b"PK\x06\x07":
+            (place,) = struct.unpack_from("<Q", tail, at - 12)
+            file.seek(min(place, size))
+            record = file.read(56)
+            if record[:4] == b"PK\x06\x06" and len(record) == 56:
+                members, length = struct.unpack_from("<QQ", record, 32)
+    sentence = f"lists {members:,} members; expected at most {MOST_MEMBERS:,}"
+    require(members <= MOST_MEMBERS and length <= _MOST_DIRECTORY, "file.too-large", sentence, f"{path}")
+
+
+def is_zip(path: Path) -> bool:
+    """Return whether an ordinary file begins like a zip file."""
+    with open_plain(path) as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def archive_members(path: Path, limits: UnpackLimits | None = None) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+    """Yield the path and content of each file of a .zip or .tar, the latter plain or packed by gzip, bzip2 or xz.
+
+    Paths outside the unpacking directory, repeated paths, links and devices are rejected.
+    """
+    files: set[PurePosixPath] = set()
+    folders: set[PurePosixPath] = set()
+    for name, content in _zip_members(path, limits) if is_zip(path) else _tar_members(path, limits):
+        with content:
+            member = member_path(name, path)
+            above = set(member.parents)
+            clash = member in files or member in folders or bool(above & files)
+            sentence = f"holds {brief(name)} twice, or as a file and as a folder; expected each member once"
+            require(not clash, "archive.unsafe-member", sentence, f"{path}")
+            require(len(files) < MOST_MEMBERS, "file.too-large", f"holds more than {MOST_MEMBERS:,} members", f"{path}")
+            files.add(member)
+            folders |= above
+            yield member, content
+
+
+def _zip_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str, IO[bytes]]]:
+    with UntrustedZip(path, limits) as packed:
+        for name in packed.members:
+            yield name, packed.open(name)
+
+
+class _TarSource:
+    """Content of a tar file with a bound on the bytes between two members, since long names are read at once."""
+
+    def __init__(self, inner: IO[bytes], path: Path) -> None:
+        self._inner, self._path, self.left = inner, path, _MOST_TAR_HEADER
+
+    def read(self, count: int) -> bytes:
+        self.left -= count
+        sentence = f"describes a member in more than {_MOST_TAR_HEADER:,} bytes"
+        require(self.left >= 0, "file.too-large", sentence, f"{self._path}")
+        return self._inner.read(count)
+
+
+def _strict_header() -> Any:
+    """Return a header class that raises on damage, which tarfile takes for the end of the archive."""
+    import tarfile
+
+    class StrictHeader(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> StrictHeader:
+            try:
+                return super().frombuf(buf, encoding, errors)
+            except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+                raise
+            except tarfile.HeaderError as error:
+                raise tarfile.ReadError(str(error)) from None
+
+    return StrictHeader
+
+
+def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str, IO[bytes]]]:
+    import tarfile
+
+    what = "a sound archive"
+    known = limits or limits_from_environment()
+    budget = UnpackBudget(path, known)
+    budget.take(known.unpacked)  # what is packed around it is counted as it is unpacked, and members are no larger
+    with open_bounded(path, known) as inner:
+        source = _TarSource(inner, path)
+        with translate_errors(path, what):
+            packed = tarfile.TarFile.open(fileobj=source, mode="r|", tarinfo=_strict_header())  # type: ignore[call-overload]
+        with packed:
+            while True:
+                source.left = _MOST_TAR_HEADER
+                with translate_errors(path, what):
+                    member = packed.next()
+                    packed.members.clear()  # else each is kept, and all are looked through for a link
+                if member is None:
+                    break
+                if member.isdir():
+                    continue
+                sentence = f"holds {brief(member.name)}, which is not an ordinary file"
+                require(member.isreg() and not member.issparse(), "archive.unsafe-member", sentence, f"{path}")
+                with translate_errors(path, what):
+                    content = packed.extractfile(member)
+                assert content is not None
+                source.left = sys.maxsize
+                place = f"{path}, member {brief(member.name)}"
+                yield member.name, io.BufferedReader(_MemberStream(content, budget, place), BLOCK)
+        with translate_errors(
+            path, what
+        ):  # to the end: a checksum may stand there, and a damaged header looks like an end
+            while block := inner.read(BLOCK):
+                require(not block.strip(b"\0"), "file.damaged", "holds something behind its end mark", f"{path}")
