@@ -10,7 +10,7 @@ from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.silo_experiment import read_group
-from quorank.member.leaving import left
+from quorank.member.membership import left_note
 from quorank.member.party_folder import terms_of as party_terms
 from quorank.member.private_store import PrivateStore
 from quorank.protocol import requests
@@ -188,7 +188,7 @@ def leaving(data: bytes) -> None:
 @target("left", "json")
 def left_note(data: bytes) -> None:
     """What a client that has left wrote down."""
-    left(as_file(data, "left.json").parent)
+    left_note(as_file(data, "left.json").parent)
 
 
 @target("device-store", "sqlite")

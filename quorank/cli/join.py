@@ -1,4 +1,4 @@
-"""`quorank join`: take part in a run with one's own searches, see what was sent, give or withdraw consent, leave."""
+"""`quorank join`: take part in a run with this device's searches, show its log, give or withdraw consent, leave."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from quorank.errors import BadInput, require
 if TYPE_CHECKING:
     from quorank.experiments.rehearsal import JoinRehearsal
     from quorank.member.client import Client
-    from quorank.member.membership import SyncReport
     from quorank.member.private_store import Erased
+    from quorank.member.sync import SyncReport
     from quorank.protocol.messages import Declined
 
 UNREACHED = 75
-"""The exit code of `--once` where the service was not reached: a timer tries again (EX_TEMPFAIL)."""
+"""Exit code of `--once` where the service was unreachable (EX_TEMPFAIL): timers try again."""
 LEAVE_SECONDS = 900.0
-"""How long `--leave` waits for the confirmation: the others build the ranker again meanwhile."""
+"""Timeout of `--leave`, during which the others rebuild the ranker."""
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: a service that was asked to stop has done what it should."""
+    """SIGTERM: an orderly end."""
 
 
 def join(
@@ -68,11 +68,13 @@ def join(
     require(simulate is None or client is not None, "option.missing", sentence)
     sentence = "--client is of --simulate: the invitation says who a device is"
     require(client is None or simulate is not None, "option.conflict", sentence)
-    with _stoppable():
+    with _handle_sigterm():
         if leave:
             _leave(data, json)
             return
-        _check_present(data)
+        from quorank.member.membership import check_not_left
+
+        check_not_left(data)
         if log or status:
             if consent is not None:
                 _set_consent(data, consent)
@@ -88,7 +90,7 @@ def join(
             if not once:
                 show_status(data, json)
                 return
-        if rehearsal is not None and bundle is None and not _invited(data):
+        if rehearsal is not None and bundle is None and not _has_invitation(data):
             _rehearse(data, rehearsal, consent, quiet=quiet or json)
             show_status(data, json)
             return
@@ -96,8 +98,8 @@ def join(
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM ends with all closed and exit 0, Ctrl-C with 130."""
+def _handle_sigterm() -> Iterator[None]:
+    """End with exit code 0 on SIGTERM, with 130 on Ctrl-C; everything is closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -115,16 +117,8 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_present(data: Path) -> None:
-    """A client that has left does not come back by accident."""
-    from quorank.member.leaving import LEFT, left
-
-    sentence = f"this client has left its run ({LEFT}); choose another folder, with a new invitation"
-    require(left(data) is None, "device.left", sentence, f"{data}")
-
-
-def _invited(data: Path) -> bool:
-    """Whether the folder holds an invitation."""
+def _has_invitation(data: Path) -> bool:
+    """Return whether the folder holds an invitation."""
     from quorank.member.device_database import FILE
     from quorank.member.membership import INVITATION
     from quorank.member.private_store import PrivateStore
@@ -136,7 +130,7 @@ def _invited(data: Path) -> bool:
 
 
 def _set_consent(data: Path, consent: str) -> None:
-    """At any time, also while another process plays the device: by its socket, so that it acts at once."""
+    """Change consent; while another process plays the device, by its socket, so that it acts at once."""
     from quorank.member import local_socket
     from quorank.member.private_store import PrivateStore
 
@@ -157,19 +151,18 @@ def _take_part(
 ) -> None:
     from quorank.member import local_socket
     from quorank.member.client import Client
-    from quorank.member.membership import FINAL
-    from quorank.member.staying import stay, synced
+    from quorank.member.sync import FINAL
 
     if once and bundle is None and rehearsal is None:
         found = local_socket.call(data, "sync")
         if found is not None:  # the process that plays the device has done it
             print_figures(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
             raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
-    if bundle is None and not _invited(data):
+    if bundle is None and not _has_invitation(data):
         sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
         raise BadInput("invitation.missing", sentence, f"{data}")
 
-    def told(report: SyncReport) -> None:
+    def show(report: SyncReport) -> None:
         if not quiet and not json:
             size = f"{report.sent:,} bytes" if report.sent else report.sentence
             say(f"{report.outcome}: {size}" if size else report.outcome)
@@ -185,10 +178,10 @@ def _take_part(
         if consent is not None:
             client.consent(consent == "on")
         if once:
-            report = synced(client, searching)
-            told(report)
+            report = local_socket.sync_with_search(client, searching)
+            show(report)
         else:
-            report = stay(client, told, searching)
+            report = local_socket.run_device(client, show, searching)
     if report.outcome == "left":
         return
     if once and report.code in FINAL:
@@ -200,7 +193,7 @@ def _take_part(
 
 
 def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quiet: bool) -> None:
-    """Play a client of an experiment, with the coordinator in this process."""
+    """Play a client of an experiment with the coordinator in this process."""
     from quorank.experiments.rehearsal import take_part
     from quorank.member.device import Device
     from quorank.member.private_store import PrivateStore
@@ -228,21 +221,22 @@ def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quie
 
 
 def _leave(data: Path, json: bool) -> None:
-    from quorank.member import leaving, local_socket
+    from quorank.member import local_socket
     from quorank.member.client import Client
     from quorank.member.device_database import FILE
+    from quorank.member.membership import left_note, resume_erasure
 
-    note = leaving.left(data)
+    note = left_note(data)
     require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
     if note is not None:
         sentence = "this client has left already, and its data are erased"
         require(note["erased"] is None, "device.left", sentence, f"{data}")
-        _print_erased(data, leaving.resume(data, {name: note[name] for name in note if name != "erased"}), json)
+        _print_erased(data, resume_erasure(data, note), json)
         return
     end = time.monotonic() + LEAVE_SECONDS
     if local_socket.call(data, "leave") is not None:  # the process that plays the device erases it
-        while (note := leaving.left(data)) is None or note["erased"] is None:
-            _still(end)
+        while (note := left_note(data)) is None or note["erased"] is None:
+            _check_time(end)
             time.sleep(0.2)
         from quorank.member.private_store import Erased
 
@@ -250,20 +244,20 @@ def _leave(data: Path, json: bool) -> None:
         _print_erased(data, Erased(tuple(table["files"]), table["bytes"], table["traces"], table["searched"]), json)
         return
     sentence = "without an invitation there is no service to leave; delete the folder instead"
-    require(_invited(data), "invitation.missing", sentence, f"{data}")
+    require(_has_invitation(data), "invitation.missing", sentence, f"{data}")
     with Client.open(data) as client:
         report = client.leave()
         while report.outcome != "left":
             if not json:
                 print(f"quorank: {report.sentence}", file=sys.stderr)
-            _still(end)
+            _check_time(end)
             time.sleep(min(report.next, max(0.0, end - time.monotonic())))
             report = client.leave()
     assert report.erased is not None
     _print_erased(data, report.erased, json)
 
 
-def _still(end: float) -> None:
+def _check_time(end: float) -> None:
     sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
     require(time.monotonic() < end, "leaving.not-confirmed", sentence)
 
@@ -277,12 +271,12 @@ def _print_erased(data: Path, erased: Erased, json: bool) -> None:
 
 
 def show_status(data: Path, json: bool) -> None:
-    """Print consent, searches, and what was sent so far."""
+    """Print consent, interactions and counts of releases."""
+    from quorank.member.client import device_status
     from quorank.member.private_store import PrivateStore
-    from quorank.member.status import status_of
 
     with PrivateStore(data, owner=False) as store:
-        figures = status_of(store)
+        figures = device_status(store)
     print_figures(figures, json, _print_status)
 
 
@@ -302,12 +296,12 @@ def _print_status(figures: dict[str, Any]) -> None:
 
 
 def show_log(data: Path, json: bool) -> None:
-    """Print all that ever left the device, and when consent was given or withdrawn."""
+    """Print all that ever left the device, and every change of consent."""
+    from quorank.member.client import device_log
     from quorank.member.private_store import PrivateStore
-    from quorank.member.status import log_of
 
     with PrivateStore(data, owner=False) as store:
-        found = log_of(store)
+        found = device_log(store)
     for entry in (*found["releases"], *found["consent"]):
         entry["at"] = timestamp(entry["at"])
     print_figures(found, json, _print_log)
@@ -329,7 +323,7 @@ def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def cost_of(report: dict[str, Any]) -> str:
-    """Return in words what reports say and cost."""
+    """Describe the content and the privacy cost of the reports."""
     composed = report["composed"]
     return (
         "nDCG of the lists by their clicks, noised here: "

@@ -1,6 +1,6 @@
-"""A person's side: a private store, lists and clicks, answers to tasks, leaving, and the line to the service.
+"""A member's side of a federation: private store, membership, and the applications' classes `Client` and `Tuner`.
 
-Applications use `Client`:
+A device that learns a ranker:
 
     with Client.open("folder", "invitation.json") as client:
         client.consent(True)  # once, when the person has agreed
@@ -8,7 +8,7 @@ Applications use `Client`:
         client.record(shown, clicks)
         client.sync()
 
-or, where the constants of a heuristic of theirs are tuned, `Tuner`:
+A device that tunes the constants of a heuristic:
 
     with Tuner.open("folder", heuristic, "invitation.json") as tuner:
         tuner.consent(True)
@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorank.member.client import Client
-    from quorank.member.membership import SyncReport
+    from quorank.member.sync import SyncReport
     from quorank.member.tuner import Tuner
 
 __all__ = ["Client", "SyncReport", "Tuner"]
 
-_HOMES = {"Client": "client", "SyncReport": "membership", "Tuner": "tuner"}
+_HOMES = {"Client": "client", "SyncReport": "sync", "Tuner": "tuner"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, and nothing before."""
+    """Import a name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,13 +1,13 @@
-"""A device: one real client. It shows lists, learns from its own user's clicks, and answers tasks with releases alone.
+"""One real client: it shows lists, learns from its own user's clicks, and answers tasks with releases only.
 
-The update comes from the same code as the simulator's (`OnlineRanker`, `late_learning`), from the B oldest interactions
-that no release has used. A task is answered once. If it comes again, after a restart or because the reply was lost, the
-stored bytes are sent again and never a second, different release: two releases of one round would be averaged against the
-noise, while the ledger counts one, and their difference would show what changed between them.
+An update comes from the simulator's code (`OnlineRanker`, `late_learning`), applied to the B oldest interactions that no
+release has used. A task is answered once. A repeated task, after a restart or a lost reply, gets the stored bytes: two
+different releases of one round could be averaged against the noise, while the ledger counts one, and their difference would
+reveal what changed between them.
 
-Nothing leaves but a release, its number of interactions, whether it was within the clip, and, where that was agreed, one
-figure about the lists under noise of its own (`private_figures`); else statistics of the user are zeros. A refusal
-(`Declined`) is one of a fixed list, so no path, query or document can be in it.
+Only a release leaves, with its number of interactions, whether it was within the clip, and, where agreed, one private
+report (`client_privacy`); other statistics of the user are zeros. A refusal (`Declined`) is one of a fixed list, so no path,
+query or document can leak through it.
 """
 
 from __future__ import annotations
@@ -42,38 +42,41 @@ from quorank.member.client_privacy import (
     private_report,
     with_fresh_secret,
 )
-from quorank.member.private_rows import Interaction
-from quorank.member.private_store import PrivateStore, StoredRanker, StoredRelease
+from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism
 from quorank.protocol.messages import Declined, Refusal
 from quorank.protocol.terms import Terms
 
 MOST_USED = MOST_WAITING = 1000
-"""Interactions that are kept after they were used, and before; older ones are forgotten."""
-
-MOST_PLAIN = 2000
-"""Parameters of a ranker up to which a device learns in plain Python: loading what compiles would cost it more."""
-
+"""Maximum numbers of stored interactions after and before they are used; older ones are deleted."""
+MOST_INTERPRETED = 2000
+"""Maximum parameters of a ranker that learns in plain Python, which is cheaper than loading the compiler."""
 MOST_JUDGED = 200
-"""The newest interactions, by which a guard judges a ranker."""
+"""Number of newest interactions by which a guard judges a ranker."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedRelease:
-    """An update that may leave once it is stored, and what it is made of."""
+    """Update that may leave once it is stored, and its interactions."""
 
     task: wire.Task
     update: Doubles  # before privacy
-    used: list[tuple[int, Interaction]]  # with their numbers in the store
+    used: list[tuple[int, Interaction]]  # with their ids in the store
 
 
 class Device:
-    """One client. `seed` addresses the draws of lists; without one they come from the system's entropy.
+    """One client.
 
-    With a `guard` lists are shown by a new ranker only if the owner's own clicks do not speak against it; else by the one
-    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task. `plain`:
-    whether kernels run uncompiled, with the same bits; by default where rankers are small and Numba is not loaded. `start`
-    are the parameters that show lists before the first task comes; what is recorded of those counts as any older ranker's.
+    Args:
+        store: Private store, with consent and interactions.
+        terms: Agreed terms of the run.
+        seed: Address of the draws of lists; by default from `entropy`.
+        entropy: Source of secret bytes.
+        clock: Seconds since 1970.
+        guard: Rejects rankers for the owner's lists that the owner's own clicks contradict; tasks are answered all the
+            same, since an update is relative to the ranker of its task.
+        plain: Run kernels uncompiled, to the same bits; by default where rankers are small and Numba is not loaded.
+        start: Parameters that show lists before the first task; their interactions count as an older ranker's.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Device:
         start: Doubles | None = None,
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
-        self.plain = "numba" not in sys.modules and terms.parameters <= MOST_PLAIN if plain is None else plain
+        self.plain = "numba" not in sys.modules and terms.parameters <= MOST_INTERPRETED if plain is None else plain
         self._entropy, self.clock = entropy, clock
         if start is not None:
             terms.ranker.check_size(start, terms.n_features)
@@ -98,23 +101,23 @@ class Device:
         self._online: OnlineRanker | None = None
         self._mutex = RLock()
 
-    # what an application calls
+    # ------------------------------------------------------------ lists and clicks
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show for the candidates' features (documents, n_features)."""
+        """Draw the list to show for features (documents, n_features)."""
         with self._mutex, plainly(self.plain):
             return self._current().rank(features)
 
     def present(self, features: npt.ArrayLike) -> Shown:
-        """Take the list that an application shows in an order of its own, features (documents, n_features) best first."""
+        """Take a list in the application's own order, features (documents, n_features) best first."""
         with self._mutex, plainly(self.plain):
             return self._current().present(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
-        """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
+        """Store the clicks on a list and learn from them; the query's text is stored only if given."""
         with self._mutex, plainly(self.plain):
-            ranker, online = self._shows(), self._current()
-            online.learn(shown, clicks)  # refuses clicks that do not fit
+            ranker, online = self._showing_ranker(), self._current()
+            online.learn(shown, clicks)  # rejects clicks that do not fit
             clicked = np.asarray(clicks).astype(np.bool_)
             interaction = Interaction(self.clock(), ranker.run, ranker.round, shown, clicked, query)
             try:
@@ -122,7 +125,7 @@ class Device:
                     self.store.add_interaction(interaction, self.terms.n_features)
                     waiting = self.store.waiting()
                     if waiting > MOST_WAITING:
-                        self.store.forget(self.terms.interactions)  # a whole update's worth: the others stay together
+                        self.store.forget(self.terms.interactions)  # a whole update, so that the others stay together
             except BaseException:
                 self._online = None  # it has learned what was not stored
                 raise
@@ -131,60 +134,57 @@ class Device:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """(round, interaction) of the list that `rank` draws next: where its random draws stand."""
+        """(round, interaction) of the next list: the address of its random draws."""
         with self._mutex, plainly(self.plain):
             online = self._current()
             return online.round, online.interactions
 
     def ready(self) -> bool:
-        """Whether a task would be answered: B new interactions, and the owner's consent."""
+        """Return whether a task would be answered: B new interactions, and the owner's consent."""
         return self.store.consent and self.store.waiting() >= self.terms.interactions
 
     def _current(self) -> OnlineRanker:
-        """The ranker that shows the next list: the newest of all, the client's own part, and what it learned since."""
+        """Return the ranker of the next list: the newest shared one, the personal layer, and what it learned since."""
         if self._online is None:
-            ranker = self._shows()
+            ranker = self._showing_ranker()
             done = self.store.waiting() // self.terms.interactions * self.terms.interactions
-            self._online, _ = self._learned(ranker.theta, ranker.round, done, self.terms.interactions)
+            self._online, _ = self._learned(ranker.theta, ranker.round, done)
         return self._online
 
-    def _shows(self) -> StoredRanker:
-        """The ranker of the newest task, or the one to begin with."""
+    def _showing_ranker(self) -> StoredRanker:
         found = self.store.ranker
         if found is None and self.start is not None:
             return StoredRanker(self.terms.run, 0, self.start)
-        sentence = "no ranker has come yet; show a list of your own, and do not record it"
+        sentence = "there is no ranker yet; show a list of your own, and do not record it"
         require(found is not None, "device.no-ranker", sentence)
         assert found is not None
         return found
 
-    def _learned(
-        self, theta: Doubles, round_: int, first: int, count: int
-    ) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
-        """Start from θ and the client's own part and learn from waiting interactions; also says from which."""
+    def _learned(self, theta: Doubles, round_: int, first: int) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
+        """Learn from θ on from B unused interactions; also return them."""
         online = self.learner(theta, round_)
-        used = self.store.interactions(first, count)
+        used = self.store.interactions(first, self.terms.interactions)
         for _, interaction in used:
             online.learn(interaction.shown, interaction.clicks)
         online.interactions = len(used)
         return online, used
 
     def learner(self, theta: Doubles, round_: int) -> LateRanker:
-        """What learns from θ and the client's own part on."""
+        """Return a learner that begins at θ plus the personal layer."""
         terms, own = self.terms, self.store.personal
         start, bound = theta if own is None else theta + own, terms.client_mechanism.bound
         return LateRanker(
             start, terms.n_features, terms.ranker, terms.learner, self._seed, terms.client, round_, terms.k, bound
         )
 
-    # what the coordinator asks
+    # ------------------------------------------------------------ tasks
 
     def answer(self, task: bytes) -> bytes | Declined:
-        """The reply to a task (`wire`), or why there is none. It never raises; the cause stays in this machine's log."""
+        """Return the reply to a task (`wire`), or why there is none. It never raises; causes stay in the local log."""
         return self.guarded(lambda: self._answer(task))
 
     def see(self, content: bytes) -> Declined | None:
-        """Show lists by the ranker of a task that is answered elsewhere, or of none: after the last round, say."""
+        """Show lists by the ranker of a task that this device does not answer, such as that of a finished run."""
 
         def work() -> bytes:
             task = self._decoded(content)
@@ -199,7 +199,7 @@ class Device:
         return found if isinstance(found, Declined) else None
 
     def guarded(self, work: Callable[[], bytes]) -> bytes | Declined:
-        """Do the work of an answer; whatever goes wrong becomes one of the fixed reasons."""
+        """Run the work of an answer; map every failure to one of the fixed reasons."""
         try:
             with self._mutex, plainly(self.plain):
                 return work()
@@ -211,19 +211,19 @@ class Device:
             return Declined("storage")
         except Exception as error:
             self._online = None
-            logging.getLogger(__name__).error("device.fault: a task could not be answered (%s)", place_of(error))
+            logging.getLogger(__name__).error("device.fault: a task could not be answered (%s)", error_place(error))
             return Declined("fault")
 
     def _answer(self, content: bytes) -> bytes:
         with self.committing():
             if self.terms.secure:
                 raise Refusal("secure")
-            known, prepared = self.prepare(content)
-            return known if prepared is None else self._release(prepared)
+            stored, prepared = self.prepare(content)
+            return stored if prepared is None else self._release(prepared)
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """A transaction that a refusal does not undo: the ranker that came with the task is kept all the same."""
+        """Open a transaction that a Refusal does not undo: the ranker of the task is kept all the same."""
         refused = None
         with self.store.transaction():
             try:
@@ -234,19 +234,20 @@ class Device:
             raise refused
 
     def prepare(self, content: bytes) -> tuple[bytes, PreparedRelease | None]:
-        """Inside a transaction: (the stored reply, None) to a task that was answered, else (b"", the update to send)."""
+        """Return (stored reply, None) for an answered task, else (b"", update to send); inside a transaction."""
         store, terms = self.store, self.terms
         if not store.consent:
             raise Refusal("consent")
-        task = self._read(content)
-        known = self.stored_reply(task)
-        if known is not None:
-            return known, None
+        task = self._decoded(content)
+        check_task(terms, task)
+        stored = self.stored_reply(task)
+        if stored is not None:
+            return stored, None
         self._adopt(task)
         check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), task.round + 1)
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
-        online, used = self._learned(task.theta, task.round, 0, terms.interactions)
+        online, used = self._learned(task.theta, task.round, 0)
         update, own = online.parameters - task.theta, store.personal
         if own is not None:
             update -= own
@@ -255,20 +256,15 @@ class Device:
         return b"", PreparedRelease(task, update, used)
 
     def stored_reply(self, task: wire.Task) -> bytes | None:
-        """The reply that this task was given; another task of its round, or one of an older round, is refused."""
+        """Return the reply that this task got; refuse another task of its round, and older rounds."""
         known = self.store.release(task.run, task.round + 1)
         if known is None:
             if self.store.last_round(task.run) > task.round + 1:
                 raise Refusal("old")
             return None
-        if known.task != digest_of(task) or known.reply is None:
+        if known.task != task_digest(task) or known.reply is None:
             raise Refusal("repeated")
         return known.reply
-
-    def _read(self, content: bytes) -> wire.Task:
-        task = self._decoded(content)
-        check_task(self.terms, task)
-        return task
 
     def _decoded(self, content: bytes) -> wire.Task:
         try:
@@ -280,15 +276,14 @@ class Device:
         return task
 
     def _adopt(self, task: wire.Task) -> None:
-        """From now on lists are shown by the ranker of the newest task."""
+        """Show lists by the ranker of this task from now on, if it is newer and the guard accepts it."""
         before = self.store.ranker
         newer = before is None or before.run != task.run or before.round < task.round
-        if newer and not self._refuses(before, task):
+        if newer and not self._is_rejected(before, task):
             self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
             self._online = None
 
-    def _refuses(self, before: StoredRanker | None, task: wire.Task) -> bool:
-        """Whether the guard keeps the ranker of a task from the owner's lists."""
+    def _is_rejected(self, before: StoredRanker | None, task: wire.Task) -> bool:
         if self.guard is None or before is None or before.run != task.run:
             return False
         own = self.store.personal
@@ -296,44 +291,50 @@ class Device:
         lists = [(one.shown, one.clicks) for one in self.store.latest_interactions(MOST_JUDGED) if one.run == task.run]
         verdict = self.guard.judge(self.terms.ranker, task.theta + offset, lists)
         if not verdict.accepted:
-            sentence = "the ranker of round %d is not shown: by %d lists of the owner it fits worse (evidence %.3f)"
+            sentence = "the ranker of round %d is not shown: it fits %d lists of the owner worse (evidence %.3f)"
             logging.getLogger(__name__).warning(sentence, task.round, verdict.lists, verdict.evidence)
         return not verdict.accepted
 
+    # ------------------------------------------------------------ releases
+
     def _release(self, prepared: PreparedRelease) -> bytes:
-        """Turn an update into the release that is sent, and store it before it leaves."""
+        """Turn an update into a reply and store it before it leaves."""
         task, clicks = prepared.task, [interaction.clicks for _, interaction in prepared.used]
         mechanism = with_fresh_secret(self.terms.client_mechanism, self._entropy)
-        told, report = private_report(self.terms, clicks, self._entropy, task.round)
-        reply = self.reply(task, self.sent_part(prepared), mechanism, told)
+        statistics, report = private_report(self.terms, clicks, self._entropy, task.round)
+        reply = self.reply(task, self.sent_part(prepared), mechanism, statistics)
         self.note(prepared, reply, len(reply), report)
         return reply
 
     def reply(
-        self, task: wire.Task, update: Doubles, mechanism: Mechanism, told: tuple[float, float, float] = (0.0, 0.0, 0.0)
+        self,
+        task: wire.Task,
+        update: Doubles,
+        mechanism: Mechanism,
+        statistics: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> bytes:
-        """The reply with an update's release, and what is told of the lists."""
+        """Return the encoded reply with an update's release."""
         terms, row = self.terms, update.reshape(1, -1).copy()
         client = np.array([terms.client], dtype=np.int64)
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
-        found = wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), told)
-        return wire.encode_reply(found)
+        reply = wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), statistics)
+        return wire.encode_reply(reply)
 
     def sent_part(self, prepared: PreparedRelease) -> Doubles:
-        """What of an update is for all, with what is carried on of those before, before privacy."""
+        """Return the shared part of an update plus the carried momentum, before privacy."""
         split, terms = self.terms.split, self.terms
         update = prepared.update if split is None else prepared.update * split.send
         before = self.store.carried(terms.run) if terms.client_momentum > 0.0 else None
         return update if before is None or len(before) != len(update) else update + terms.client_momentum * before
 
     def note(
-        self, prepared: PreparedRelease, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
+        self, prepared: PreparedRelease, reply: bytes | None, size: int, report: Mapping[str, Any] | None = None
     ) -> None:
-        """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
+        """Store a release, mark its interactions as used, and keep the client's own part; inside a transaction."""
         store, terms, task, sent = self.store, self.terms, prepared.task, self.sent_part(prepared)
-        self.add_release(task, reply, size, more or {}, [name for name, _ in prepared.used])
+        self.log_release(task, reply, size, report or {}, [name for name, _ in prepared.used])
         self._online = None
         if terms.keep_every > 0 and task.round % terms.keep_every == 0:
             with np.errstate(over="ignore"):
@@ -346,22 +347,22 @@ class Device:
             store.set_personal((1.0 - terms.split.decay) * before + terms.split.keep * prepared.update)
         store.trim(MOST_USED)
 
-    def add_release(
-        self, task: wire.Task, reply: bytes | None, size: int, more: Mapping[str, Any], used: Sequence[int] = ()
+    def log_release(
+        self, task: wire.Task, reply: bytes | None, size: int, report: Mapping[str, Any], used: Sequence[int] = ()
     ) -> None:
-        """Inside a transaction: the line of the log for what will be sent, and which interactions are in it."""
-        at, told = self.clock(), self.privacy | dict(more)
-        entry = StoredRelease(task.run, task.round + 1, at, self.terms.interactions, size, told, reply, digest_of(task))
+        """Log a release before it leaves; inside a transaction."""
+        at, privacy, round_ = self.clock(), self._privacy | dict(report), task.round + 1
+        entry = StoredRelease(task.run, round_, at, self.terms.interactions, size, privacy, reply, task_digest(task))
         self.store.add_release(entry, used)
 
     @cached_property
-    def privacy(self) -> dict[str, Any]:
-        """What is kept with each release: against whom it is protected. The run's statement follows from the terms."""
+    def _privacy(self) -> dict[str, Any]:
+        """Entry of the log; the run's full statement follows from the terms."""
         return {"kind": self.terms.privacy.kind, "standing": privacy_promise(self.terms.client_mechanism)}
 
 
-def place_of(error: BaseException) -> str:
-    """The kind of an error and the line of code that it came from; its text could hold a path, a query or a document."""
+def error_place(error: BaseException) -> str:
+    """Return the kind of an error and its line of code; its text could hold a path, a query or a document."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -369,8 +370,8 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def digest_of(task: wire.Task) -> bytes:
-    """Tells two tasks of a round apart by what they ask, however they were addressed."""
+def task_digest(task: wire.Task) -> bytes:
+    """Return a digest of what a task asks, independent of its address."""
     names = sorted(task.private)
     content = wire.encode_task(wire.Task(task.run, task.round, task.theta, {n: task.private[n] for n in names}))
     return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,8 +1,8 @@
-"""A device's socket on its own machine: programs in any language share the device that one process plays.
+"""The process that plays a device, and its socket: programs in any language on this machine share the device.
 
-A Unix socket in the device's folder, for its owner alone (0600, and the peer's user is checked). One JSON object a line,
-one line back for each, in order; `docs/devices.md` has all calls. Lines, connections, lists in memory and the time that a
-connection may stand still are bounded; whatever is wrong with a line is answered with a code.
+A Unix socket in the device's folder, for its owner alone (0600, and the peer's user is checked). One JSON object per line
+gets one line back, in order; `docs/devices.md` lists the calls. Lines, connections, lists in memory and idle time are
+bounded; every invalid line is answered with a code.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import socket
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from quorank.errors import BadInput, require
-from quorank.files.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
+from quorank.files.codec import Length
+from quorank.files.documents import decode_document, parse_json
 from quorank.learning import Shown
 from quorank.member.client import Client
-from quorank.member.device import place_of
+from quorank.member.device import error_place
+from quorank.member.membership import LOG
+from quorank.member.sync import FINAL, SyncReport
 from quorank.protocol.requests import refusal
 
 SOCKET = "device.sock"
@@ -33,34 +37,57 @@ LONGEST_LINE = 1 << 22
 """Bytes: a list of 1,000 documents with 136 features takes two million."""
 MOST_CONNECTIONS = 16
 MOST_LISTS = 1000
-"""Lists that were shown and may still be recorded."""
+"""Maximum number of shown lists that can still be recorded."""
 IDLE_SECONDS = 600.0
+LONGEST_LOG, LOGS = 1 << 20, 3
+"""Bytes of a log before it is rotated, and number of older logs."""
 _PEER = struct.Struct("3i")  # process, user, group
 _MOST_PATH = 100  # bytes of a socket's name that every system takes
 
-_CALLS = {
-    "rank": Table({"features": Items(Items(Number(), 100_000), 10_000)}),
-    "record": Table(
-        {"list": Text(longest=40), "clicks": Items(Flag(), 10_000)}, {"query": Maybe(Text(longest=10_000))}
-    ),
-    "consent": Table({"given": Flag()}),
-    "sync": Table({}, {"force": Flag()}),
-    "status": Table({}),
-    "log": Table({}),
-    "leave": Table({}),
-}
+Search = Callable[[Client], None]
+"""Simulated user: searches with the device until an update can be made."""
+
+
+class _Call(TypedDict):
+    pass
+
+
+class _Rank(TypedDict):
+    features: Annotated[list[Annotated[list[float], Length(100_000)]], Length(10_000)]
+
+
+class _Clicked(TypedDict):
+    list: Annotated[str, Length(40)]
+    clicks: Annotated[Sequence[bool], Length(10_000)]
+
+
+class _Record(_Clicked, total=False):
+    query: Annotated[str, Length(10_000)] | None
+
+
+class _Consent(TypedDict):
+    given: bool
+
+
+class _Sync(TypedDict, total=False):
+    force: bool
+
+
+_CALLS: dict[str, Any] = {
+    "rank": _Rank, "record": _Record, "consent": _Consent, "sync": _Sync, "status": _Call, "log": _Call, "leave": _Call,
+}  # fmt: skip
 
 
 class LocalSocket:
-    """Serves one client; `woken` is called when a call may have changed when the service is to be asked."""
+    """Server of one client's socket; `woken` is called when a call may have changed the time of the next sync."""
 
     def __init__(self, client: Client, woken: Callable[[], None] = lambda: None) -> None:
-        self._left = False  # by a call, whose answer goes out first
+        self._left = False  # the device has left by a call, whose answer goes out first
         self.client, self.path, self._woken = client, client.folder / SOCKET, woken
         self._lists: OrderedDict[str, Shown] = OrderedDict()
         self._mutex, self._open = threading.Lock(), set[socket.socket]()
         self._listening: socket.socket | None = None
-        self.ranks = False  # whether a program shows lists by this device
+        self.ranks = False  # a program shows lists by this device
 
     def __enter__(self) -> LocalSocket:
         self.start()
@@ -70,13 +97,13 @@ class LocalSocket:
         self.close()
 
     def start(self) -> None:
-        """Listen; the folder's lock says that nobody else does."""
+        """Listen; the folder's lock excludes other processes."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         before = os.umask(0o177)
         try:
-            with _short(self.path) as name:
+            with _short_path(self.path) as name:
                 listening.bind(name)
         except OSError as error:
             listening.close()
@@ -88,10 +115,10 @@ class LocalSocket:
         threading.Thread(target=self._accept, args=(listening,), daemon=True, name="device socket").start()
 
     def close(self) -> None:
-        """Hang up on everybody, and remove the socket."""
+        """Close all connections and remove the socket."""
         if self._listening is not None:
             with contextlib.suppress(OSError):
-                self._listening.shutdown(socket.SHUT_RDWR)  # else who accepts would not notice
+                self._listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
             self._listening.close()
             self._listening = None
             with contextlib.suppress(OSError):
@@ -114,12 +141,14 @@ class LocalSocket:
             if full or not _is_owner(connection):
                 code = "socket.full" if full else "socket.other-user"
                 with contextlib.suppress(OSError):
-                    connection.sendall(_line({"ok": False, "code": code, "sentence": "this socket takes no more"}))
-                self._hang_up(connection)
+                    connection.sendall(
+                        _line({"ok": False, "code": code, "sentence": "this socket accepts no more connections"})
+                    )
+                self._disconnect(connection)
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True, name="device caller").start()
 
-    def _hang_up(self, connection: socket.socket) -> None:
+    def _disconnect(self, connection: socket.socket) -> None:
         with self._mutex:
             self._open.discard(connection)
         connection.close()
@@ -132,49 +161,46 @@ class LocalSocket:
                     line = lines.readline(LONGEST_LINE + 1)
                     if not line.endswith(b"\n"):
                         if line:
-                            long = {
-                                "ok": False,
-                                "code": "socket.too-long",
-                                "sentence": "a line is too long, or cut short",
-                            }
-                            connection.sendall(_line(long))
+                            sentence = "a line is too long, or incomplete"
+                            connection.sendall(_line({"ok": False, "code": "socket.too-long", "sentence": sentence}))
                         return
                     connection.sendall(_line(self.answer(line)))
                     if self._left:
-                        self._woken()  # whoever waits may end now: the answer is out
+                        self._woken()  # the process may end now: the answer is out
         except OSError:
-            pass  # it has hung up, or said nothing for too long
+            pass  # closed by the peer, or idle for too long
         finally:
-            self._hang_up(connection)
+            self._disconnect(connection)
 
-    # calls
+    # ------------------------------------------------------------ calls
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """What a line is answered with; it never raises."""
+        """Return the answer to a line; it never raises."""
         name: object = None
         try:
-            asked = parse_json(line, code="socket.malformed")
+            asked = parse_json(line, dict[str, Any], code="socket.malformed")
             name = asked.get("id")
-            require(isinstance(name, str | int | None), "socket.malformed", "an id is a text or a whole number")
+            require(isinstance(name, str | int | None), "socket.malformed", "an id is a string or an integer")
             version, call = asked.get("v"), asked.get("call")
             require(version == VERSION, "socket.version", f"expected version {VERSION} in v")
-            shape = _CALLS.get(call) if isinstance(call, str) else None
-            require(shape is not None, "socket.unknown-call", f"expected one of {', '.join(_CALLS)} in call")
-            assert isinstance(call, str)
-            check_shape(asked, shape or Table({}), "", code="socket.malformed")
-            found: Mapping[str, Any] = getattr(self, f"_{call}")(asked)
+            require(
+                isinstance(call, str) and call in _CALLS,
+                "socket.unknown-call",
+                f"expected one of {', '.join(_CALLS)} in call",
+            )
+            values = decode_document(_CALLS[f"{call}"], asked, "", code="socket.malformed")
+            found: Mapping[str, Any] = getattr(self, f"_{call}")(values)
             return {"id": name, "ok": True, **found}
         except BadInput as error:
             return {"id": name, "ok": False, "code": error.code, "sentence": error.sentence}
         except Exception as error:
-            logging.getLogger(__name__).error("device.fault: a call could not be answered (%s)", place_of(error))
+            logging.getLogger(__name__).error("device.fault: a call could not be answered (%s)", error_place(error))
             return {"id": name, "ok": False, "code": "device.fault", "sentence": "the device could not answer"}
 
     def _rank(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         rows = asked["features"]
-        require(
-            len({len(row) for row in rows}) == 1, "features.shape", "every document has the same number of features"
-        )
+        same = len({len(row) for row in rows}) == 1
+        require(same, "features.shape", "every document has the same number of features")
         shown, name, self.ranks = self.client.rank(rows), os.urandom(12).hex(), True
         with self._mutex:
             self._lists[name] = shown
@@ -219,12 +245,12 @@ class LocalSocket:
 
 
 def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict[str, Any] | None:
-    """Ask the process that plays a device, by its socket; None where nobody serves one. Refusals are BadInput."""
+    """Call the process that plays a device; None where no process does. Refusals are raised as BadInput."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with connection:
         connection.settimeout(seconds)
         try:
-            with _short(folder / SOCKET) as path:
+            with _short_path(folder / SOCKET) as path:
                 connection.connect(path)
         except OSError:
             return None
@@ -232,15 +258,15 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
         with connection.makefile("rb") as lines:
             line = lines.readline()
     require(line, "socket.closed", "the process that plays the device ended before it answered; try again")
-    found: dict[str, Any] = parse_json(line, code="socket.malformed")
+    found: dict[str, Any] = parse_json(line, dict[str, Any], code="socket.malformed")
     if found.get("ok") is not True:
         raise refusal(str(found.get("code")), str(found.get("sentence")))
     return found
 
 
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A name of the socket that the system takes, however long its folder's is."""
+def _short_path(path: Path) -> Iterator[str]:
+    """Return a name of the socket short enough for the system, however long the folder's is."""
     whole = str(path)
     if len(os.fsencode(whole)) <= _MOST_PATH:
         yield whole
@@ -254,10 +280,62 @@ def _short(path: Path) -> Iterator[str]:
 
 def _is_owner(connection: socket.socket) -> bool:
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the socket's mode says who may connect
+        return True  # the socket's mode protects it
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     return bool(_PEER.unpack(found)[1] in (0, os.getuid()))
 
 
 def _line(table: Mapping[str, Any]) -> bytes:
     return json.dumps({"v": VERSION, **table}).encode() + b"\n"
+
+
+# ---------------------------------------------------------------- the process
+
+
+def run_device(client: Client, notify: Callable[[SyncReport], None], search: Search | None = None) -> SyncReport:
+    """Play the device until the run is over or the device has left; final refusals are raised.
+
+    While programs show lists by its socket, it goes on after the run as well.
+    """
+    woken = threading.Event()
+    with LocalSocket(client, woken.set) as serving, _log_file(client.folder):
+        while True:
+            report = sync_with_search(client, search)
+            notify(report)
+            logging.getLogger(__name__).info("%s %s", report.outcome, report.code)
+            if report.outcome == "left" or (report.outcome == "over" and not serving.ranks):
+                return report
+            if report.code in FINAL:
+                raise BadInput(report.code, report.sentence, f"{client.folder}")
+            woken.wait(report.next)
+            woken.clear()
+            if client.closed:
+                return SyncReport("left", 0.0)
+
+
+def sync_with_search(client: Client, search: Search | None = None) -> SyncReport:
+    """Sync; where it waits for interactions, let the simulated user search and sync again."""
+    report = client.sync()
+    if search is not None and report.code == "device.waiting":
+        search(client)
+        report = client.sync(force=True)
+    return report
+
+
+@contextmanager
+def _log_file(folder: Path) -> Iterator[None]:
+    """Log codes and sentences of this package in the device's folder."""
+    path = folder / LOG
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    handler = RotatingFileHandler(path, maxBytes=LONGEST_LOG, backupCount=LOGS, encoding="utf-8", errors="replace")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("quorank")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()

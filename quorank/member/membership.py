@@ -1,9 +1,7 @@
-"""A device's membership: its folder, its key, consent, one exchange with the service at a time, pauses, leaving.
+"""Membership of a device, a tuner or a party in one service: invitation, key, consent, pins, enrolment, releases, leaving.
 
-What is said in an exchange is the subclass's (`Client`, `Tuner`). Everything is in the folder's private file, `open` needs
-no network, and the first `sync` with consent enrols. Between two syncs nothing runs: call `sync` from a timer, a thread or
-asyncio (`await asyncio.to_thread(client.sync)`) when `SyncReport.next` seconds have passed. It may be called as often as
-one likes: what comes too early does nothing.
+Everything is in the private store of the member's folder. Opening a membership needs no network. The subclass says which
+terms it agrees to and what it exchanges with the service (`Client`, `Tuner`).
 """
 
 from __future__ import annotations
@@ -13,91 +11,47 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from threading import Lock
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
 from quorank.errors import BadInput, require
-from quorank.files.documents import ANYTHING, Number, Table, parse_json
-from quorank.member import leaving
-from quorank.member.device_database import FILE
-from quorank.member.private_store import Erased, PrivateStore
-from quorank.protocol.http_client import LONGEST_NEXT, PollingInterval, ServiceClient, ServiceRefusal
-from quorank.protocol.invitation import Invitation
-from quorank.protocol.keys import MemberKey
-from quorank.protocol.messages import AgreedTerms, leaving_receipt
+from quorank.files.atomic import write_whole
+from quorank.files.codec import Length
+from quorank.files.documents import read_json
+from quorank.files.private_database import Damaged, wipe
+from quorank.member.device_database import FILE, LOCK, files_of
+from quorank.member.private_store import Erased, PrivateStore, StoredRelease
+from quorank.protocol.http_client import Enrolment, ServiceClient
+from quorank.protocol.invitation import Invitation, MemberKind
+from quorank.protocol.keys import PUBLIC, MemberKey
+from quorank.protocol.messages import AgreedTerms, leaving_digest, leaving_request
 
-HOUR = 3600.0
-INVITATION, IDENTITY, TERMS, MEMBER, LINE = "invitation", "identity", "terms", "member", "line"
-"""Facts of the private file: the invitation, the device's key, what was agreed, its number, and when to ask next."""
-
-SHORTEST_PAUSE, LONGEST_PAUSE, LEAVING_PAUSE = 15.0, HOUR, 60.0
-"""Seconds after a service that was not reached, which double from time to time, and while a leaving is not confirmed."""
-
-FINAL = (
-    "request.revoked",
-    "request.left",
-    "invitation.unknown",
-    "invitation.used",
-    "terms.changed",
-    "request.protocol",
-)
-"""Refusals that no waiting will change."""
-
-PASSING = ("reply.other-round", "reply.round-full", "reply.no-open-round")
-"""Refusals after which the same reply may be taken, while its task is out."""
-
-_LOCAL = ("file.", "folder.", "interaction.", "private-data.")
-_LINE = Table({"at": Number(), "wait": Number(), "offset": Number()})
+INVITATION, IDENTITY, TERMS, MEMBER, OFFSET, PINS = (
+    "invitation", "identity", "terms", "member", "offset", "identities",
+)  # fmt: skip
+"""Facts: invitation, secret key, agreed terms, member number, clock offset, identities met in secure sums."""
+LEAVING, HEARD = "leaving", "leaving heard"
+"""Facts of a member that leaves: its request, and that the service has it."""
+LEFT, LOG = "left.json", "join.log"
 
 
-@dataclass(frozen=True)
-class SyncReport:
-    """What one `sync` did, and when it is worth calling again.
-
-    `outcome`: sent (a release was confirmed), nothing (there is no task, or no answer to it yet: `code` says why), over
-    (all rounds are done), early (it was called before its time), busy (another thread is at it), consent (it is off: nobody
-    was asked anything), leaving (the service has the request), left (all is erased), refused (the service did not take what
-    was sent), failed (the service was not reached, or not understood).
-    """
-
-    outcome: str
-    next: float  # seconds
-    code: str = ""
-    sentence: str = ""
-    sent: int = 0  # bytes of the release
-    erased: Erased | None = None
-
-    def table(self) -> dict[str, object]:
-        """For JSON."""
-        return {name: getattr(self, name) for name in ("outcome", "next", "code", "sentence", "sent")}
-
-
-def hand_in(line: ServiceClient, reply: bytes, next_: float) -> tuple[SyncReport, bool]:
-    """Send a reply: what came of it, and whether that is settled, so that the same bytes need not be sent again."""
-    try:
-        return SyncReport("sent", line.reply(reply), sent=len(reply)), True
-    except ServiceRefusal as error:
-        if not error.code.startswith("reply."):
-            raise
-        report = SyncReport("refused", error.wait or next_, error.code, error.sentence)
-        return report, error.code not in PASSING
-
-
-class TermsOfMember(AgreedTerms, Protocol):
-    """What a member agrees to, of whatever kind."""
+class MemberTerms(AgreedTerms, Protocol):
+    """Terms of any kind of member."""
 
     def table(self) -> dict[str, Any]:
-        """As invitations hold it."""
+        """Return the terms as invitations hold them."""
 
 
-T = TypeVar("T", bound=TermsOfMember)
+T = TypeVar("T", bound=MemberTerms)
 
 
 class Membership(ABC, Generic[T]):
-    """A device in its folder; make it with `open`, and close it, or use it as a context."""
+    """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context."""
+
+    kind: ClassVar[MemberKind] = "device"
+    other_kind: ClassVar[str] = "this invitation is for a party; join with: quorank silo join"
 
     def __init__(
         self,
@@ -107,59 +61,56 @@ class Membership(ABC, Generic[T]):
         entropy: Callable[[int], bytes] = os.urandom,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        secret, terms = store.fact(IDENTITY), store.fact(TERMS)
-        assert secret is not None and terms is not None
+        secret = store.fact(IDENTITY)
+        assert secret is not None
         self.store, self.folder, self.invitation = store, store.folder, invitation
-        self._entropy, self._clock, self._key = entropy, clock, MemberKey(secret)
-        self._turn, self._closed, self._pace = Lock(), False, PollingInterval(SHORTEST_PAUSE, LONGEST_PAUSE)
-        self._due, self._offset = self._remembered()
-        self.terms: T = self.read_terms(parse_json(terms, ANYTHING, f"{store.folder}: terms"))
+        self.key, self.pins = MemberKey(secret), Pins(store, invitation.identities)
+        self._entropy, self._clock, self._closed = entropy, clock, False
+        self.terms: T = self.read_terms(store.note(TERMS, dict[str, Any]))
 
     @classmethod
     @abstractmethod
     def read_terms(cls, table: object) -> T:
-        """Terms of this kind, from a table that came from others."""
-
-    @abstractmethod
-    def _talk(self, line: ServiceClient) -> SyncReport:
-        """Fetch the task of the moment and answer it."""
+        """Return the terms of this kind from an untrusted table."""
 
     @classmethod
-    def _opened(cls, folder: Path | str, invitation: Path | str | None, **more: Any) -> Self:
+    def _opened(cls, folder: Path | str, invitation: Path | str | None, **options: Any) -> Self:
         path = Path(folder).expanduser()
-        _finish_leaving(path)
+        note = left_note(path)
+        if note is not None and note["erased"] is None:
+            resume_erasure(path, note)
+        check_not_left(path)
         given = None if invitation is None else Invitation.read(Path(invitation).expanduser())
-        sentence = "this invitation is for a party; join with: quorank silo join"
-        require(given is None or given.kind == "device", "invitation.kind", sentence, f"{invitation}")
+        require(given is None or given.kind == cls.kind, "invitation.kind", cls.other_kind, f"{invitation}")
         sentence = "there is no device here; join with an invitation first"
         require(given is not None or (path / FILE).is_file(), "device.missing", sentence, f"{path}")
         store = PrivateStore(path)
         try:
-            return cls(store, cls._agreed(store, given, more.get("entropy", os.urandom)), **more)
+            return cls(store, cls._accept(store, given, options.get("entropy", os.urandom)), **options)
         except BaseException:
             store.close()
             raise
 
     @classmethod
-    def _agreed(cls, store: PrivateStore, given: Invitation | None, entropy: Callable[[int], bytes]) -> Invitation:
-        """The invitation of a folder, which is kept with the terms and a new key where there was none."""
-        known = store.fact(INVITATION)
-        found = None if known is None else Invitation.parse(known)
+    def _accept(cls, store: PrivateStore, given: Invitation | None, entropy: Callable[[int], bytes]) -> Invitation:
+        """Return the invitation of a folder; a new one is stored with its terms and a new key."""
+        stored = store.fact(INVITATION)
+        known = None if stored is None else Invitation.parse(stored)
         sentence = "this folder holds no invitation; give one"
-        require(found or given, "invitation.missing", sentence, f"{store.folder}")
-        if given is None or given == found:
-            assert found is not None
-            return found
+        require(known or given, "invitation.missing", sentence, f"{store.folder}")
+        if given is None or given == known:
+            assert known is not None
+            return known
         table = json.dumps(cls.read_terms(given.terms).table(), sort_keys=True).encode()
         same = store.fact(TERMS) in (None, table)
-        if found is not None:
-            same = (given.service, given.secret) == (found.service, found.secret)
-            same = same and cls.read_terms(given.terms) == cls.read_terms(found.terms)
+        if known is not None:
+            same = (given.service, given.secret) == (known.service, known.secret)
+            same = same and cls.read_terms(given.terms) == cls.read_terms(known.terms)
         sentence = "this folder belongs to a device of another invitation; choose another folder, or leave first"
         require(same, "folder.other-run", sentence, f"{store.folder}")
         with store.transaction():
-            store.set_fact(INVITATION, given.text().encode())  # also where the service has another address now
-            if found is None:
+            store.set_fact(INVITATION, given.text().encode())  # the service may have another address now
+            if known is None:
                 store.set_fact(TERMS, table)
                 store.set_fact(IDENTITY, store.fact(IDENTITY) or MemberKey.create(entropy).secret)
         return given
@@ -171,163 +122,215 @@ class Membership(ABC, Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the private store and release the folder."""
         self._closed = True
         self.store.close()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or has left."""
+        """Return whether the membership was closed, or has ended."""
         return self._closed
 
     def _check_open(self) -> None:
         require(not self._closed, "device.closed", "this device was closed, or has left", f"{self.folder}")
 
-    # what an application calls
-
     def consent(self, given: bool) -> None:
-        """Agree to take part, or withdraw: from then on nothing leaves."""
+        """Agree to take part, or withdraw: from then on nothing leaves.
+
+        Raises:
+            BadInput: `device.leaving` after a request to leave, `value.wrong-type` for anything but True and False.
+        """
         self._check_open()
         require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
         sentence = "this device is leaving; consent cannot be given again"
-        require(not given or self.store.fact(leaving.REQUEST) is None, "device.leaving", sentence)
+        require(not given or self.store.fact(LEAVING) is None, "device.leaving", sentence)
         with self.store.transaction():
             self.store.set_consent(given, self._clock())
-        self._due = 0.0
 
-    def sync(self, *, force: bool = False) -> SyncReport:
-        """One exchange with the service; it never raises for what the service does or does not do."""
+    def releases(self) -> list[StoredRelease]:
+        """Return the log of all that ever left, in order."""
         self._check_open()
-        if not self._turn.acquire(blocking=False):
-            return SyncReport("busy", 1.0, "device.busy", "another thread is at it")
-        try:
-            wait = self._left_to_wait()
-            if wait > 0.0 and not force:
-                return SyncReport("early", wait, "device.early", "it is not yet time to ask again")
-            request = self.store.fact(leaving.REQUEST)
-            if request is None and not self.store.consent:
-                return SyncReport("consent", HOUR, "device.consent", "consent is off; nobody was asked anything")
-            return self._remember(self._exchange(request))
-        finally:
-            self._turn.release()
+        return self.store.releases()
 
-    def leave(self) -> SyncReport:
-        """Ask to be forgotten, then erase this device: at once where it never enrolled, else when the service confirms.
+    # ------------------------------------------------------------ service
 
-        Until then `sync`, or `leave` again, asks whether it has.
-        """
-        self._check_open()
-        with self._turn:
-            request = leaving.begin(self.store, self.terms, self._key, self._entropy, self._clock)
-            if self.store.fact(MEMBER) is None:
-                return self._erased(request)
-        return self.sync(force=True)
+    @property
+    def number(self) -> int | None:
+        """Number by which the service knows this member; None before it enrols."""
+        return self.store.note(MEMBER, int | None)  # type: ignore[no-any-return]
 
-    # the line
-
-    def _exchange(self, request: bytes | None) -> SyncReport:
-        member = self.store.fact(MEMBER)
-        number = None if member is None else int(member)
-        line = ServiceClient.from_invitation(
-            self.invitation, key=self._key, member=number, offset=self._offset, clock=self._clock
+    def service(self, url: str = "") -> ServiceClient:
+        """Return a client of the service with this member's key and number; a corrected clock offset is stored."""
+        given, offset = self.invitation, self.store.note(OFFSET, float | None)
+        return ServiceClient(
+            url or given.url,
+            given.service,
+            given.certificate,
+            self.key,
+            self.number,
+            offset=offset or 0.0,
+            note_offset=lambda seconds: self.store.set_note(OFFSET, seconds),
+            clock=self._clock,
         )
-        try:
-            if member is None:
-                self._enrol(line)
-            return self._talk(line) if request is None else self._ask_to_leave(line, request)
-        except BadInput as error:
-            if error.code.startswith(_LOCAL):
-                raise
-            return self._failed(error)
-        finally:
-            self._offset = line.offset
-            line.close()
 
-    def _enrol(self, line: ServiceClient) -> None:
-        """Be let in; the terms as the service confirms them must be the agreed ones but for the number."""
-        found = line.enrol(self.invitation, self._key)
-        table = self.read_terms(found.terms).table()
-        same = table | {"client": 0} == self.terms.table() | {"client": 0} and table["client"] == found.member
+    def enrol(self, service: ServiceClient) -> None:
+        """Enrol with the member's own key; the confirmed terms must be those that the owner has read."""
+        found = service.enrol(self.invitation, self.key)
+        terms = self.read_terms(found.terms)
         sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
-        require(same, "terms.changed", sentence)
+        require(self.is_agreed(terms, found), "terms.changed", sentence)
         with self.store.transaction():
-            self.store.set_fact(TERMS, json.dumps(table, sort_keys=True).encode())
+            self.store.set_fact(TERMS, json.dumps(terms.table(), sort_keys=True).encode())
             self.store.set_fact(MEMBER, str(found.member).encode())
-        self.terms = self.read_terms(table)
+        self.terms = terms
 
-    def _ask_to_leave(self, line: ServiceClient, request: bytes) -> SyncReport:
-        """Hand in a request to leave, and ask how far it is; where it is confirmed, all is erased."""
-        if self.store.fact(leaving.HEARD) is None:
-            try:
-                line.leave(request)
-            except ServiceRefusal as error:
-                if error.code != "request.left":
-                    raise
+    def is_agreed(self, terms: T, found: Enrolment) -> bool:
+        """Return whether confirmed terms equal the agreed ones but for the number, which is the enrolled one."""
+        table = terms.table()
+        return table | {"client": 0} == self.terms.table() | {"client": 0} and table["client"] == found.member
+
+    # ------------------------------------------------------------ leaving
+
+    def request_leaving(self) -> bytes:
+        """Withdraw consent and store the signed request to leave; a second call returns the same request."""
+        request = self.store.fact(LEAVING)
+        if request is None:
+            request = leaving_request(self.terms, self.key, self._clock(), self._entropy(16))
             with self.store.transaction():
-                self.store.set_fact(leaving.HEARD, b"1")
-        found = line.leaving_state()
-        if found.state != "done":
-            sentence = "the service has the request, and confirms it when the others' part is done again without it"
-            return SyncReport("leaving", LEAVING_PAUSE, "leaving.heard", sentence)
-        sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-        require(found.receipt == leaving_receipt(request), "leaving.not-confirmed", sentence)
-        return self._erased(request)
+                self.store.set_consent(False, self._clock())
+                self.store.set_fact(LEAVING, request)
+        return request
 
-    def _erased(self, request: bytes) -> SyncReport:
-        erased = leaving.complete(self.store, self.terms, request, self._clock)
-        self._closed = True
-        return SyncReport("left", 0.0, erased=erased)
+    def erase(self, request: bytes) -> Erased:
+        """Erase the folder of a member whose request was confirmed, and close it.
 
-    def _failed(self, error: BadInput) -> SyncReport:
-        if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol anew
-            with self.store.transaction():
-                self.store.forget_fact(MEMBER)
-        logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)
-        refused = error if isinstance(error, ServiceRefusal) else ServiceRefusal(error.code, error.sentence)
-        pause = max(self._pace.after_failure(refused), LONGEST_PAUSE if error.code in FINAL else 0.0)
-        return SyncReport("failed", pause, error.code, error.sentence)
-
-    # when to ask again
-
-    def _remember(self, report: SyncReport) -> SyncReport:
-        """The report with the pause that the device will keep: as the service says, drawn longer, so that no two agree."""
-        if report.outcome == "left":
-            return report
-        pause = min(LONGEST_NEXT, report.next if report.outcome == "failed" else self._pace.after_success(report.next))
-        self._due = time.monotonic() + pause
-        state = {"at": self._clock(), "wait": pause, "offset": self._offset}
-        try:
-            with self.store.transaction():
-                self.store.set_fact(LINE, json.dumps(state).encode())
-        except OSError:
-            logging.getLogger(__name__).warning("file.full: when to ask again could not be written")
-        return replace(report, next=pause)
-
-    def _left_to_wait(self) -> float:
-        return max(0.0, self._due - time.monotonic())
-
-    def _remembered(self) -> tuple[float, float]:
-        """(when to ask next by the monotonic clock, offset) of an earlier process.
-
-        A clock that was put back or forward since makes a device ask earlier, and never later than it had to.
+        A note precedes the erasure, so that a member killed in between goes on erasing when it is next opened.
         """
-        found = self.store.fact(LINE)
-        if found is None:
-            return 0.0, 0.0
+        terms, digest = self.terms, leaving_digest(request)
+        note = {"run": terms.run, "client": terms.client, "request": digest, "at": self._clock()}
+        write_whole(self.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
+        self._closed = True
+        return _note_erased(self.folder, note, self.store.erase(_logs(self.folder)))
+
+
+# ---------------------------------------------------------------- members that have left
+
+
+class LeftNote(TypedDict):
+    """Content of `left.json`; `erased` is null where the erasure was interrupted."""
+
+    run: str
+    client: int
+    request: str
+    at: float
+    erased: dict[str, Any] | None
+
+
+def left_note(folder: Path) -> LeftNote | None:
+    """Return the note of a member that has left this folder."""
+    path = folder / LEFT
+    return read_json(path, LeftNote, advice="; delete it, and repeat the command") if path.exists() else None
+
+
+def check_not_left(folder: Path) -> None:
+    """Reject a folder whose member has left."""
+    sentence = f"this device has left its run ({LEFT}); choose another folder, with a new invitation"
+    require(left_note(folder) is None, "device.left", sentence, f"{folder}")
+
+
+def resume_erasure(folder: Path, note: LeftNote) -> Erased:
+    """Complete an interrupted erasure, also where it left only a part of the file."""
+    fields = {name: value for name, value in note.items() if name != "erased"}
+    try:
+        store = PrivateStore(folder)
+    except Damaged:
+        doomed = [*files_of(folder), folder / LOCK, *_logs(folder)]
+        names = tuple(path.name for path in doomed if path.exists())
+        return _note_erased(folder, fields, Erased(names, wipe(doomed), 0, 0))
+    return _note_erased(folder, fields, store.erase(_logs(folder)))
+
+
+def _logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{LOG}*"))
+
+
+def _note_erased(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:
+    write_whole(folder / LEFT, json.dumps(note | {"erased": asdict(erased)}, indent=1), durable=True)
+    return erased
+
+
+# ---------------------------------------------------------------- pins
+
+
+class Pins(Mapping[str, bytes]):
+    """Pinned public keys of other members, by name or number: those of the invitation, and those met first.
+
+    In the second exchange of a secure sum the coordinator claims an identity (Ed25519) for each client. A device believes
+    the claim if it has pinned no other one for this client, and pins it (trust on first use). From then on keys signed by
+    another identity are rejected, so a coordinator cannot put its own keys in a client's place in later rounds. It can do
+    so on first use; identities of an invitation, or compared by voice, have no such gap.
+    """
+
+    def __init__(self, store: PrivateStore, given: Mapping[str, bytes] | None = None) -> None:
+        self.store, self.given = store, dict(given or {})
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _met(self) -> dict[str, bytes]:
+        return self.store.note(PINS, dict[str, Annotated[bytes, Length(PUBLIC, PUBLIC)]]) or {}
+
+    def _all(self) -> dict[str, bytes]:
+        return self._met() | self.given
+
+    def changed(self, keys: Mapping[str, bytes]) -> list[str]:
+        """Return the names for which another key is pinned."""
+        known = self._all()
+        return sorted(name for name, key in keys.items() if known.get(name, key) != key)
+
+    def pin(self, keys: Mapping[str, bytes]) -> None:
+        """Pin keys for names without one; `identity.conflict` for a name with another key."""
+        changed = self.changed(keys)
+        sentence = f"another identity is pinned already; ask {', '.join(changed)} by voice which is right"
+        require(not changed, "identity.conflict", sentence, f"--pin {', '.join(changed)}")
+        met = self._met()
+        if not keys.items() <= met.items():
+            self.store.set_note(PINS, {name: key.hex() for name, key in sorted((met | dict(keys)).items())})
+
+
+class ClientPins:
+    """Pins of a device in secure sums, by client number; `clients` is the run's number of clients."""
+
+    def __init__(self, pins: Pins, clients: int) -> None:
+        self.pins, self.clients = pins, clients
+
+    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the claimed identities if none has changed, and pin those that are new."""
         try:
-            state = parse_json(found, _LINE)
-        except BadInput:
-            return 0.0, 0.0
-        passed = self._clock() - state["at"]
-        left = state["wait"] - passed if passed >= 0.0 else 0.0
-        return time.monotonic() + min(max(left, 0.0), LONGEST_NEXT), float(state["offset"])
+            self._check(mine, own, least, claims)
+        except BadInput as error:
+            logging.getLogger(__name__).warning("a secure sum was rejected: %s", error)
+            raise
+        self.pins.pin({f"{client}": key for client, key in claims.items()})
+        return dict(claims)
 
-
-def _finish_leaving(folder: Path) -> None:
-    """A device that has left does not come back by accident; an erasure that was cut short goes on."""
-    note = leaving.left(folder)
-    if note is not None:
-        if note.get("erased") is None:
-            leaving.resume(folder, {name: note[name] for name in note if name != "erased"})
-        sentence = f"this device has left its run ({leaving.LEFT}); choose another folder, with a new invitation"
-        raise BadInput("device.left", sentence, f"{folder}")
+    def _check(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> None:
+        require(claims, "secure-sum.no-identities", "the coordinator names no members of the sum; this device refuses")
+        sentence = "the coordinator claims another identity for this device; this device refuses"
+        require(claims.get(mine) == own, "secure-sum.identity", sentence)
+        sentence = "the coordinator names more clients than the run has; this device refuses"
+        require(max(claims) < self.clients and 2 * least > len(claims), "secure-sum.too-many", sentence)
+        sentence = "the coordinator claims one identity for several clients; this device refuses"
+        require(len(set(claims.values())) == len(claims), "secure-sum.identity", sentence)
+        changed = self.pins.changed({f"{client}": key for client, key in claims.items()})
+        sentence = (
+            f"clients {', '.join(changed)} have another identity than before; this device refuses to be summed with them: "
+            "their devices were set up again, or the coordinator has put its own keys in their place"
+        )
+        require(not changed, "secure-sum.identity", sentence)

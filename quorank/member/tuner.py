@@ -1,12 +1,8 @@
-"""A heuristic tuned in the field, for applications: `weights` to order by, `record` for what was chosen, `sync` to talk.
+"""A heuristic tuned in the field, for applications: `weights` order lists, `record` learns from choices, `sync` exchanges.
 
-The application brings its heuristic: no code comes from the service. Of a search nothing is kept but running sums for the
-version that was out, and nothing leaves but their mean, once a version, as the terms say. Weights that the heuristic's own
-constraints do not allow are refused whoever signed them, so the worst that a service can do to an application is a list in
-an order that its developer has allowed.
-
-Like `Client`: all state is in one private file of the folder, `open` needs no network, the first `sync` with consent
-enrols, and it may be called as often as one likes.
+The application brings its heuristic: no code comes from the service. Of searches only running sums for the current version
+are kept, and only their mean leaves, once a version, as the terms say. Weights outside the heuristic's own constraints are
+rejected whoever signed them, so the worst that a service can cause is a list in an order that the developer has allowed.
 """
 
 from __future__ import annotations
@@ -18,8 +14,8 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.federation import wire
-from quorank.member.membership import Membership, SyncReport, hand_in
 from quorank.member.private_store import PrivateStore, StoredRelease
+from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
@@ -31,15 +27,21 @@ if TYPE_CHECKING:
 TASK, SUMS, TYPED, ANSWERED, FIGURES = (
     "tuning task", "tuning sums", "tuning typed", "tuning answered", "tuning figures",
 )  # fmt: skip
-"""Facts of the private file: the version that is out, the sums of the searches under it, the study's own means, the last
-version whose answer the service has taken or refused, and the version under which figures were answered, once for all."""
+"""Facts: the current version, its sums, the study's means, the last settled version, the version of the one study answer."""
 
 
-class Tuner(Membership[TuningTerms]):
-    """A device that helps to tune a heuristic; make it with `Tuner.open`, and close it, or use it as a context."""
+class Tuner(SyncedMembership[TuningTerms]):
+    """A device that tunes a heuristic; open it with `Tuner.open`, and close it or use it as a context.
 
-    def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **more: Any) -> None:
-        super().__init__(store, invitation, **more)
+    >>> with Tuner.open("device", heuristic, "invitation.json") as tuner:  # doctest: +SKIP
+    ...     tuner.consent(True)
+    ...     weights = tuner.weights()
+    ...     tuner.record(items)
+    ...     report = tuner.sync()
+    """
+
+    def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **options: Any) -> None:
+        super().__init__(store, invitation, **options)
         self.heuristic, self._etag = heuristic, ""
         same = self.terms.heuristic == declaration(heuristic)
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
@@ -47,39 +49,61 @@ class Tuner(Membership[TuningTerms]):
         self.task = self._kept_task()
 
     @classmethod
-    def open(cls, folder: Path | str, heuristic: Heuristic, invitation: Path | str | None = None, **more: Any) -> Tuner:
-        """The device of a folder; a new one needs its invitation, and the same one may be given again."""
-        return cls._opened(folder, invitation, heuristic=heuristic, **more)
+    def open(
+        cls, folder: Path | str, heuristic: Heuristic, invitation: Path | str | None = None, **options: Any
+    ) -> Tuner:
+        """Open the device of a folder; no network is needed.
+
+        Args:
+            folder: Directory of the private store.
+            heuristic: The application's heuristic, as declared in the terms.
+            invitation: Invitation file, needed once.
+
+        Returns:
+            The device. One process at a time may hold it.
+
+        Raises:
+            BadInput: `terms.other-heuristic` where the invitation tunes another heuristic; else as `Client.open`.
+        """
+        return cls._opened(folder, invitation, heuristic=heuristic, **options)
 
     @classmethod
     def read_terms(cls, table: object) -> TuningTerms:
         return TuningTerms.read(table)
 
-    # ------------------------------------------------------------ what an application calls
+    # ------------------------------------------------------------ calls of an application
 
     @property
     def arm(self) -> str | None:
-        """The study's arm that this device is in, by its identity; None without a study."""
-        return self.terms.arm(self._key.public)
+        """Arm of the study that this device is in, by its key; None without a study."""
+        return self.terms.arm(self.key.public)
 
     def weights(self) -> dict[str, float]:
-        """Return the weights to order lists by, by name: the newest published, in a control arm the shipped ones."""
+        """Return the weights to order lists by: the newest published ones, or in a control arm the shipped ones.
+
+        Returns:
+            Weights by name.
+        """
         self._check_open()
-        tuned = self.task is not None and self.terms.learns(self._key.public)
+        tuned = self.task is not None and self.terms.learns(self.key.public)
         return self.heuristic.named(self.task.published if tuned and self.task is not None else self.heuristic.shipped)
 
     def record(self, items: Any) -> None:
-        """Learn from searches: their items as the heuristic's score takes them, with what was chosen from each."""
+        """Learn from searches.
+
+        Args:
+            items: Items as the heuristic's score takes them, with the choice from each.
+        """
         self._check_open()
         task = self.task
-        if task is None or task.figures or not self.store.consent or not self.terms.learns(self._key.public):
+        if task is None or task.figures or not self.store.consent or not self.terms.learns(self.key.public):
             return
         sums = self._sums(task.version).add(self.heuristic, self.terms, task, items)
         with self.store.transaction():
             self.store.set_fact(SUMS, sums.to_bytes())
 
     def record_typed(self, **metrics: float) -> None:
-        """Take in the study's metrics of one search (`characters`, `rank`); their means are answered once, with an ε."""
+        """Record the study's metrics of one search (`characters`, `rank`); their means are sent once, under ε."""
         self._check_open()
         study = self.terms.study
         if study is None or not self.store.consent:
@@ -89,12 +113,7 @@ class Tuner(Membership[TuningTerms]):
         with self.store.transaction():
             self.store.set_fact(TYPED, found.to_bytes())
 
-    def releases(self) -> list[StoredRelease]:
-        """All that ever left."""
-        self._check_open()
-        return self.store.releases()
-
-    # ------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------ stored state
 
     def _kept_task(self) -> TuningTask | None:
         found = self.store.fact(TASK)
@@ -110,77 +129,76 @@ class Tuner(Membership[TuningTerms]):
     def _typed(self) -> MetricSums:
         return MetricSums.from_bytes(self.store.fact(TYPED) or b"{}", f"{self.folder}: {TYPED}")
 
-    # ------------------------------------------------------------ the line
+    # ------------------------------------------------------------ one exchange
 
-    def _talk(self, line: ServiceClient) -> SyncReport:
-        served = line.task(self._etag)
+    def _exchange(self, service: ServiceClient) -> SyncReport:
+        served = service.task(self._etag)
         if served.kind:
-            self._take(served)
+            self._adopt(served)
         if served.kind == "over":
             return SyncReport("over", served.next)
         self._etag = served.etag
         reply = self._reply()
         if reply is None or self.task is None:
             return SyncReport("nothing", served.next, "device.nothing", "there is nothing to send for this version")
-        report, settled = hand_in(line, reply, served.next)
+        report, settled = send_reply(service, reply, served.next)
         if settled:
             with self.store.transaction():
                 self.store.set_fact(ANSWERED, str(self.task.version).encode())
         return report
 
-    def _take(self, served: ServedTask) -> None:
-        """Take over the version of a task."""
+    def _adopt(self, served: ServedTask) -> None:
+        """Make the version of a task the current one."""
         content = served.content or b""
-        sentence = "the task is none of a tuning; it is refused"
+        sentence = "the task does not belong to a tuning; it was rejected"
         require(served.kind in ("tuning", "over"), "task.other-kind", sentence)
         if served.kind == "over":  # the weights that stay
             last = wire.decode_task(content)
             content = TuningTask(last.round, last.theta, last.theta, last.theta, figures=True).encode(last.run)
         task = read_task(content, self.terms.run, self.heuristic)
         agreed = task.version < self.terms.rounds + task.figures
-        require(agreed, "task.beyond-terms", "the task is of more versions than were agreed; it is refused")
+        require(agreed, "task.beyond-terms", "the task exceeds the agreed number of versions; it was rejected")
         if self.store.fact(TASK) != content:
             with self.store.transaction():
                 self.store.set_fact(TASK, content)
         self.task = task
 
     def _reply(self) -> bytes | None:
-        """The reply to the version that is out, stored before it leaves: a version that comes again gets the same bytes."""
+        """Return the reply to the current version, stored before it leaves; a repeated version gets the same bytes."""
         task = self.task
         if task is None or self.store.fact(ANSWERED) == str(task.version).encode():
             return None
         stored = self.store.release(self.terms.run, task.version + 1)
         if stored is not None:
-            return stored.reply  # a version is never answered twice otherwise, whatever the service was restored from
+            return stored.reply  # never a second answer to a version, whatever the service was restored from
         made = self._answer(task) if task.figures else self._update(task)
         if made is None:
             return None
         content, searches, privacy = made
-        release = StoredRelease(
-            self.terms.run, task.version + 1, self._clock(), searches, len(content), privacy, content
-        )
+        round_, now = task.version + 1, self._clock()
+        release = StoredRelease(self.terms.run, round_, now, searches, len(content), privacy, content)
         with self.store.transaction():
-            self.store.add_release(release, ())
+            self.store.add_release(release)
             if task.figures:
                 self.store.set_fact(FIGURES, str(task.version).encode())
         return content
 
     def _update(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
         sums = self._sums(task.version)
-        if sums.searches == 0 or not self.terms.learns(self._key.public):
+        if sums.searches == 0 or not self.terms.learns(self.key.public):
             return None
         size = len(sums.slopes)
         coins = np.frombuffer(self._entropy(size), np.uint8)[None, :] < 128 if self.terms.part.needs_coins else None
         return sums.reply(self.terms, coins), sums.searches, {"kind": self.terms.part.kind}
 
     def _answer(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
-        """The study's figures, by randomised response; the means that they are of go with it."""
+        """Answer for the study's metrics by randomised response, once."""
         private, typed = self.terms.figures, self._typed()
         if self.store.fact(FIGURES) is not None:
-            return None  # ε is spent: whatever a service asks for, there is one answer
+            return None  # ε is spent
         means = None if private is None else typed.means(private.study.metrics)
         if private is None or means is None:
             return None
         answer = private.answer(means, self._entropy(SECRET_BYTES), self.terms.client)
-        told = {"kind": "figure", "model": "local", "unit": "client", "epsilon": private.epsilon, "delta": 0.0}
-        return figures_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), told
+        privacy = {"kind": "figure", "model": "local", "unit": "client", "epsilon": private.epsilon, "delta": 0.0}
+        return figures_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), privacy

@@ -365,7 +365,7 @@ class ServiceClient:
 class _Options:
     offset: float = 0.0
     note_offset: Callable[[float], None] | None = None
-    seconds: float = CALL_SECONDS
+    seconds: float = field(default_factory=lambda: CALL_SECONDS)
     keep: bool = True
     clock: Callable[[], float] = time.time
 

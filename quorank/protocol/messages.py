@@ -86,7 +86,7 @@ REASONS = {
     "task": "the task does not match the agreed terms",
     "secure": "updates of this run leave in secure sums only",
     "unmasking": "the secure sum did not follow the agreed terms",
-    "version": "the secure sum has another version; both sides need the same one",
+    "version": "the secure sum has another version and both sides need the same one",
     "numbers": "the update holds a number that is not finite",
     "place": "earlier messages do not fit this folder",
     "stopped": "the run cannot go on at this party",

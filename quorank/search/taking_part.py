@@ -24,7 +24,7 @@ from quorank.search.ranking.shipped_ranker import shipped_parameters
 
 if TYPE_CHECKING:
     from quorank.member import Client
-    from quorank.member.membership import SyncReport
+    from quorank.member.sync import SyncReport
 
 FOLDER = "device"
 
@@ -77,12 +77,12 @@ class TakingPart:
 
     def _put_note_aside(self) -> None:
         """Let a person who withdrew join again, as a new device: the note of the old one stays under another name."""
-        from quorank.member import leaving
+        from quorank.member.membership import LEFT, left_note
 
-        note = leaving.left(self.folder)
-        if note is not None and note.get("erased") is not None:
+        note = left_note(self.folder)
+        if note is not None and note["erased"] is not None:
             count = len([*self.folder.glob("left-*.json")])
-            (self.folder / leaving.LEFT).rename(self.folder / f"left-{count + 1}.json")
+            (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
 
     def consent(self, given: bool) -> None:
         """Agree to take part, or pause: from then on nothing leaves."""
@@ -147,25 +147,25 @@ class TakingPart:
 
     def status(self) -> dict[str, Any] | None:
         """How the device stands; None where there is none."""
+        from quorank.member.client import device_status
         from quorank.member.private_store import PrivateStore
-        from quorank.member.status import status_of
 
         with self._mutex:
             if self._client is not None or not self.joined:
                 return self.client.status() if self.joined else None
             with PrivateStore(self.folder, owner=False) as store:  # also while another process plays the device
-                return status_of(store)
+                return device_status(store)
 
     def log(self) -> dict[str, Any]:
         """All that ever left this machine, and when consent was given or withdrawn."""
+        from quorank.member.client import device_log
         from quorank.member.private_store import PrivateStore
-        from quorank.member.status import log_of
 
         with self._mutex:
             if self._client is not None or not self.joined:
                 return self.client.log() if self.joined else {"releases": [], "consent": []}
             with PrivateStore(self.folder, owner=False) as store:
-                return log_of(store)
+                return device_log(store)
 
     def close(self) -> None:
         """Close the device's file."""

@@ -23,7 +23,7 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.kept.keeping import BEGUN, KeptInFolder
 from quorank.federation.rules import Median
 from quorank.flower.engine import flower
-from quorank.member.answering import DeviceAnswers
+from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.protocol import frames
@@ -169,7 +169,7 @@ def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, t
 
 def devices_of(simulator, tmp_path):
     clients = range(simulator.federation.clients)
-    return {c: DeviceAnswers.of(device_of(simulator, tmp_path / str(c), c)) for c in clients}
+    return {c: DeviceAnswers(device_of(simulator, tmp_path / str(c), c)) for c in clients}
 
 
 def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:

@@ -17,7 +17,7 @@ from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
 from quorank.federation.rounds import State
 from quorank.member.client_privacy import masked_vector
-from quorank.member.secure_device import SecureDevice
+from quorank.member.device_answers import SecureDevice
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
@@ -440,7 +440,7 @@ def secure_federation(**options) -> Federation:
 def devices_of(simulator, tmp_path, pinned=True) -> dict[int, SecureDevice]:
     found = {c: SecureDevice(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
     if pinned:
-        pins = {client: device.identity.public for client, device in found.items()}
+        pins = {client: device.key.public for client, device in found.items()}
         for device in found.values():
             device.pinned = pins
     return found
@@ -460,10 +460,10 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     assert devices[0].device.answer(task_of(simulator)) == Declined("secure")
     first = round_.tasks()[0]
     assert isinstance(devices[0].answer(first), bytes)
-    identity = devices[0].identity.public
+    identity = devices[0].key.public
     devices[0].device.store.close()  # killed after its keys left: it is out of this round
     devices[0] = SecureDevice(device_of(simulator, tmp_path / "0", 0), pins)
-    assert devices[0].identity.public == identity
+    assert devices[0].key.public == identity
     assert devices[0].answer(first) == Declined("old")
     for client in range(1, CLIENTS):
         assert round_.receive(client, devices[client].answer(round_.tasks()[client])).accepted

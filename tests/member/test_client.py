@@ -24,7 +24,7 @@ from small_service import Said, SmallService
 from quorank.federation import Federation, wire
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.member import Client
-from quorank.member.leaving import LEFT
+from quorank.member.membership import LEFT
 from quorank.privacy import NoPrivacy, PublishedLaplace
 from quorank.protocol.certificates import Authority
 from quorank.protocol.http_client import ServiceClient

@@ -34,10 +34,10 @@ from quorank.learning import PDGD, Counterfactual, Evolution
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
 from quorank.member import device as device_module
+from quorank.member.client import device_log
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
 from quorank.member.private_store import REPLIES, PrivateStore
-from quorank.member.status import log_of
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
 from quorank.protocol.messages import REASONS, Declined
@@ -254,7 +254,7 @@ def test_nobody_has_consented_at_first(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
     device = Device(PrivateStore(tmp_path), terms_of(simulator, 0))
     assert device.answer(task_of(simulator)) == Declined("consent")
-    with pytest.raises(BadInput, match="no ranker has come yet"):
+    with pytest.raises(BadInput, match="there is no ranker yet"):
         device.rank(np.zeros((3, simulator.simulation.data.n_features)))
 
 
@@ -298,7 +298,7 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path) -> None:
     expected = answered(device_of(simulator, tmp_path / "other"), user, task)
     device.answer(task)
     search(device, user, 3)
-    database = device.store.file.database
+    database = device.store.database
     pages = database.execute("PRAGMA page_count").fetchone()[0]
     database.execute(f"PRAGMA max_page_count = {pages}")
     assert device.answer(task) == Declined("storage")
@@ -380,7 +380,7 @@ def test_query_texts_are_not_kept_unless_asked_for(tiny_collection, tmp_path) ->
     device, user = device_of(simulator, tmp_path), user_of(simulator)
     device.answer(task_of(simulator))
     search(device, user, 2)
-    assert device.store.file.rows("SELECT query FROM interactions") == [(None,), (None,)]
+    assert device.store.rows("SELECT query FROM interactions") == [(None,), (None,)]
 
 
 def test_whatever_goes_wrong_says_one_of_the_fixed_sentences(tiny_collection, tmp_path, monkeypatch, caplog) -> None:
@@ -472,7 +472,7 @@ def test_the_log_says_what_was_sent_and_against_whom_it_is_protected(tiny_collec
     assert device.answer(task_of(simulator, 0)) == Declined("repeated")
     with device.store.transaction():
         device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
-    privacy = log_of(device.store)["releases"][0]["privacy"]
+    privacy = device_log(device.store)["releases"][0]["privacy"]
     assert privacy["kind"] == "gaussian"
     assert privacy["delta"] == part.delta
     assert privacy["epsilon"] > 0

@@ -33,8 +33,7 @@ def simulator(tiny_collection):
 
 @pytest.fixture
 def service(simulator, tmp_path, monkeypatch):
-    quick = {**line.ServiceClient.__init__.__kwdefaults__, "seconds": 1.0}
-    monkeypatch.setattr(line.ServiceClient.__init__, "__kwdefaults__", quick)
+    monkeypatch.setattr(line, "CALL_SECONDS", 1.0)
     with SmallService(terms_of(simulator, 0)).running(tmp_path / "..") as made:
         made.simulator = simulator
         yield made

@@ -25,7 +25,7 @@ from quorank.experiments.rehearsal import FOLDER, JoinRehearsal
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.member import Client, local_socket
-from quorank.member.leaving import LEFT, LOG
+from quorank.member.membership import LEFT, LOG
 from quorank.member.private_store import PrivateStore
 
 pytestmark = pytest.mark.slow
@@ -170,7 +170,7 @@ def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> No
 
 @pytest.mark.parametrize("halfway", [False, True])
 def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkeypatch) -> None:
-    from quorank.member import leaving
+    from quorank.member import membership
 
     call("--data", "device", "--bundle", "desk.json", "--consent", "on", "--once", "--quiet")
     service.gone.add(1)
@@ -179,7 +179,7 @@ def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(leaving.PrivateStore, "erase", dies)
+        patch.setattr(membership.PrivateStore, "erase", dies)
         CliRunner().invoke(app, ["--data", "device", "--leave"])
     file = here / "device" / "device.sqlite"
     assert file.exists()
@@ -199,16 +199,16 @@ def test_once_for_timers(here, service) -> None:
     with Client.open(here / "device") as client:
         client.sync(force=True)
         service.said["GET", "/v1/task"] = Said(500)
-        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+        client.store.database.execute("DELETE FROM facts WHERE name = 'polling'")
     assert call("--data", "device", "--once", "--json", code=UNREACHED).json["code"] == "service.unreadable"
     service.said["GET", "/v1/task"] = Said(
         403, b'{"code": "request.revoked", "sentence": "the operator has revoked this"}'
     )
     with Client.open(here / "device") as client:
-        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+        client.store.database.execute("DELETE FROM facts WHERE name = 'polling'")
     assert "revoked" in refused("--data", "device", "--once")
     with Client.open(here / "device") as client:
-        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+        client.store.database.execute("DELETE FROM facts WHERE name = 'polling'")
     assert "revoked" in refused("--data", "device")  # a service that is refused for good ends
 
 

@@ -15,8 +15,8 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.kept.keeping import KeptInFolder
-from quorank.member.answering import DeviceAnswers
-from quorank.member.pins import Pins
+from quorank.member.device_answers import DeviceAnswers
+from quorank.member.membership import ClientPins, Pins
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
@@ -40,7 +40,15 @@ def store(tmp_path):
 CLAIMS = {0: key(10), 1: key(11), 2: key(12), 3: key(13)}
 
 
-def accepted(pins: Pins, claims, least: int = 3) -> bool:
+def pins_of(store, given=None) -> ClientPins:
+    return ClientPins(Pins(store, named(given or {})), CLIENTS)
+
+
+def named(keys):
+    return {f"{client}": key for client, key in keys.items()}
+
+
+def accepted(pins: ClientPins, claims, least: int = 3) -> bool:
     try:
         return pins.accept(0, key(10), least, claims) == claims
     except BadInput:
@@ -48,22 +56,22 @@ def accepted(pins: Pins, claims, least: int = 3) -> bool:
 
 
 def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> None:
-    pins = Pins(store, CLIENTS)
-    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and dict(pins).keys() == {0, 1}
+    pins = pins_of(store)
+    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and dict(pins.pins).keys() == {"0", "1"}
     assert accepted(pins, CLAIMS)
-    assert dict(Pins(store, CLIENTS)) == CLAIMS, "it is in the private file"
+    assert dict(pins_of(store).pins) == named(CLAIMS), "it is in the private file"
     with caplog.at_level(logging.WARNING):
         assert not accepted(pins, CLAIMS | {2: key(99)})
-    assert "clients [2] come with another identity than before" in caplog.text
+    assert "clients 2 have another identity than before" in caplog.text
     assert key(99).hex() not in caplog.text
-    assert dict(pins) == CLAIMS, "the false one was not taken"
+    assert dict(pins.pins) == named(CLAIMS), "the false one was not taken"
     assert accepted(pins, CLAIMS)
 
 
 @pytest.mark.parametrize(
     ("claims", "sentence"),
     [
-        ({}, "does not say who takes part"),
+        ({}, "names no members of the sum"),
         ({1: key(11), 2: key(12)}, "another identity"),
         (CLAIMS | {0: key(77)}, "another identity"),
         ({0: key(10), 1: key(11), CLIENTS: key(14)}, "more clients than the run has"),
@@ -72,17 +80,17 @@ def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> Non
 )
 def test_claims_that_are_refused(store, claims, sentence) -> None:
     with pytest.raises(BadInput, match=sentence):
-        Pins(store, CLIENTS).accept(0, key(10), 3, claims)
-    assert len(Pins(store, CLIENTS)) == 0
+        pins_of(store).accept(0, key(10), 3, claims)
+    assert len(pins_of(store).pins) == 0
 
 
 def test_a_sum_of_which_two_lists_could_be_signed_is_refused(store) -> None:
-    assert not accepted(Pins(store, CLIENTS), CLAIMS, least=2)
-    assert accepted(Pins(store, CLIENTS), CLAIMS, least=3)
+    assert not accepted(pins_of(store), CLAIMS, least=2)
+    assert accepted(pins_of(store), CLAIMS, least=3)
 
 
 def test_what_an_invitation_pins_needs_no_first_use(store) -> None:
-    pins = Pins(store, CLIENTS, {2: key(12)})
+    pins = pins_of(store, {2: key(12)})
     assert not accepted(pins, CLAIMS | {2: key(99)})
     assert accepted(pins, CLAIMS)
 
@@ -128,7 +136,7 @@ class Network:
         self.driver = Driver(self.memory, Own(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
 
     def device(self, client: int, folder) -> DeviceAnswers:
-        return DeviceAnswers.of(device_of(self.simulator, folder, client))
+        return DeviceAnswers(device_of(self.simulator, folder, client))
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.rpartition("-")[2])
@@ -146,7 +154,7 @@ def network(tiny_collection, tmp_path) -> Network:
 
 
 def public(answering: DeviceAnswers) -> bytes:
-    return answering._secure.identity.public
+    return answering.secure.key.public
 
 
 def test_identities_are_pinned(network) -> None:
@@ -154,7 +162,7 @@ def test_identities_are_pinned(network) -> None:
         assert network.driver.round(network.coordinator).participants == MEMBERS
     everyone = {client: public(device) for client, device in network.devices.items()}
     for device in network.devices.values():
-        assert dict(device.pinned) == everyone
+        assert dict(device.pins) == named(everyone)
 
 
 def test_the_coordinator_takes_no_other_identity_than_the_enrolled_one(network) -> None:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.learning import OnlineRanker
 from quorank.member.device_database import FILE, LOCK
-from quorank.member.private_rows import Interaction, shown_from
-from quorank.member.private_store import PrivateStore, StoredRanker, StoredRelease
+from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease, shown_from
 from quorank.rankers import MLP, Linear
 
 
@@ -61,7 +60,7 @@ def test_the_file_is_its_owner_s_alone_and_survives_a_kill(tiny_collection, tmp_
     for path in (tmp_path / "device").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert stat.S_IMODE((tmp_path / "device").stat().st_mode) == 0o700
-    database = device.store.file.database
+    database = device.store.database
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     device.store.close()
@@ -178,15 +177,15 @@ def test_a_file_that_is_damaged_foreign_or_newer_is_refused(tiny_collection, tmp
 def test_a_bit_that_fell_over_in_a_list_is_noticed(place, tiny_collection, tmp_path_factory) -> None:
     """SQLite's own check sees its pages, not what is in them."""
     store = _one_store(tiny_collection, tmp_path_factory)
-    (name, features, clicks), *_ = store.file.rows("SELECT id, features, clicks FROM interactions")
+    (name, features, clicks), *_ = store.rows("SELECT id, features, clicks FROM interactions")
     changed = bytearray(features)
     changed[place % len(changed)] ^= 1
     with store.transaction():
-        store.file.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (bytes(changed), name))
+        store.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (bytes(changed), name))
     with pytest.raises(BadInput, match=f"interaction {name} is damaged"):
         store.interactions(0, 4)
     with store.transaction():
-        store.file.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (features, name))
+        store.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (features, name))
     assert len(store.interactions(0, 4)) == 3
     assert clicks
 
@@ -204,7 +203,7 @@ def test_used_interactions_are_forgotten_beyond_a_number(tiny_collection, tmp_pa
     with store.transaction():
         store.add_release(StoredRelease("run", 1, 0.0, 4, 9, {}), names[:6])
         store.trim(2)
-    assert [row[0] for row in store.file.rows("SELECT id FROM interactions ORDER BY id")] == names[4:]
+    assert [row[0] for row in store.rows("SELECT id FROM interactions ORDER BY id")] == names[4:]
     assert store.waiting() == 2
 
 
@@ -213,7 +212,7 @@ def test_an_erasure_leaves_nothing(tiny_collection, tmp_path) -> None:
     device.answer(task_of(simulator, 0, random_theta(simulator)))
     store = device.store
     search(device, user_of(simulator), 2)
-    rows = [bytes(row[0]) for row in store.file.rows("SELECT features FROM interactions")]
+    rows = [bytes(row[0]) for row in store.rows("SELECT features FROM interactions")]
     assert any(piece[:40] in path.read_bytes() for piece in rows for path in tmp_path.iterdir())
     (tmp_path / "invitation.json").write_text("secret key")
     held = (tmp_path / FILE).open("rb")  # whoever still has the file open finds zeros in it
@@ -232,7 +231,7 @@ def test_an_erasure_leaves_nothing(tiny_collection, tmp_path) -> None:
 
 def test_an_erasure_names_a_copy_that_it_finds(tiny_collection, tmp_path) -> None:
     _, device = filled(tiny_collection, tmp_path)
-    content = device.store.file.rows("SELECT features FROM interactions")[0][0]
+    content = device.store.rows("SELECT features FROM interactions")[0][0]
     (tmp_path / "copy.bin").write_bytes(b"x" + content)
     with pytest.raises(BadInput, match=r"copy\.bin: this file still holds private data"):
         device.store.erase()

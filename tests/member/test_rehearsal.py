@@ -97,7 +97,7 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
     assert coordinator.state.theta.tobytes() == in_process(simulator)
     for device in devices.values():
         assert [entry.round for entry in device.store.releases()] == [1, 2, 3, 4]
-        used = device.store.file.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL")
+        used = device.store.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL")
         assert used == [(3 * ROUNDS,)]
 
 
@@ -108,7 +108,7 @@ def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
     assert check_leaving_request(request, "run", keys).client == 2
     for false, words in (
         (request.replace(b'"client": 2', b'"client": 1'), "not signed by the client"),
-        (request.replace(b'"client": 2', b'"client": 3'), "not known"),
+        (request.replace(b'"client": 2', b'"client": 3'), "unknown client"),
         (request.replace(b'"at": 5.0', b'"at": 6.0'), "not signed"),
         (leaving_request(terms, other, 5.0, b""), "not signed"),
         (request[:-2], "not signed"),

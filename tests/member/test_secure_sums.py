@@ -105,18 +105,18 @@ def test_a_round_gives_the_sum_of_the_mechanism(service, clients, monkeypatch) -
     secrets = {number: bytes([number + 1]) * 32 for number in clients}
     for number, client in clients.items():
         answers = client._answers
-        real = answers._secure._entropy
+        real = answers.secure._entropy
         monkeypatch.setattr(
-            answers._secure, "_entropy", lambda n, real=real, secret=secrets[number]: secret if n == 32 else real(n)
+            answers.secure, "_entropy", lambda n, real=real, secret=secrets[number]: secret if n == 32 else real(n)
         )
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
-    from quorank.member.client_privacy import under
+    from quorank.member.client_privacy import with_seed
 
     expected = np.zeros(len(course.task.theta), dtype=np.int64)
     for number in clients:
         (reply,) = plain_replies(service.simulator, course.task, number)
-        _, numbers = under(course.mechanism, secrets[number]).numbers(
+        _, numbers = with_seed(course.mechanism, secrets[number]).numbers(
             reply.reshape(1, -1).copy(), 0, np.array([number])
         )
         expected += numbers[0]

@@ -22,7 +22,7 @@ from quorank.federation.leavers.departures import LEAVERS
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.late_learning import LateRanker
-from quorank.member.answering import DeviceAnswers
+from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
 from quorank.protocol.keys import MemberKey

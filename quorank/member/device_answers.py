@@ -1,0 +1,177 @@
+"""Answers of a device to every kind of message: tasks of its run, phases of secure sums, rounds of a rebuilding.
+
+In a secure sum the update leaves as masked integers, and only where enough others are summed with it. The device takes part
+in a round once: that it has begun is on disk before its keys leave, and its interactions are used before its masked input
+leaves. A device that is killed in between has left the round and never gives a second input, which would be one more
+release than the ledger's noise covers.
+
+In a rebuilding the device learns again from interactions that it still holds, after another client has left. A rebuilding
+is a run of its own (`leavers.rebuilding`) from the first ranker. Each of its rounds stands for Δt rounds: the device learns
+from the next Δt batches of B used interactions, cyclically, and sends 1/Δt of the way, which the coordinator scales. A
+device without any says so and is left out. Each answer is one more release of interactions that were released before; where
+the device adds the noise itself it was calibrated for one release, so such a device declines and the ranker starts anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.federation.leavers.rebuilding import NOTHING, can_replay, interval_of, is_rebuilding
+from quorank.kernels.arrays import Doubles, Uint32s
+from quorank.member.client_privacy import Entropy, check_task, masked_vector
+from quorank.member.device import Device
+from quorank.member.membership import IDENTITY, ClientPins, Pins
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.streams import SECRET_BYTES
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import Declined, Refusal
+from quorank.protocol.secure_round import IdentityPins, SecureMember, invitation
+
+_SECURE = b"QSEC"
+_BEGUN = "secure round"
+
+
+class DeviceAnswers:
+    """Answers of one device; `given` are the pinned identities of its invitation, by client number."""
+
+    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None) -> None:
+        self.device, self.pins = device, Pins(device.store, given)
+
+    @cached_property
+    def secure(self) -> SecureDevice:
+        """The device's side of secure sums."""
+        return SecureDevice(self.device, ClientPins(self.pins, self.device.terms.setting.clients))
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """Return the answer to any message, or why there is none; it never raises."""
+        if content.startswith(_SECURE):
+            return self.answer_secure(content)
+        if is_rebuilding(content, self.device.terms.run):
+            return self.answer_rebuilding(content)
+        return self.device.answer(content)
+
+    def answer_secure(self, content: bytes) -> bytes | Declined:
+        """Return the answer to a phase of a secure sum, and to nothing else."""
+        if not content.startswith(_SECURE):
+            return Declined("malformed")
+        return self.secure.answer(content) if self.device.terms.secure else Declined("secure")
+
+    def answer_rebuilding(self, content: bytes) -> bytes | Declined:
+        """Return the answer to a task of a rebuilding, and to nothing else."""
+        if not is_rebuilding(content, self.device.terms.run):
+            return Declined("run")
+        return self.device.guarded(lambda: self._replay(content))
+
+    def _replay(self, content: bytes) -> bytes:
+        device, store, terms = self.device, self.device.store, self.device.terms
+        with store.transaction():
+            if not store.consent:
+                raise Refusal("consent")
+            if not can_replay(terms.client_mechanism):
+                raise Refusal("task")
+            task = wire.decode_task(content)
+            check_task(terms, task)
+            stored = device.stored_reply(task)
+            if stored is not None:
+                return stored
+            if self._batches() == 0:
+                return NOTHING
+            reply = device.reply(task, self._replayed_update(task), terms.client_mechanism)
+            device.log_release(task, reply, len(reply), {"rebuilding": True})
+        return reply
+
+    def _replayed_update(self, task: wire.Task) -> Doubles:
+        """Return the mean update per batch of this round, its shared part."""
+        device, terms = self.device, self.device.terms
+        interval, held = interval_of(task.run, terms.run) or 1, self._batches()
+        count, online = min(interval, held), device.learner(task.theta, task.round)
+        start = online.parameters
+        for batch in range(task.round * interval, task.round * interval + count):
+            first = batch % held * terms.interactions
+            for one in device.store.used_interactions(terms.run, first, terms.interactions):
+                online.learn(one.shown, one.clicks)
+        update = (online.parameters - start) / count
+        return update if terms.split is None else update * terms.split.send
+
+    def _batches(self) -> int:
+        return self.device.store.used(self.device.terms.run) // self.device.terms.interactions
+
+
+class SecureDevice:
+    """A device's side of secure sums."""
+
+    def __init__(self, device: Device, pins: IdentityPins | None = None, entropy: Entropy = os.urandom) -> None:
+        mechanism = device.terms.client_mechanism
+        require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's updates do not leave in secure sums")
+        assert isinstance(mechanism, IntegerSums)
+        self.device, self.mechanism, self.pins, self._entropy = device, mechanism, pins, entropy
+        self._member: SecureMember | None = None
+        self._task = b""
+
+    @cached_property
+    def key(self) -> MemberKey:
+        """The member's key; a device without a membership makes one at its first use."""
+        store = self.device.store
+        secret = store.fact(IDENTITY)
+        if secret is None:
+            secret = MemberKey.create(self._entropy).secret
+            with store.transaction():
+                store.set_fact(IDENTITY, secret)
+        return MemberKey(secret)
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """Return the answer to one phase, or why there is none; it never raises."""
+        return self.device.guarded(lambda: self._answer(content))
+
+    def _answer(self, content: bytes) -> bytes:
+        try:
+            opening = invitation(content)
+        except BadInput as error:
+            raise Refusal("version" if error.code == "secure-sum.version" else "malformed") from None
+        if opening is not None and opening[1] != self._task:
+            self._begin(*opening)
+        if self._member is None:
+            raise Refusal("secure")
+        if not self.device.store.consent:
+            self._member = None
+            raise Refusal("consent")
+        try:
+            return self._member.answer(content)
+        except BadInput:
+            self._member = None
+            raise Refusal("unmasking") from None
+
+    def _begin(self, occasion: Occasion, task: bytes) -> None:
+        """Take part in a new round, unless this device has been in it before."""
+        store, mechanism = self.device.store, self.mechanism
+        self._member, self._task = None, b""
+        key = self.key
+        with self.device.committing():
+            self.device.prepare(task)
+            begun = store.fact(_BEGUN)
+            if begun is not None and int(begun) > occasion.round:
+                raise Refusal("old")
+            store.set_fact(_BEGUN, str(occasion.round + 1).encode())
+        self._task = task
+        self._member = SecureMember(
+            self.device.terms.client, occasion, self._vector, key, mechanism.signed_by,
+            pinned=self.pins, agreed=mechanism.plan, entropy=self._entropy,
+        )  # fmt: skip
+
+    def _vector(self) -> Uint32s:
+        """Return the integers to mask; from here on the interactions are used."""
+        device, terms = self.device, self.device.terms
+        with device.store.transaction():
+            _, prepared = device.prepare(self._task)
+            if prepared is None:
+                raise Refusal("repeated")
+            secret = self._entropy(SECRET_BYTES)
+            update, round_ = device.sent_part(prepared), prepared.task.round
+            vector = masked_vector(self.mechanism, update, round_, terms.client, secret)
+            device.note(prepared, None, vector.nbytes)
+        return vector
