@@ -6,8 +6,8 @@ different releases of one round could be averaged against the noise, while the l
 reveal what changed between them.
 
 Only a release leaves, with its number of interactions, whether it was within the clip, and, where agreed, one private
-report (`client_privacy`); other statistics of the user are zeros. A refusal (`Declined`) is one of a fixed list, so no path,
-query or document can leak through it.
+report (`client_privacy`); other statistics of the user are zeros. A refusal (`Declined`) is one of a fixed list, so no
+path, query or document can leak through it.
 """
 
 from __future__ import annotations

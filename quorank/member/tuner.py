@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TASK, SUMS, TYPED, ANSWERED, FIGURES = (
     "tuning task", "tuning sums", "tuning typed", "tuning answered", "tuning figures",
 )  # fmt: skip
-"""Facts: the current version, its sums, the study's means, the last settled version, the version of the one study answer."""
+"""Facts: the current version, its sums, the study's means, the last settled version, the version of the study answer."""
 
 
 class Tuner(SyncedMembership[TuningTerms]):

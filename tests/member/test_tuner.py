@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quorank.tuning.histories.people import SCENARIOS
 from real_services import RealService, free_port
 from refusals import refused
 from small_service import CODE, SmallService
@@ -25,6 +24,7 @@ from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.mail import MAIL
+from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning
