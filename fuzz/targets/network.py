@@ -186,7 +186,7 @@ def leaving(data: bytes) -> None:
 
 
 @target("left", "json")
-def left_note(data: bytes) -> None:
+def left_device(data: bytes) -> None:
     """What a client that has left wrote down."""
     left_note(as_file(data, "left.json").parent)
 
