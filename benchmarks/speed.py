@@ -27,7 +27,7 @@ from quorank.federation import Add, Federation
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import kernel
 from quorank.learning import PDGD, Simulation
-from quorank.learning.pdgd import SIDE_BY_SIDE
+from quorank.learning.client_loop import SIDE_BY_SIDE
 from quorank.metrics.evaluator import ideal_dcg
 from quorank.rankers import Linear
 from quorank.rankers.scoring import LANES, dot_lanes, score_lists

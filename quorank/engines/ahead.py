@@ -16,8 +16,9 @@ from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import ROOM, add_rows, join
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
-from quorank.learning.pdgd import simulate_clients
-from quorank.learning.simulation import STATISTICS, SimulationArrays
+from quorank.learning.client_loop import Cohort, Memory, memory_for
+from quorank.learning.list_learner import ListLearner, ListRule, play_lists
+from quorank.learning.simulation import STATISTICS, Work, World
 
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
 """So many are played in one call, and so much is kept of them: milliseconds, and what fits the cache."""
@@ -37,51 +38,45 @@ def can_play_ahead(federation: Federation) -> bool:
     )
 
 
-@kernel
-def _play_ahead(
-    world: SimulationArrays,
-    theta: Doubles,
-    step: float,
-    beta: float,
-    momentum: Doubles,
-    eta: float,
-    batched: bool,
-    pull: float,
-    round_: int,
-    clients: Integers,
-    interactions: Integers,
-    weights: Doubles,
-    rows: Doubles,
-    thetas: Doubles,
-    sums: Doubles,
-) -> int:
-    """thetas[t] = the θ before round `round_` + t, rows[t] = what its clients send, sums[t] = Σ of that.
+class _Plan(NamedTuple):
+    """Server step, θ ← θ + step·m with m ← β·m + mean, and what the cohort's rounds fill."""
 
-    It ends before a round whose sum would not be exact, and returns how many rounds it played.
-    """
-    size, width = len(theta), sums.shape[1]
-    weight = weights.sum()
+    step: float
+    beta: float
+    momentum: Doubles
+    weights: Doubles  # (clients,)
+    thetas: Doubles  # (rounds, parameters) θ before each round
+    sums: Doubles  # (rounds, parameters + STATISTICS)
+    rows: Doubles  # (rounds, clients, parameters + STATISTICS)
+    memory: Memory
+
+
+@kernel
+def _play_ahead(world: World, cohort: Cohort, rule: ListRule, plan: _Plan) -> int:
+    """Play rounds from `cohort.round` on; stop before one whose sum would not be exact, return the number played."""
+    theta, size, width, weight = cohort.theta, len(cohort.theta), plan.sums.shape[1], plan.weights.sum()
     coarse = np.empty(width, dtype=np.int64)
     fine = np.empty(width, dtype=np.int64)
-    no_offsets = np.empty((0, 0))  # a global array would be read-only, for which `simulate_clients` is compiled again
-    for t in range(len(sums)):
+    for t in range(len(plan.sums)):
         for j in range(size):
-            thetas[t, j] = theta[j]
-        simulate_clients(
-            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, no_offsets, rows[t]
-        )
+            plan.thetas[t, j] = theta[j]
+        this = Cohort(
+            theta, cohort.round + t, cohort.clients, cohort.interactions, cohort.offsets, np.inf, cohort.batched,
+            cohort.pull,
+        )  # fmt: skip
+        play_lists(world, this, rule, plan.memory, plan.rows[t])
         for j in range(width):
             coarse[j] = 0
             fine[j] = 0
-        bad, reach = add_rows(rows[t], weights, size, coarse, fine)
+        bad, reach = add_rows(plan.rows[t], plan.weights, size, coarse, fine)
         if bad >= 0 or reach >= ROOM:
             return t
         for j in range(width):
-            sums[t, j] = join(coarse[j], fine[j])
+            plan.sums[t, j] = join(coarse[j], fine[j])
         for j in range(size):
-            momentum[j] = beta * momentum[j] + sums[t, j] / weight
-            theta[j] += step * momentum[j]
-    return len(sums)
+            plan.momentum[j] = plan.beta * plan.momentum[j] + plan.sums[t, j] / weight
+            theta[j] += plan.step * plan.momentum[j]
+    return len(plan.sums)
 
 
 class PlayedRound(NamedTuple):
@@ -97,7 +92,7 @@ class PlayedRound(NamedTuple):
 class RoundsAhead:
     """Player of a cohort that is the same in every round; as long as rounds come in order, it plays farther ahead."""
 
-    world: SimulationArrays
+    world: World
     federation: Federation
     clients: Integers
     interactions: Integers
@@ -136,12 +131,12 @@ class RoundsAhead:
         self._run(state, 0)
 
     def _run(self, state: State, count: int) -> tuple[Doubles, Doubles, Doubles]:
-        size, steps = len(state.theta), self.federation.learner.pdgd_step
+        size, learner = len(state.theta), self.federation.learner
         recursion = self.federation.server.recursion(size, state.memory)
-        assert steps is not None and recursion is not None
+        assert isinstance(learner, ListLearner) and recursion is not None
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
         rows = np.empty((count, len(self.clients), size + STATISTICS))
-        cohort = self.clients, self.interactions, self.interactions.astype(np.float64)
-        found = rows, thetas, sums
-        done = _play_ahead(self.world, state.theta.copy(), *recursion, *steps, state.round, *cohort, *found)
+        plan = _Plan(*recursion, self.interactions.astype(np.float64), thetas, sums, rows, memory_for(self.world))
+        work = Work(self.world, 0, state.theta.copy(), state.round, self.clients, self.interactions)
+        done = _play_ahead(self.world, learner.cohort(work), learner.rule(self.world.k), plan)
         return thetas[:done], sums[:done], rows[:done]

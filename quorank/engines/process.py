@@ -22,7 +22,7 @@ from quorank.federation.sums import RunningSum
 from quorank.federation.wire import Reply, Task
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, key_of
-from quorank.learning.simulation import STATISTICS, Privatise, Simulation, SimulationArrays, Work
+from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 from quorank.privacy.mechanisms.randomised_response import metric_values
@@ -80,7 +80,7 @@ class Simulator:
         require(not (missing and privacy.needs_equal_shares), "option.conflict", sentence, "privacy")
 
     @cached_property
-    def world(self) -> SimulationArrays:
+    def world(self) -> World:
         return self.simulation.world()
 
     @cached_property
@@ -342,7 +342,7 @@ class Simulator:
                 updates[malicious] = lies
         gathering.add(state, clients, rows, interactions, within)
 
-    def _world_of(self, round_: int) -> SimulationArrays:
+    def _world_of(self, round_: int) -> World:
         """The world of a round: where a log is replayed, the queries of a client follow each other from where it stands."""
         if self.replay is None or round_ >= self.replay.rounds:
             return self.world

@@ -12,9 +12,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorank.kernels.draws import BATCH
+from quorank.kernels.draws import BATCH, Address
 from quorank.learning import Shown
-from quorank.learning.simulation import Simulation, SimulationArrays, draw_query
+from quorank.learning.client_loop import draw_query
+from quorank.learning.simulation import Simulation, World
 from quorank.users.click_model import click_list
 
 
@@ -39,22 +40,17 @@ class SimulatedUser:
         self.simulation, self.client = simulation, client
 
     @cached_property
-    def world(self) -> SimulationArrays:
+    def world(self) -> World:
         return self.simulation.world()
 
     def __call__(self, device: Searched) -> None:
         world, client = self.world, self.client
         round_, interaction = device.turn
-        query, model = draw_query(
-            world.query_key, world.group, world.first_query, world.query_count, world.click_model, world.drawn,
-            interaction, client, round_,
-        )  # fmt: skip
+        address = Address(interaction, client, round_)
+        query, model = draw_query(world, address)
         start, end = world.offsets[query], world.offsets[query + 1]
         shown = device.rank(world.padded[start:end, : world.n_features])
         k = len(shown.order)
         clicked = np.zeros(k, dtype=np.bool_)
-        click_list(
-            world.labels, start, shown.order, k, world.examine, world.click, world.stop, model, world.click_key,
-            interaction, client, round_, clicked, np.empty(BATCH),
-        )  # fmt: skip
+        click_list(world.users, model, address, start, shown.order, k, clicked, np.empty(BATCH))
         device.record(shown, clicked)

@@ -41,7 +41,9 @@ def _trust_blas() -> None:
 _trust_blas()
 
 
-def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], Path | None]) -> Any:
+def compiled_by_numba(
+    function: Callable[..., Any], folder_of: Callable[[str], Path | None], *, allocates: bool = True
+) -> Any:
     """Return Numba's dispatcher of a kernel; `folder_of` says where it is kept, given Numba's own setting.
 
     No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says. Kernels that a kernel calls
@@ -49,7 +51,8 @@ def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], P
 
     Kernels copy arrays in loops: for the message of an error that `a[:] = b` might raise, Numba compiles 1.5 s longer.
     """
-    compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True, "no_cfunc_wrapper": True}
+    compiled: Any = njit(**options, _nrt=allocates)(function)
     compiled.get_call_template = partial(_template_without_literals, compiled.get_call_template)
     before = config.CACHE_DIR
     folder = folder_of(before)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.kernels.compiled import kernel, vector_code
+from quorank.kernels.compiled import fixed_memory_kernel, vector_code
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
@@ -60,7 +60,15 @@ class Purpose(IntEnum):
     GROUP = 40  # which of a cohort's secure sums a client is in
 
 
-@kernel
+class Address(NamedTuple):
+    """Address of the draws of one interaction; key and index complete it."""
+
+    interaction: int
+    client: int
+    round: int
+
+
+@fixed_memory_kernel
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     """Philox-4x32-10: four 32-bit words (held in uint64) for a counter and a key."""
     c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
@@ -74,7 +82,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     return c0, c1, c2, c3
 
 
-@kernel
+@fixed_memory_kernel
 def uniform_pair(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
     """Draws 2·block and 2·block + 1 of an address: two numbers in [0, 1) with 53 random bits."""
     w0, w1, w2, w3 = philox(block, interaction, client, round_, key[0], key[1])
@@ -110,7 +118,7 @@ def fill_clients(key: Uint64s, client: int, round_: int, out: Doubles) -> None:
         out[i] = uniform_pair(key, 0, 0, client + i, round_)[0]
 
 
-@kernel
+@fixed_memory_kernel
 def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) uniform draws of an address."""
     for i in range(0, len(out), 2):
@@ -120,14 +128,14 @@ def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: 
             out[i + 1] = second
 
 
-@kernel
+@fixed_memory_kernel
 def normal_pair(first: float, second: float) -> tuple[float, float]:
     """Two standard normal numbers of two uniform ones (Box and Muller 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - first))
     return radius * math.cos(2.0 * math.pi * second), radius * math.sin(2.0 * math.pi * second)
 
 
-@kernel
+@fixed_memory_kernel
 def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) standard normal draws of an address (Box-Muller on pairs)."""
     for i in range(0, len(out), 2):

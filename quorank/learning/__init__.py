@@ -1,11 +1,10 @@
 """Learning of one client from its own interactions."""
 
 from quorank.learning.counterfactual import Counterfactual
-from quorank.learning.dbgd import DBGD
+from quorank.learning.dueling import DBGD, MGD
 from quorank.learning.evolution import Evolution
 from quorank.learning.lambdamart import LambdaMART
 from quorank.learning.learner import Learner
-from quorank.learning.mgd import MGD
 from quorank.learning.online import OnlineRanker, Shown
 from quorank.learning.pairrank import PairRank
 from quorank.learning.pdgd import PDGD

@@ -25,6 +25,7 @@ from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.online import Shown
 from quorank.learning.pair_weights import last_included
+from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
@@ -102,9 +103,11 @@ def weighted_pairs(shown: Shown, clicked: Booleans) -> tuple[Integers, Integers,
     relative = np.exp(shown.scores.astype(np.float64) - float(shown.scores.max()))
     left = float(relative.sum()) - np.concatenate(([0.0], np.cumsum(relative[shown.order])[:-1]))
     if blocks:
-        logarithms, k = np.empty(len(clicked)), len(clicked)
-        block_denominators(shown.scores, len(shown.scores), shown.order, shown.weights, shown.rest, k, logarithms)
-        left = np.exp(logarithms - float(shown.scores.max()))
+        n, k = len(shown.scores), len(clicked)
+        buffers = buffers_for(n, 0, shown.padded_features)
+        buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
+        block_denominators(shown.scores, n, shown.rest, k, buffers)
+        left = np.exp(buffers.logarithms[:k] - float(shown.scores.max()))
     left = np.maximum(left, relative[shown.order])  # what subtractions may have lost
     rho = np.empty(len(first))
     for at, (a, b) in enumerate(zip(first, second, strict=True)):

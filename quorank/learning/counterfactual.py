@@ -18,7 +18,6 @@ from quorank.kernels.arrays import Doubles
 from quorank.learning.exploration import Dial
 from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule
 from quorank.learning.list_learner import ListLearner, check_dial
-from quorank.learning.simulation import Work
 
 _ESTIMATORS = {"ips": IPS, "snips": SNIPS, "dr": DR}
 
@@ -59,7 +58,7 @@ class Counterfactual(ListLearner):
     def dial(self) -> Dial:
         return Dial(self.temperature, self.window or 0, self.share)
 
-    def rule(self, k: int) -> ClickRule:
+    def click_rule(self, k: int) -> ClickRule:
         table = self.propensities
         if table is None:
             propensities = (1.0 / np.arange(1, k + 1)) ** self.power
@@ -69,14 +68,8 @@ class Counterfactual(ListLearner):
             propensities = np.array(table[:k])
         return ClickRule(_ESTIMATORS[self.estimator], self.loss == "listwise", propensities, self.clip, self.reach)
 
-    def updates(self, work: Work, rows: Doubles) -> None:
-        if work.ranks is not None:
-            self.replay(work, rows)
-        else:
-            self.explore(work, rows)
-
     def propensities_of(self, k: int) -> Doubles | None:
-        return self.rule(min(k, len(self.propensities) if self.propensities is not None else k)).propensities
+        return self.click_rule(min(k, len(self.propensities) if self.propensities is not None else k)).propensities
 
     def check_logged(self) -> None:
         super().check_logged()

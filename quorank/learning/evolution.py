@@ -8,19 +8,19 @@ the seed and adds up eq. 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
-from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import BATCH, Purpose, fill_normal, key_of, philox
+from quorank.kernels.arrays import Doubles, Floats, Integers, Uint32s, Uint64s
+from quorank.kernels.compiled import fixed_memory_kernel, kernel
+from quorank.kernels.draws import Purpose, fill_normal, key_of, philox
+from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
 from quorank.learning.learner import Learner
-from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
+from quorank.learning.plackett_luce import Buffers
+from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
-from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
-from quorank.users.click_model import click_list
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,30 @@ class Evolution(Learner):
 
     def updates(self, work: Work, rows: Doubles) -> None:
         """Fill rows[i] with the term of eq. 4 that the server rebuilds from the message of clients[i]."""
-        interactions, size = int(work.interactions.max(initial=0)), len(work.theta)
+        interactions = int(work.interactions.max(initial=0))
         even = interactions % 2 == 0 and np.all(work.interactions == interactions)
         wrong = f"evolution strategies need one even number of interactions for all clients, got {interactions}"
         require(even, "evolution.uneven-interactions", wrong)
-        seeds = np.empty(len(work.clients), dtype=np.uint32)
-        measured = np.empty((len(work.clients), 2, max(1, interactions // 2)))
-        _measure_clients(
-            work.world, work.theta, self.sigma, self.metric == "ndcg", key_of(work.seed, Purpose.PERTURBATION_SEED),
-            work.round, work.clients, seeds, measured, rows[:, size:],
-        )  # fmt: skip
+        count, world = len(work.clients), work.world
+        seeds, shifts = np.empty(count, dtype=np.uint32), np.empty((count, len(work.theta)))
+        draw_seeds(key_of(work.seed, Purpose.PERTURBATION_SEED), work.round, work.clients, seeds)
+        draw_shifts(seeds, self.sigma, shifts)
+        measured = np.empty((count, 2, max(1, interactions // 2)))
+        rule = EvolutionRule(work.theta, shifts, self.metric == "ndcg", float(world.discount.sum()), measured)
+        _play_pairs(world, cohort_of(work._replace(offsets=shifts)), rule, memory_for(work.world), rows)
         privatise = work.privatise
         sent = measured.mean(axis=2) if privatise is None else privatise(measured, work.round, work.clients)
-        rebuild(seeds, sent, self.sigma, rows[:, :size])
+        rebuild(seeds, sent, self.sigma, rows[:, : len(work.theta)])
+
+
+class EvolutionRule(NamedTuple):
+    """Settings of a cohort, and what its clients measure."""
+
+    theta: Doubles  # φ
+    shifts: Doubles  # (clients, parameters) σz
+    ndcg_reward: bool
+    best: float  # DCG of a list clicked throughout
+    measured: Doubles  # (clients, 2, interactions / 2) rewards with φ + σz and with φ − σz
 
 
 @kernel
@@ -84,62 +95,52 @@ def rebuild(seeds: Uint32s, sent: Doubles, sigma: float, rows: Doubles) -> None:
 
 
 @kernel
-def _measure_clients(
-    world: SimulationArrays,
-    theta: Doubles,
-    sigma: float,
-    ndcg_reward: bool,
-    seed_key: Uint64s,
-    round_: int,
-    clients: Integers,
-    seeds: Uint32s,
-    measured: Doubles,
-    statistics: Doubles,
-) -> None:
-    """measured[i, side, j]: the reward of clients[i]'s j-th interaction with φ + σz (side 0) or φ − σz (side 1)."""
-    size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
-    stride = world.padded.shape[1]
-    packed = np.zeros(packed_size(hidden, stride), dtype=np.float32)
-    activation = np.zeros(width_of(hidden), dtype=np.float32)
-    z, local = np.empty(size), np.empty(size)
-    scores = np.empty(world.longest, dtype=np.float32)
-    shown = np.zeros(k_max, dtype=np.int64)
-    clicked, draws = np.zeros(k_max, dtype=np.bool_), np.empty(BATCH)
-    half = measured.shape[2]
-    best = world.discount.sum()
+def draw_seeds(key: Uint64s, round_: int, clients: Integers, seeds: Uint32s) -> None:
+    """Draw the seed of each client."""
     for at in range(len(clients)):
-        client = clients[at]
-        word, _, _, _ = philox(0, 0, client, round_, seed_key[0], seed_key[1])
+        word, _, _, _ = philox(0, 0, clients[at], round_, key[0], key[1])
         seeds[at] = np.uint32(word)
-        perturbation(seeds[at], z)
-        total_ndcg, total_rr, total_clicks = 0.0, 0.0, 0.0
-        for side in range(2):
-            step = sigma if side == 0 else -sigma
-            for j in range(size):
-                local[j] = theta[j] + step * z[j]
-            pack(local, hidden, n_features, stride, packed)
-            for j in range(half):
-                i = side * half + j
-                query, model = draw_query(
-                    world.query_key, world.group, world.first_query, world.query_count, world.click_model,
-                    world.drawn, i, client, round_,
-                )  # fmt: skip
-                start, stop = world.offsets[query], world.offsets[query + 1]
-                score_rows(packed, hidden, world.padded, start, stop, scores, activation)
-                k = top_k(scores, stop - start, k_max, shown)
-                first = click_list(
-                    world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
-                    i, client, round_, clicked, draws,
-                )  # fmt: skip
-                dcg = 0.0
-                for p in range(k):
-                    if clicked[p]:
-                        dcg += world.discount[p]
-                        total_clicks += 1.0
-                reciprocal = 1.0 / (first + 1) if first >= 0 else 0.0
-                measured[at, side, j] = dcg / best if ndcg_reward else reciprocal
-                total_rr += reciprocal
-                total_ndcg += list_ndcg(world.labels, start, world.ideal[query], world.gain, world.discount, shown, k)
-        statistics[at, 0] = total_ndcg
-        statistics[at, 1] = total_rr
-        statistics[at, STATISTICS - 1] = total_clicks
+
+
+@kernel
+def draw_shifts(seeds: Uint32s, sigma: float, shifts: Doubles) -> None:
+    """shifts[i] = σz of each client's seed."""
+    for i in range(len(seeds)):
+        perturbation(seeds[i], shifts[i])
+        for j in range(shifts.shape[1]):
+            shifts[i, j] *= sigma
+
+
+@fixed_memory_kernel
+def _show(rule: EvolutionRule, world: World, shown: Impression, theta: Doubles, buffers: Buffers) -> float:
+    """Show the ranking itself."""
+    top_k(shown.scores, shown.n, shown.k, buffers.shown)
+    return 0.0
+
+
+@fixed_memory_kernel
+def _learn(
+    rule: EvolutionRule,
+    world: World,
+    shown: Impression,
+    rest: float,
+    first: int,
+    theta: Doubles,
+    packed: Floats,
+    buffers: Buffers,
+) -> bool:
+    """Record the reward; move from φ + σz to φ − σz half-way through."""
+    dcg, half, i = 0.0, rule.measured.shape[2], shown.address.interaction
+    for p in range(shown.k):
+        if buffers.clicked[p]:
+            dcg += world.discount[p]
+    reward = dcg / rule.best if rule.ndcg_reward else (1.0 / (first + 1) if first >= 0 else 0.0)
+    rule.measured[shown.at, i // half, i % half] = reward
+    if i + 1 != half:
+        return False
+    for j in range(len(theta)):
+        theta[j] = rule.theta[j] - rule.shifts[shown.at, j]
+    return True
+
+
+_play_pairs = client_loop(_show, _learn)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.kernels.arrays import Doubles, Floats, Integers, Uint64s
-from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import BATCH, fill_batch, uniform_pair
-from quorank.learning.plackett_luce import LARGEST, Scratch, fast_exp, remains, sample_list
+from quorank.kernels.arrays import Floats, Integers, Uint64s
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.kernels.draws import BATCH, Address, fill_batch, uniform_pair
+from quorank.learning.plackett_luce import LARGEST, Buffers, fast_exp, remains, sample_list
 from quorank.metrics.evaluator import top_k
 
 IN_BLOCKS = -2.0
@@ -42,35 +42,25 @@ FREE = Dial(1.0, 0, 1.0)
 """Every list is drawn from the scores as they are: what PDGD does by default."""
 
 
-@kernel
-def draw_list(
-    dial: Dial,
-    scores: Floats,
-    n: int,
-    k: int,
-    key: Uint64s,
-    interaction: int,
-    client: int,
-    round_: int,
-    room: Scratch,
-    ranking: Integers,
-    tempered: Floats,
-    shown: Integers,
-    weights: Doubles,
-) -> float:
-    """Draw shown[:k] from tempered = scores/τ; returns what `sample_list` does, or ≤ IN_BLOCKS for a list in blocks.
+@fixed_memory_kernel
+def draw_list(dial: Dial, scores: Floats, n: int, k: int, key: Uint64s, address: Address, buffers: Buffers) -> float:
+    """Draw buffers.shown[:k] from buffers.tempered = scores/τ.
 
-    Such a list has the number of each document's block in `weights`; an unexplored one has blocks of one document.
-    `ranking` is room for k + w documents.
+    Returns the weight left behind, as `sample_list` does, or ≤ IN_BLOCKS for a list in blocks. Such a list has each
+    document's block number in `shown_weights`; an unexplored list has blocks of one document.
     """
+    shown, weights, ranking, tempered = buffers.shown, buffers.shown_weights, buffers.ranking, buffers.tempered
+    highest = np.float64(LARGEST)
     for i in range(n):
         if not abs(scores[i]) < np.inf:
             scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
-        tempered[i] = max(min(np.float64(scores[i]) / dial.temperature, np.float64(LARGEST)), -np.float64(LARGEST))
-    chance, place = uniform_pair(key, DIAL_DRAW, interaction, client, round_)
+        tempered[i] = max(min(np.float64(scores[i]) / dial.temperature, highest), -highest)
+    if dial.window == 0 and dial.share >= 1.0:
+        return sample_list(tempered, n, k, key, address, buffers)
+    chance, place = uniform_pair(key, DIAL_DRAW, address.interaction, address.client, address.round)
     explored = chance < dial.share
     if explored and dial.window == 0:
-        return sample_list(tempered, n, k, key, interaction, client, round_, room, shown, weights)
+        return sample_list(tempered, n, k, key, address, buffers)
     top_k(scores, n, k + dial.window, ranking)
     if not explored:
         for p in range(k):
@@ -82,8 +72,8 @@ def draw_list(
     while first < k:
         for p in range(first, min(last, k)):
             if p % BATCH == 0:
-                fill_batch(key, p >> 1, interaction, client, round_, room.draws)
-            at = _pick(tempered, ranking, p, last, room.draws[p % BATCH])
+                fill_batch(key, p >> 1, address.interaction, address.client, address.round, buffers.draws)
+            at = _pick(tempered, ranking, p, last, buffers.draws[p % BATCH])
             shown[p] = ranking[at]
             ranking[at] = ranking[p]
             weights[p] = block
@@ -91,7 +81,7 @@ def draw_list(
     return IN_BLOCKS - max(0, first - k)
 
 
-@kernel
+@fixed_memory_kernel
 def _pick(tempered: Floats, ranking: Integers, first: int, last: int, draw: float) -> int:
     """One of ranking[first:last] by eq. 1, as its place."""
     top = -np.inf
@@ -108,28 +98,26 @@ def _pick(tempered: Floats, ranking: Integers, first: int, last: int, draw: floa
     return last - 1
 
 
-@kernel
-def block_denominators(
-    tempered: Floats, n: int, shown: Integers, weights: Doubles, rest: float, k: int, out: Doubles
-) -> None:
-    """out[p] = log Σ e^(f/τ) over the documents of p's block not shown before p, for a list drawn in blocks.
+@fixed_memory_kernel
+def block_denominators(tempered: Floats, n: int, rest: float, k: int, buffers: Buffers) -> None:
+    """logarithms[p] = log Σ e^(f/τ) over the documents of p's block not shown before p, for a list drawn in blocks.
 
-    What the last block did not show are the other documents among the k + extra highest.
+    The undisplayed documents of the last block are the remaining ones among the k + extra highest.
     """
+    shown, weights = buffers.shown, buffers.shown_weights
     behind, extra = -np.inf, int(IN_BLOCKS - rest)
     if extra > 0:
-        ranking = np.empty(k + extra, dtype=np.int64)
-        for i in range(top_k(tempered, n, k + extra, ranking)):
-            if remains(shown, k, ranking[i]):
-                behind = _log_add(behind, np.float64(tempered[ranking[i]]))
+        for i in range(top_k(tempered, n, k + extra, buffers.ranking)):
+            if remains(shown, k, buffers.ranking[i]):
+                behind = _log_add(behind, np.float64(tempered[buffers.ranking[i]]))
     for p in range(k - 1, -1, -1):
         if p < k - 1 and weights[p] != weights[p + 1]:
             behind = -np.inf
         behind = _log_add(behind, np.float64(tempered[shown[p]]))
-        out[p] = behind
+        buffers.logarithms[p] = behind
 
 
-@kernel
+@fixed_memory_kernel
 def _log_add(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
     return high + math.log1p(fast_exp(low - high))

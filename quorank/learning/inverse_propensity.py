@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
-from quorank.kernels.compiled import kernel
+from quorank.kernels.arrays import Booleans, Doubles, Floats
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.learning.plackett_luce import Buffers
 
 PAIRS, IPS, SNIPS, DR = 0, 1, 2, 3
 """How a list's clicks are weighed: by the pair weights of PDGD, or by one of the estimates above."""
@@ -42,7 +43,7 @@ class ClickRule(NamedTuple):
     reach: int  # ranks between the documents of a pair, at most
 
 
-@kernel
+@fixed_memory_kernel
 def relevance_estimates(rule: ClickRule, clicked: Booleans, k: int, values: Doubles) -> bool:
     """values[p] = v of the document at rank p; False without clicks, which say nothing."""
     clicks, looks = 0.0, 0.0
@@ -65,14 +66,16 @@ def relevance_estimates(rule: ClickRule, clicked: Booleans, k: int, values: Doub
     return True
 
 
-@kernel
-def value_coefficients(
-    rule: ClickRule, scores: Floats, shown: Integers, clicked: Booleans, k: int, coefficients: Doubles, values: Doubles
-) -> bool:
-    """coefficients[p] of the gradient Σ_p coefficients[p]·∇f(document at p); `values` is scratch. False without clicks."""
+@fixed_memory_kernel
+def value_coefficients(rule: ClickRule, scores: Floats, k: int, buffers: Buffers) -> bool:
+    """buffers.coefficients[p] of the gradient Σ_p coefficients[p]·∇f(document at p); False without clicks.
+
+    `logarithms` of buffers is scratch.
+    """
+    shown, coefficients, values = buffers.shown, buffers.coefficients, buffers.logarithms
     for p in range(k):
         coefficients[p] = 0.0
-    if not relevance_estimates(rule, clicked, k, values):
+    if not relevance_estimates(rule, buffers.clicked, k, values):
         return False
     if rule.listwise:
         top, total, value = -np.inf, 0.0, 0.0

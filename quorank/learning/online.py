@@ -15,13 +15,12 @@ import numpy.typing as npt
 from quorank.data.ranking import pad
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.draws import Purpose, key_of
-from quorank.learning.exploration import FREE, IN_BLOCKS, draw_list
-from quorank.learning.exploring_clients import learn_drawn_list
-from quorank.learning.list_learner import ListLearner
-from quorank.learning.pdgd import PDGD, learn_list
-from quorank.learning.plackett_luce import sample_list, scratch_for
-from quorank.learning.simulation import keep_within
+from quorank.kernels.draws import Address, Purpose, key_of
+from quorank.learning.client_loop import Impression, Layout, keep_within
+from quorank.learning.exploration import IN_BLOCKS, draw_list
+from quorank.learning.list_learner import ListLearner, learn_list
+from quorank.learning.pdgd import PDGD
+from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
@@ -68,7 +67,7 @@ class OnlineRanker:
         self._packed = np.zeros(packed_size(self.ranker.layer, self._stride), dtype=np.float32)
         self._activation = np.zeros(width_of(self.ranker.layer), dtype=np.float32)
         self._key = key_of(self.seed, Purpose.RANKING)
-        self._rule, self._free = self.learner.rule(self.k), self.learner.pdgd_step is not None
+        self._rule = self.learner.rule(self.k)
         self._pack()
 
     def rank(self, features: npt.ArrayLike) -> Shown:
@@ -83,15 +82,11 @@ class OnlineRanker:
         k = min(self.k, n)
         scores = np.empty(n, dtype=np.float32)
         score_rows(self._packed, self.ranker.layer, padded, 0, n, scores, self._activation)
-        order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
-        address = self._key, self.interactions, self.client, self.round, scratch_for(n, padded)
-        dial = self.learner.dial
-        if dial == FREE:
-            rest = sample_list(scores, n, k, *address, order, weights)
-        else:
-            ranking, drawn_from = np.zeros(k + dial.window, dtype=np.int64), np.empty(n, dtype=np.float32)
-            rest = draw_list(dial, scores, n, k, *address, ranking, drawn_from, order, weights)
-            scores = drawn_from
+        buffers = buffers_for(n, len(self._activation), padded)
+        dial, address = self._rule.dial, Address(self.interactions, self.client, self.round)
+        rest = draw_list(dial, scores, n, k, self._key, address, buffers)
+        order, weights = buffers.shown[:k].copy(), buffers.shown_weights[:k].copy()
+        scores = buffers.tempered
         shown = Shown(order, self.interactions, padded, self._packed.copy(), scores, weights, rest)
         self.interactions += 1
         return shown
@@ -108,34 +103,33 @@ class OnlineRanker:
         return replace(shown, order=order, weights=order.astype(np.float64), rest=IN_BLOCKS)
 
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
-        """Follow the gradient of one clicked list; False if the clicks say nothing."""
-        return self._follow(shown, clicks, shown.packed_parameters, fast=self._free)
+        """Follow the gradient of one clicked list; False if its clicks express no preference.
 
-    def _follow(self, shown: Shown, clicks: npt.ArrayLike, packed: Floats, *, fast: bool) -> bool:
-        """Take one step with the gradient at `packed`; `fast` where PDGD drew the list freely from those parameters."""
-        given, k = np.asarray(clicks), len(shown.order)
-        require(given.shape == (k,), "clicks.shape", f"expected {k} clicks, one per shown document, got {given.shape}")
-        require(np.isin(given, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
-        clicked, coefficients, scratch = given.astype(np.bool_), np.empty(k), np.empty(k + 1)
-        pull, n = self.learner.eta * self.learner.proximal, len(shown.padded_features)
-        now = shown.scores
-        if not fast:
+        The list may have been shown by an older ranker. The weight ρ of a pair (FPDGD eq. 6) corrects the position bias of
+        the distribution that the list was drawn from, so it is taken from the ranker that showed it; the slope and the
+        gradient (the rest of eq. 5) are taken at the ranker that learns. Taking both where the list was shown would be a
+        delayed gradient, which oversteps: `docs/devices.md` has the measurement.
+        """
+        values, k = np.asarray(clicks), len(shown.order)
+        require(
+            values.shape == (k,), "clicks.shape", f"expected {k} clicks, one per shown document, got {values.shape}"
+        )
+        require(np.isin(values, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
+        n = len(shown.padded_features)
+        buffers = buffers_for(n, len(self._activation), shown.padded_features)
+        buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
+        buffers.clicked[:k], buffers.tempered[:] = values, shown.scores
+        rule, now = self._rule, shown.scores
+        if not rule.free or not np.array_equal(shown.packed_parameters, self._packed):
             now = np.empty(n, dtype=np.float32)
-            score_rows(packed, self.ranker.layer, shown.padded_features, 0, n, now, self._activation)
+            score_rows(self._packed, self.ranker.layer, shown.padded_features, 0, n, now, self._activation)
+            rule = rule._replace(free=False)
+        pull = self.learner.eta * self.learner.proximal
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
-        if fast:
-            learned = learn_list(
-                self._local, packed, self.ranker.layer, self._inputs, shown.padded_features, 0, n, now, shown.order,
-                shown.weights, shown.rest, clicked, k, self.learner.eta, coefficients, scratch, np.empty(k + 1),
-                self._activation,
-            )  # fmt: skip
-        else:
-            learned = learn_drawn_list(
-                self._local, packed, self.ranker.layer, self._inputs, shown.padded_features, 0, n, self._rule,
-                shown.scores, now, shown.order, shown.weights, shown.rest, clicked, k, self.learner.eta, coefficients,
-                scratch, np.empty(k + 1), self._activation,
-            )  # fmt: skip
+        layout = Layout(shown.padded_features, self._inputs, self.ranker.layer)
+        interaction = Impression(0, Address(shown.interaction, self.client, self.round), 0, n, k, now)
+        learned = learn_list(rule, layout, interaction, shown.rest, self._local, self._packed, buffers)
         moved = learned or pull > 0.0
         if self.bound < math.inf:
             moved |= keep_within(self._local, self.bound)

@@ -6,25 +6,25 @@ import math
 
 import numpy as np
 
-from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
-from quorank.kernels.compiled import kernel
+from quorank.kernels.arrays import Booleans, Floats
+from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.exploration import IN_BLOCKS, block_denominators
-from quorank.learning.plackett_luce import fast_exp, log_denominators
+from quorank.learning.plackett_luce import Buffers, fast_exp, log_denominators
 
 
-@kernel
+@fixed_memory_kernel
 def pair_weight(p_shown: float, p_swapped: float) -> float:
     """Eq. 6: ρ = P(R*) / (P(R) + P(R*))."""
     return p_swapped / (p_shown + p_swapped)
 
 
-@kernel
+@fixed_memory_kernel
 def pair_slope(ratio: float) -> float:
     """The middle of eq. 5, e^f(k)·e^f(l) / (e^f(k) + e^f(l))², for ratio = e^−|f(k) − f(l)|."""
     return ratio / ((1.0 + ratio) * (1.0 + ratio))
 
 
-@kernel
+@fixed_memory_kernel
 def last_included(clicked: Booleans, k: int) -> int:
     """The last position whose document can be compared: one past the last click; −1 without clicks."""
     for p in range(k - 1, -1, -1):
@@ -33,39 +33,34 @@ def last_included(clicked: Booleans, k: int) -> int:
     return -1
 
 
-@kernel
+@fixed_memory_kernel
 def _share(rescaled: bool, score: float, weight: float, log_denominator: float, inverse_denominator: float) -> float:
     """A document's weight over a denominator, in logarithms where the weights span more than doubles hold."""
     return math.exp(min(score - log_denominator, 700.0)) if rescaled else weight * inverse_denominator
 
 
-@kernel
-def pair_coefficients(
-    then: Floats,
-    now: Floats,
-    same: bool,
-    n: int,
-    shown: Integers,
-    weights: Doubles,
-    rest: float,
-    clicked: Booleans,
-    k: int,
-    coefficients: Doubles,
-    logarithms: Doubles,
-    inverses: Doubles,
-) -> bool:
-    """coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
+@fixed_memory_kernel
+def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, rest: float, buffers: Buffers) -> bool:
+    """buffers.coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
 
-    So the gradient of eq. 5 is Σ_p coefficients[p]·∇f(document at p). False if there is no pair. ρ is that of the scores
-    `then` which the list was drawn from, the slope that of the scores of `now`, which learns; `same` if they are the same.
-    `weights` and `rest` are what `sample_list` or `draw_list` left; documents of different blocks form no pair.
+    The gradient of eq. 5 is therefore Σ_p coefficients[p]·∇f(document at p). Returns False if there is no pair.
+
+    Args:
+        then: (n,) scores f/τ that the list was drawn from; ρ is theirs.
+        now: (n,) scores of the ranker that learns; the slope is theirs.
+        same: `then` and `now` are the same scores.
+        n: Number of candidates.
+        k: Length of the list in buffers.shown, with its shown_weights and clicked.
+        rest: Result of `sample_list` or `draw_list`; documents of different blocks form no pair.
+        buffers: `logarithms` and `inverses` are scratch.
 
     For positions a < b that hold x and y, only the denominators D_i between them differ between R and R*:
     P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i. Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i
     holds y; it is tiny only where ρ is 1, so that what the subtraction cancels there does not matter. All factors
     of a pair lie on the same side of 1: the product may end at 0 or infinity, never at their quotient.
-    `logarithms` and `inverses` are scratch of length k + 1.
     """
+    shown, weights, clicked, coefficients = buffers.shown, buffers.shown_weights, buffers.clicked, buffers.coefficients
+    logarithms, inverses = buffers.logarithms, buffers.inverses
     last = last_included(clicked, k)
     for p in range(k):
         coefficients[p] = 0.0
@@ -73,7 +68,7 @@ def pair_coefficients(
         return False
     rescaled, blocks = rest < 0.0, rest <= IN_BLOCKS
     if blocks:
-        block_denominators(then, n, shown, weights, rest, k, logarithms)
+        block_denominators(then, n, rest, k, buffers)
     elif rescaled:
         log_denominators(then, n, shown, k, logarithms)
     else:
@@ -81,13 +76,13 @@ def pair_coefficients(
         for i in range(k - 1, -1, -1):
             denominator += weights[i]
             inverses[i] = 1.0 / denominator
-    found = False
+    has_pair = False
     for b in range(1, last + 1):
         y, y_score = weights[b], np.float64(then[shown[b]])
         for a in range(b):
             if clicked[a] == clicked[b] or (blocks and weights[a] != weights[b]):
                 continue
-            found = True
+            has_pair = True
             x, x_score = weights[a], np.float64(then[shown[a]])
             odds = 1.0  # P(R) / P(R*)
             for i in range(a + 1, b + 1):
@@ -102,4 +97,4 @@ def pair_coefficients(
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight
             coefficients[b] -= sign * weight
-    return found
+    return has_pair

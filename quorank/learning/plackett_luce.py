@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.kernels.arrays import Doubles, Floats, Integers, Uint64s
-from quorank.kernels.compiled import kernel, vector_code
-from quorank.kernels.draws import BATCH, fill_batch
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
+from quorank.kernels.compiled import fixed_memory_kernel, vector_code
+from quorank.kernels.draws import BATCH, Address, fill_batch
 from quorank.rankers.scoring import ask_for
 
 BLOCK = 8
@@ -37,41 +37,54 @@ TINY = 1e-30
 """Below this remaining mass (the first document's weight is 1), the quotients of pair weights could lose digits."""
 
 
-class Scratch(NamedTuple):
-    """Room for one list, made once per call of a kernel."""
+class Buffers(NamedTuple):
+    """Working memory for one list at a time, allocated once per call of a compiled loop."""
 
-    weights: Doubles  # (longest, in whole blocks) e^(score − max), 0 for documents that are out
+    shown: Integers  # (longest,) the list: positions among the candidates, best first
+    shown_weights: Doubles  # (longest,) weight of each shown document (`sample_list`), or its block (`draw_list`)
+    clicked: Booleans  # (longest,) by rank
+    ranking: Integers  # (longest,) the highest-scored candidates
+    tempered: Floats  # (longest,) f/τ, from which the list was drawn
+    weights: Doubles  # (longest, in whole blocks) e^(score − max); 0 for documents that are out
     prefix: Doubles  # running sums of the weights within their block
     before: Doubles  # (blocks + 1,) sums of all blocks before each, and the total
     taken: Integers  # 1 for documents already shown
     draws: Doubles  # (BATCH,)
-    memory: Floats  # where lists lie
-    wanted: Integers  # (2,) from where to where it will be read next, see `ask_ahead`
+    coefficients: Doubles  # (longest,) of ∇f, by rank
+    logarithms: Doubles  # (longest,) log-denominators by rank; scratch
+    inverses: Doubles  # (longest,) inverse denominators by rank; scratch
+    activation: Floats  # (width,) of the hidden layer
+    memory: Floats  # feature rows of all lists
+    wanted: Integers  # (2,) range of `memory` to prefetch, see `ask_ahead`
 
 
-@kernel
-def scratch_for(longest: int, memory: Floats) -> Scratch:
-    """Room for lists of up to `longest` documents, which lie in `memory`."""
-    blocks = (longest + BLOCK - 1) // BLOCK
-    size, whole = blocks * BLOCK, np.int64
-    sums, taken = (np.zeros(size), np.zeros(size), np.zeros(blocks + 1)), np.zeros(size, whole)
-    return Scratch(sums[0], sums[1], sums[2], taken, np.zeros(BATCH), memory, np.zeros(2, whole))
+def buffers_for(longest: int, width: int, memory: Floats) -> Buffers:
+    """Allocate buffers for lists of up to `longest` documents in `memory`, and a hidden layer of `width` units."""
+    blocks = -(-longest // BLOCK)
+    size, whole, single = blocks * BLOCK, np.int64, np.float32
+    return Buffers(
+        shown=np.zeros(longest, whole), shown_weights=np.zeros(longest), clicked=np.zeros(longest, np.bool_),
+        ranking=np.zeros(longest, whole), tempered=np.zeros(longest, single), weights=np.zeros(size),
+        prefix=np.zeros(size), before=np.zeros(blocks + 1), taken=np.zeros(size, whole), draws=np.zeros(BATCH),
+        coefficients=np.zeros(longest), logarithms=np.zeros(longest), inverses=np.zeros(longest),
+        activation=np.zeros(width, single), memory=memory, wanted=np.zeros(2, whole),
+    )  # fmt: skip
 
 
-@kernel
-def ask_ahead(room: Scratch, lines: int) -> None:
+@fixed_memory_kernel
+def ask_ahead(buffers: Buffers, lines: int) -> None:
     """Ask for the next few cache lines of what is wanted.
 
     Drawing a list leaves memory idle. Asking for a few lines of the next list between the steps of this one fills that
     time; asking for many at once would stop the processor until memory has taken them in.
     """
-    stop = min(room.wanted[1], room.wanted[0] + lines * LINE)
-    for at in range(room.wanted[0], stop, LINE):
-        ask_for(room.memory, at)
-    room.wanted[0] = stop
+    stop = min(buffers.wanted[1], buffers.wanted[0] + lines * LINE)
+    for at in range(buffers.wanted[0], stop, LINE):
+        ask_for(buffers.memory, at)
+    buffers.wanted[0] = stop
 
 
-@kernel
+@fixed_memory_kernel
 def _highest(scores: Floats, n: int) -> float:
     """The maximum, in four independent chains: one alone would wait for each comparison."""
     a = b = c = d = scores[0]
@@ -86,112 +99,101 @@ def _highest(scores: Floats, n: int) -> float:
     return np.float64(max(max(a, b), max(c, d)))
 
 
-@kernel
-def _add_up(n: int, room: Scratch) -> float:
+@fixed_memory_kernel
+def _add_up(n: int, buffers: Buffers) -> float:
     """All running sums of the weights; returns the total."""
     total = 0.0
     for b in range((n + BLOCK - 1) // BLOCK):
         block = 0.0
         for i in range(b * BLOCK, b * BLOCK + BLOCK):
-            block += room.weights[i]
-            room.prefix[i] = block
+            block += buffers.weights[i]
+            buffers.prefix[i] = block
         total += block
-        room.before[b + 1] = total
+        buffers.before[b + 1] = total
     return total
 
 
-@kernel
-def _weigh(scores: Floats, n: int, room: Scratch) -> float:
+@fixed_memory_kernel
+def _weigh(scores: Floats, n: int, buffers: Buffers) -> float:
     """weights = e^(score − max), zero behind the list, and all running sums; returns the total."""
     highest = _highest(scores, n)
     for i in range(n):
-        room.weights[i] = fast_exp(np.float64(scores[i]) - highest)
+        buffers.weights[i] = fast_exp(np.float64(scores[i]) - highest)
     for i in range(n, (n + BLOCK - 1) // BLOCK * BLOCK):
-        room.weights[i] = 0.0
-    return _add_up(n, room)
+        buffers.weights[i] = 0.0
+    return _add_up(n, buffers)
 
 
-@kernel
-def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> float:
+@fixed_memory_kernel
+def _weigh_remaining(scores: Floats, n: int, buffers: Buffers) -> float:
     """The same over the documents not yet shown, by their own maximum."""
     highest = -np.inf
     for i in range(n):
         scores[i] = max(scores[i], -LARGEST)
-        if not room.taken[i]:
+        if not buffers.taken[i]:
             highest = max(highest, np.float64(scores[i]))
     for i in range(n):
-        room.weights[i] = 0.0 if room.taken[i] else fast_exp(np.float64(scores[i]) - highest)
-    return _add_up(n, room)
+        buffers.weights[i] = 0.0 if buffers.taken[i] else fast_exp(np.float64(scores[i]) - highest)
+    return _add_up(n, buffers)
 
 
-@kernel
-def _find(target: float, n: int, room: Scratch) -> int:
+@fixed_memory_kernel
+def _find(target: float, n: int, buffers: Buffers) -> int:
     """The document whose share of the running sums holds `target`; counting comparisons needs no branch."""
     block = 0
     for b in range(1, (n + BLOCK - 1) // BLOCK):
-        block += room.before[b] <= target
-    target -= room.before[block]
+        block += buffers.before[b] <= target
+    target -= buffers.before[block]
     within = 0
     for i in range(BLOCK):
-        within += room.prefix[block * BLOCK + i] <= target
+        within += buffers.prefix[block * BLOCK + i] <= target
     return min(block * BLOCK + within, n - 1)  # rounding may count one too many
 
 
-@kernel
-def sample_list(
-    scores: Floats,
-    n: int,
-    k: int,
-    key: Uint64s,
-    interaction: int,
-    client: int,
-    round_: int,
-    room: Scratch,
-    shown: Integers,
-    shown_weights: Doubles,
-) -> float:
+@fixed_memory_kernel
+def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, buffers: Buffers) -> float:
     """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled.
 
     A document that is drawn but shown already is drawn again, which is the distribution over the remaining ones
     and needs no new sums; once half of the mass is taken, the sums are made anew without it.
     """
-    total = _weigh(scores, n, room)
+    total = _weigh(scores, n, buffers)
     if not total < np.inf:
         # a score overflowed or is no number: the largest floats stand in, so that a list is shown all the same
         for i in range(n):
             if not abs(scores[i]) < np.inf:
                 scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
-        total = _weigh(scores, n, room)
+        total = _weigh(scores, n, buffers)
     rescaled = False
     draw, taken_mass, out, p = 0, 0.0, 0, 0
     while p < k:
         if taken_mass > 0.5 * total:
             while out < p:
-                room.weights[shown[out]] = 0.0
+                buffers.weights[buffers.shown[out]] = 0.0
                 out += 1
-            total, taken_mass = _add_up(n, room), 0.0
+            total, taken_mass = _add_up(n, buffers), 0.0
             if total < TINY:
                 rescaled = True
-                total = _weigh_remaining(scores, n, room)
+                total = _weigh_remaining(scores, n, buffers)
         if draw % BATCH == 0:
-            fill_batch(key, draw >> 1, interaction, client, round_, room.draws)
-        document = _find(room.draws[draw % BATCH] * total, n, room)
+            fill_batch(key, draw >> 1, address.interaction, address.client, address.round, buffers.draws)
+        document = _find(buffers.draws[draw % BATCH] * total, n, buffers)
         draw += 1
-        ask_ahead(room, LINES_PER_DRAW)
+        ask_ahead(buffers, LINES_PER_DRAW)
         # without a branch, which could not be foreseen: a document shown already is overwritten by the next draw
-        new = 1 - room.taken[document]
-        room.taken[document] = 1
-        shown[p] = document
-        shown_weights[p] = room.weights[document]
-        taken_mass += new * shown_weights[p]
+        new = 1 - buffers.taken[document]
+        buffers.taken[document] = 1
+        buffers.shown[p] = document
+        buffers.shown_weights[p] = buffers.weights[document]
+        taken_mass += new * buffers.shown_weights[p]
         p += new
     for i in range(k):
-        room.taken[shown[i]] = 0
-        room.weights[shown[i]] = 0.0
-    return -1.0 if rescaled else _sum(room.weights, n)
+        buffers.taken[buffers.shown[i]] = 0
+        buffers.weights[buffers.shown[i]] = 0.0
+    return -1.0 if rescaled else _sum(buffers.weights, n)
 
 
-@kernel
+@fixed_memory_kernel
 def _sum(weights: Doubles, n: int) -> float:
     """Σ weights, in four independent chains."""
     a = b = c = d = 0.0
@@ -203,7 +205,7 @@ def _sum(weights: Doubles, n: int) -> float:
     return (a + b) + (c + d)
 
 
-@kernel
+@fixed_memory_kernel
 def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubles) -> None:
     """out[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
     top = -np.inf
@@ -222,7 +224,7 @@ def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubl
         out[p] = behind
 
 
-@kernel
+@fixed_memory_kernel
 def remains(shown: Integers, position: int, document: int) -> bool:
     """Whether a document is not among shown[:position]."""
     for p in range(position):  # noqa: SIM110  numba compiles no generator expression
@@ -263,7 +265,7 @@ def as_bits(value: float) -> int:
     return int(_BITS.unpack(_DOUBLE.pack(value))[0])
 
 
-@kernel
+@fixed_memory_kernel
 def fast_exp(x: float) -> float:
     """e^x for x ≤ 0 to within 2 units in the last place; never below e^−701, so that no weight is lost.
 

@@ -10,16 +10,18 @@ Each client counts the clicks of its own swapped lists, `swap_counts`; only the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from quorank.errors import require
-from quorank.kernels.arrays import Doubles, Integers
-from quorank.kernels.compiled import kernel
-from quorank.learning.exploration import Dial, draw_list
-from quorank.learning.plackett_luce import scratch_for
-from quorank.learning.simulation import SimulationArrays, Work, draw_query
-from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
-from quorank.users.click_model import click_list
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.exploration import Dial
+from quorank.learning.list_learner import show_by_dial
+from quorank.learning.plackett_luce import Buffers
+from quorank.learning.simulation import STATISTICS, Work, World
 
 FAIR_PAIRS = Dial(1e30, 1, 1.0)
 """Neighbours are swapped by a fair coin (`exploration`)."""
@@ -28,8 +30,16 @@ FAIR_PAIRS = Dial(1e30, 1, 1.0)
 def swap_counts(work: Work) -> Integers:
     """(clients, 2, k − 1) clicks of each client at rank r and at r + 1, on lists where those two were swapped by a coin."""
     counts = np.zeros((len(work.clients), 2, max(0, work.world.k - 1)), dtype=np.int64)
-    _count_clicks(work.world, work.theta, FAIR_PAIRS, work.round, work.clients, work.interactions, counts)
+    rows = np.empty((len(work.clients), len(work.theta) + STATISTICS))
+    _play_swaps(work.world, cohort_of(work), SwapRule(FAIR_PAIRS, counts), memory_for(work.world), rows)
     return counts
+
+
+class SwapRule(NamedTuple):
+    """Exploration and the clicks counted."""
+
+    dial: Dial
+    counts: Integers  # (clients, 2, k − 1)
 
 
 def adjacent_chain(counts: Integers) -> Doubles:
@@ -44,44 +54,22 @@ def adjacent_chain(counts: Integers) -> Doubles:
     return np.asarray(chain / chain.max(), dtype=np.float64)
 
 
-@kernel
+@fixed_memory_kernel
 def _count_clicks(
-    world: SimulationArrays,
+    rule: SwapRule,
+    world: World,
+    shown: Impression,
+    rest: float,
+    first: int,
     theta: Doubles,
-    dial: Dial,
-    round_: int,
-    clients: Integers,
-    interactions: Integers,
-    counts: Integers,
-) -> None:
-    hidden, k_max = world.hidden, world.k
-    stride = world.padded.shape[1]
-    packed = np.zeros(packed_size(hidden, stride), dtype=np.float32)
-    activation = np.zeros(width_of(hidden), dtype=np.float32)
-    scores, tempered = np.empty(world.longest, dtype=np.float32), np.empty(world.longest, dtype=np.float32)
-    room = scratch_for(world.longest, world.padded)
-    ranking, weights = np.zeros(k_max + dial.window, dtype=np.int64), np.empty(k_max)
-    shown, clicked = np.zeros(k_max, dtype=np.int64), np.zeros(k_max, dtype=np.bool_)
-    pack(theta, hidden, world.n_features, stride, packed)
-    for at in range(len(clients)):
-        client = clients[at]
-        for i in range(interactions[at]):
-            query, model = draw_query(
-                world.query_key, world.group, world.first_query, world.query_count, world.click_model, world.drawn,
-                i, client, round_,
-            )  # fmt: skip
-            start, stop = world.offsets[query], world.offsets[query + 1]
-            k = min(k_max, stop - start)
-            score_rows(packed, hidden, world.padded, start, stop, scores, activation)
-            draw_list(
-                dial, scores, stop - start, k, world.ranking_key, i, client, round_, room, ranking, tempered, shown,
-                weights,
-            )  # fmt: skip
-            click_list(
-                world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
-                i, client, round_, clicked, room.draws,
-            )  # fmt: skip
-            for p in range(k - 1):
-                if weights[p] == weights[p + 1]:
-                    counts[at, 0, p] += clicked[p]
-                    counts[at, 1, p] += clicked[p + 1]
+    packed: Floats,
+    buffers: Buffers,
+) -> bool:
+    for p in range(shown.k - 1):
+        if buffers.shown_weights[p] == buffers.shown_weights[p + 1]:  # of one block: swapped by a fair coin
+            rule.counts[shown.at, 0, p] += buffers.clicked[p]
+            rule.counts[shown.at, 1, p] += buffers.clicked[p + 1]
+    return False
+
+
+_play_swaps = client_loop(show_by_dial, _count_clicks)

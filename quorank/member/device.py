@@ -1,6 +1,6 @@
 """One real client: it shows lists, learns from its own user's clicks, and answers tasks with releases only.
 
-An update comes from the simulator's code (`OnlineRanker`, `late_learning`), applied to the B oldest interactions that no
+An update comes from the simulator's code (`OnlineRanker`), applied to the B oldest interactions that no
 release has used. A task is answered once. A repeated task, after a restart or a lost reply, gets the stored bytes: two
 different releases of one round could be averaged against the noise, while the ledger counts one, and their difference would
 reveal what changed between them.
@@ -33,7 +33,6 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import plainly
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
-from quorank.learning.late_learning import LateRanker
 from quorank.member.client_privacy import (
     Entropy,
     check_task,
@@ -169,11 +168,11 @@ class Device:
         online.interactions = len(used)
         return online, used
 
-    def learner(self, theta: Doubles, round_: int) -> LateRanker:
+    def learner(self, theta: Doubles, round_: int) -> OnlineRanker:
         """Return a learner that begins at θ plus the personal layer."""
         terms, own = self.terms, self.store.personal
         start, bound = theta if own is None else theta + own, terms.client_mechanism.bound
-        return LateRanker(
+        return OnlineRanker(
             start, terms.n_features, terms.ranker, terms.learner, self._seed, terms.client, round_, terms.k, bound
         )
 

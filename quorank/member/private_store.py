@@ -39,7 +39,7 @@ _RELEASE = "run, round, at, interactions, bytes, privacy, reply, task"  # column
 class Interaction:
     """One query shown and clicked, stored with every bit that learning needs.
 
-    PDGD's weights belong to the distribution from which a list was drawn (`late_learning`), so the scores, weights and
+    PDGD's weights belong to the distribution from which a list was drawn, so the scores, weights and
     parameters of the ranker that showed it are stored too.
     """
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.data.ranking import RankingData
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Integers
-from quorank.kernels.compiled import kernel
+from quorank.kernels.compiled import fixed_memory_kernel, kernel
 from quorank.metrics.lists import NoRelevant, err
 from quorank.rankers import Ranker, scores
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_of
@@ -51,7 +51,7 @@ def ideal_dcg(data: RankingData, k: int) -> Doubles:
     return out
 
 
-@kernel
+@fixed_memory_kernel
 def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
     """top[:min(k, n)] = positions of the highest scores, best first, ties by position; returns min(k, n)."""
     size = min(k, n)

@@ -20,7 +20,7 @@ import numpy as np
 
 from quorank.data.ranking import LANES
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.compiled import kernel, vector_code
+from quorank.kernels.compiled import fixed_memory_kernel, vector_code
 
 _HOME = "quorank.rankers.vector_code"
 TOGETHER = 4
@@ -66,25 +66,25 @@ SIGMOID = 1 << 16
 """Added to the units of a hidden layer whose activation is the logistic function; more than any layer has units."""
 
 
-@kernel
+@fixed_memory_kernel
 def units_of(hidden: int) -> int:
     """Units of the hidden layer."""
     return hidden & (SIGMOID - 1)
 
 
-@kernel
+@fixed_memory_kernel
 def width_of(hidden: int) -> int:
     """Hidden units rounded up to whole vectors."""
     return (units_of(hidden) + LANES - 1) // LANES * LANES
 
 
-@kernel
+@fixed_memory_kernel
 def packed_size(hidden: int, stride: int) -> int:
     """Return how many float32 the packed parameters of a ranker take."""
     return stride if hidden == 0 else units_of(hidden) * stride + 2 * width_of(hidden)
 
 
-@kernel
+@fixed_memory_kernel
 def sigmoid(x: float) -> float:
     """1 / (1 + e^−x), without overflow."""
     if x >= 0.0:
@@ -93,7 +93,7 @@ def sigmoid(x: float) -> float:
     return grown / (1.0 + grown)
 
 
-@kernel
+@fixed_memory_kernel
 def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floats) -> None:
     """Copy θ into the float32 layout that scoring reads; padding stays zero."""
     units = units_of(hidden)
@@ -108,7 +108,7 @@ def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floa
             packed[units * stride + width + h] = np.float32(theta[output + h])
 
 
-@kernel
+@fixed_memory_kernel
 def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation: Floats) -> None:
     """activation = relu(Wx + b), or σ(Wx + b), for one document."""
     stride, units = padded.shape[1], units_of(hidden)
@@ -125,7 +125,7 @@ def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation:
         activation[h] = max(packed[units * stride + h] + activation[h], np.float32(0.0))
 
 
-@kernel
+@fixed_memory_kernel
 def score_rows(
     packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
 ) -> None:
@@ -141,7 +141,7 @@ def score_rows(
         scores[row - start] = dot_lanes(activation, 0, packed, units * stride + width, width)
 
 
-@kernel
+@fixed_memory_kernel
 def score_lists(
     packed: Floats, hidden: int, padded: Floats, starts: Integers, lengths: Integers, scores: Floats, activation: Floats
 ) -> None:
@@ -154,13 +154,16 @@ def score_lists(
         for g in range(len(starts)):
             score_rows(packed[g], hidden, padded, starts[g], starts[g] + lengths[g], scores[g], activation)
         return
-    for row in range(lengths.max()):
+    longest = 0
+    for g in range(len(lengths)):
+        longest = max(longest, lengths[g])
+    for row in range(longest):
         for g in range(len(starts)):
             if row < lengths[g]:
                 scores[g, row] = dot_lanes(padded, (starts[g] + row) * stride, packed, g * stride, stride)
 
 
-@kernel
+@fixed_memory_kernel
 def score_rows_of_all(
     packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
 ) -> None:
@@ -177,7 +180,7 @@ def score_rows_of_all(
         score_rows(packed[r], hidden, padded, start, stop, scores[r], activation)
 
 
-@kernel
+@fixed_memory_kernel
 def add_gradients(
     theta: Doubles,
     packed: Floats,
@@ -209,7 +212,7 @@ def add_gradients(
             )
 
 
-@kernel
+@fixed_memory_kernel
 def _add_hidden_gradient(
     theta: Doubles,
     packed: Floats,

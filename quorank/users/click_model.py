@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint64s
-from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import BATCH, Purpose, fill_batch, key_of
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, key_of
 
 
 @dataclass(frozen=True)
@@ -59,51 +59,63 @@ def _alike(tables: list[Doubles]) -> Doubles:
     return np.array([np.broadcast_to(table, (rows, table.shape[1])) for table in tables], dtype=np.float64)
 
 
-@kernel
+class ClickArrays(NamedTuple):
+    """Click models and the labels of all documents, as compiled code reads them."""
+
+    labels: Int8s  # (documents,)
+    examine: Doubles  # (click models, 1 or k + 1, k), see `stack_tables`
+    click: Doubles  # (click models, 1 or k, grades)
+    stop: Doubles  # (click models, grades)
+    key: Uint64s
+
+
+@fixed_memory_kernel
 def click_list(
-    labels: Int8s,
+    users: ClickArrays,
+    model: int,
+    address: Address,
     start: int,
     shown: Integers,
     k: int,
-    examine: Doubles,
-    click: Doubles,
-    stop: Doubles,
-    model: int,
-    key: Uint64s,
-    interaction: int,
-    client: int,
-    round_: int,
     clicked: Booleans,
     draws: Doubles,
 ) -> int:
-    """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
+    """Walk down a list by one click model, fill clicked[:k] and return the rank of the first click from 0, or −1.
 
-    The tables are those of `stack_tables`.
-    One uniform is drawn per position looked at, and a second one, for leaving, only after a click. `draws` is room for
-    a BATCH of them.
+    One uniform is drawn per position examined, and a second one, for leaving, only after a click.
+
+    Args:
+        users: Click models and labels.
+        model: Index of the click model.
+        address: Address of the draws.
+        start: Row of the first candidate.
+        shown: (k,) the list, as positions among the candidates.
+        k: Length of the list.
+        clicked: (≥ k,) output.
+        draws: (BATCH,) scratch.
     """
     first = -1
     draw = 0
     present = True
-    remembers, by_rank, last = examine.shape[1] > 1, click.shape[1] > 1, 0
+    remembers, by_rank, last = users.examine.shape[1] > 1, users.click.shape[1] > 1, 0
     for p in range(k):
         clicked[p] = False
         if not present:
             continue
-        label = labels[start + shown[p]]
+        label = users.labels[start + shown[p]]
         if draw % BATCH == 0:
-            fill_batch(key, draw >> 1, interaction, client, round_, draws)
+            fill_batch(users.key, draw >> 1, address.interaction, address.client, address.round, draws)
         u = draws[draw % BATCH]
         draw += 1
-        if u < examine[model, last, p] * click[model, p if by_rank else 0, label]:
+        if u < users.examine[model, last, p] * users.click[model, p if by_rank else 0, label]:
             clicked[p] = True
             if remembers:
                 last = p + 1
             if first < 0:
                 first = p
             if draw % BATCH == 0:
-                fill_batch(key, draw >> 1, interaction, client, round_, draws)
-            present = draws[draw % BATCH] >= stop[model, label]
+                fill_batch(users.key, draw >> 1, address.interaction, address.client, address.round, draws)
+            present = draws[draw % BATCH] >= users.stop[model, label]
             draw += 1
     return first
 
@@ -120,7 +132,7 @@ def simulate_clicks(
     lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), tables.click.shape[-1]
     if lowest < 0 or highest >= max(grades, 1):
         raise BadInput("click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
-    clicked, key = np.zeros(k, dtype=np.bool_), key_of(seed, Purpose.CLICK)
-    address = (interaction, client, round_)
-    click_list(shown_labels, 0, np.arange(k), k, *stack_tables([tables]), 0, key, *address, clicked, np.empty(BATCH))
+    users = ClickArrays(shown_labels, *stack_tables([tables]), key_of(seed, Purpose.CLICK))
+    clicked = np.zeros(k, dtype=np.bool_)
+    click_list(users, 0, Address(interaction, client, round_), 0, np.arange(k), k, clicked, np.empty(BATCH))
     return clicked

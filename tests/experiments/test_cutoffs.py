@@ -17,7 +17,7 @@ from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.learning import Simulation
-from quorank.learning.simulation import list_ndcg
+from quorank.learning.client_loop import list_ndcg
 from quorank.metrics.lists import dcg, ndcg, reciprocal_rank
 from quorank.rankers import scores
 from quorank.rankers.ranker_file import read_ranker
@@ -68,7 +68,7 @@ def test_online_ndcg_is_at_ten_however_long_the_list(tiny_graded, k: int) -> Non
         shown = np.random.default_rng(q).permutation(len(labels))[:k]
         best = dcg(np.sort(labels)[::-1], 10)
         expected = dcg(labels[shown], 10) / best if best else 0.0
-        found = list_ndcg(data.labels, data.offsets[q], world.ideal[q], world.gain, world.discount, shown, len(shown))
+        found = list_ndcg(world, q, shown, len(shown))
         assert found == pytest.approx(expected, rel=1e-12)
 
 

@@ -8,6 +8,7 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_mean
+from lists import NO_FEATURES
 from refusals import refused
 
 from quorank.data.ranking import RankingData
@@ -15,6 +16,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation
 from quorank.learning import Counterfactual, OnlineRanker, Simulation
 from quorank.learning.inverse_propensity import relevance_estimates, value_coefficients
+from quorank.learning.plackett_luce import buffers_for
 from quorank.learning.propensities import adjacent_chain, swap_counts
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Linear
@@ -34,16 +36,18 @@ def patterns() -> dict[tuple[bool, ...], float]:
 def expected_values(learner) -> np.ndarray:
     total, values = np.zeros(4), np.empty(4)
     for clicked, p in patterns().items():
-        relevance_estimates(learner.rule(4), np.array(clicked), 4, values)
+        relevance_estimates(learner.click_rule(4), np.array(clicked), 4, values)
         total += p * values
     return total
 
 
 def expected_gradient(learner) -> np.ndarray:
-    total, out = np.zeros(4), np.empty(4)
+    total, buffers = np.zeros(4), buffers_for(4, 0, NO_FEATURES)
+    buffers.shown[:] = np.arange(4)
     for clicked, p in patterns().items():
-        value_coefficients(learner.rule(4), SCORES, np.arange(4), np.array(clicked), 4, out, np.empty(5))
-        total += p * out
+        buffers.clicked[:] = clicked
+        value_coefficients(learner.click_rule(4), SCORES, 4, buffers)
+        total += p * buffers.coefficients
     return total
 
 
@@ -86,7 +90,7 @@ def test_clipping_shrinks_ips_and_leaves_dr_at_its_regression() -> None:
 
 
 def test_snips_gives_every_clicked_list_the_same_weight() -> None:
-    rule, plain = Counterfactual(power=1.0, estimator="snips").rule(4), Counterfactual(power=1.0).rule(4)
+    rule, plain = Counterfactual(power=1.0, estimator="snips").click_rule(4), Counterfactual(power=1.0).click_rule(4)
     for clicked in patterns():
         values, raw = np.empty(4), np.empty(4)
         found = relevance_estimates(rule, np.array(clicked), 4, values)

@@ -9,15 +9,15 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
+from lists import NO_FEATURES
 
 from quorank.data.ranking import RankingData
-from quorank.kernels.draws import Purpose, key_of
+from quorank.kernels.draws import Address, Purpose, key_of
 from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.click_guard import weighted_pairs
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, draw_list
-from quorank.learning.late_learning import LateRanker
 from quorank.learning.pair_weights import pair_coefficients
-from quorank.learning.plackett_luce import list_probability, scratch_for
+from quorank.learning.plackett_luce import buffers_for, list_probability
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Linear
 from quorank.users import Cascade, PositionBased
@@ -39,24 +39,20 @@ class DialSampler:
     def __init__(self, dial, scores, k, seed=1) -> None:
         self.dial, self.k, self.n = dial, k, len(scores)
         self.scores = np.asarray(scores, dtype=np.float32)
-        self.key, self.room = key_of(seed, Purpose.RANKING), scratch_for(self.n, np.zeros((0, 8), dtype=np.float32))
-        self.ranking, self.tempered = np.zeros(k + dial.window, dtype=np.int64), np.empty(self.n, dtype=np.float32)
-        self.shown, self.weights, self.rest = np.zeros(k, dtype=np.int64), np.empty(k), 0.0
+        self.key, self.buffers, self.rest = key_of(seed, Purpose.RANKING), buffers_for(self.n, 0, NO_FEATURES), 0.0
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.buffers.shown_weights[: self.k]
 
     def draw(self, client) -> tuple[int, ...]:
-        self.rest = draw_list(
-            self.dial, self.scores, self.n, self.k, self.key, 0, client, 0, self.room, self.ranking, self.tempered,
-            self.shown, self.weights,
-        )  # fmt: skip
-        return tuple(self.shown.tolist())
+        self.rest = draw_list(self.dial, self.scores, self.n, self.k, self.key, Address(0, client, 0), self.buffers)
+        return tuple(self.buffers.shown[: self.k].tolist())
 
     def coefficients(self, clicked) -> np.ndarray:
-        out = np.full(self.k, np.nan)
-        pair_coefficients(
-            self.tempered, self.scores, False, self.n, self.shown, self.weights, self.rest,
-            np.asarray(clicked, dtype=np.bool_), self.k, out, np.empty(self.k + 1), np.empty(self.k + 1),
-        )  # fmt: skip
-        return out
+        self.buffers.clicked[: self.k] = clicked
+        pair_coefficients(self.buffers.tempered, self.scores, False, self.n, self.k, self.rest, self.buffers)
+        return self.buffers.coefficients[: self.k].copy()
 
 
 def in_blocks(scores, k, window, offset) -> dict[tuple[int, ...], float]:
@@ -218,7 +214,7 @@ def test_a_later_ranker_and_the_guard_weigh_by_what_was_drawn(dial) -> None:
         shown = OnlineRanker(theta, 5, Linear(), learner, client=client, k=4).rank(np.eye(5))
         sampler = DialSampler(dial, SCORES, 4)
         assert tuple(shown.order.tolist()) == sampler.draw(client)
-        late = LateRanker(now, 5, Linear(), learner, k=4)
+        late = OnlineRanker(now, 5, Linear(), learner, k=4)
         late.learn(shown, clicked)
         better, worse, rho = weighted_pairs(shown, clicked)
         expected = np.zeros(5)

@@ -9,12 +9,15 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows
+from lists import NO_FEATURES, simulate
 
-from quorank.data.ranking import pad
-from quorank.kernels.draws import BATCH, Purpose, key_of, uniforms
+from quorank.data.ranking import RankingData
+from quorank.kernels.draws import Address, Purpose, uniforms
 from quorank.learning import PairRank, Simulation
-from quorank.learning.pairrank import logistic_coefficients, shuffle_blocks
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.client_loop import Impression
+from quorank.learning.pairrank import PairRule, logistic_coefficients, shuffle_blocks
+from quorank.learning.plackett_luce import buffers_for
+from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 
@@ -50,13 +53,13 @@ def shuffled(blocks, k, draws) -> tuple[list[int], list[int]]:
 
 
 def kernel_list(scores, x, k, width, client=0) -> tuple[list[int], list[int]]:
-    n, key = len(scores), key_of(3, Purpose.RANKING)
-    shown, blocks, ranking = (np.zeros(size, dtype=np.int64) for size in (k, k, n))
-    dense = pad(x.astype(np.float32))
-    shuffle_blocks(
-        scores.astype(np.float32), dense, 0, n, k, width, key, 0, client, 0, np.empty(BATCH), ranking, shown, blocks
-    )  # fmt: skip
-    return shown.tolist(), blocks.tolist()
+    n, features, rule = len(scores), x.astype(np.float32), PairRule(width, 0.1)
+    data = RankingData.from_arrays(features, np.zeros(n, dtype=np.int8), [0, n])
+    world = Simulation(data, Linear(), Cascade(), 3, 3, k).world()
+    buffers = buffers_for(n, 0, world.padded)
+    impression = Impression(0, Address(0, client, 0), 0, n, k, scores.astype(np.float32))
+    shuffle_blocks(rule, world, impression, np.zeros(x.shape[1]), buffers)
+    return buffers.shown[:k].tolist(), buffers.shown_weights[:k].astype(int).tolist()
 
 
 @pytest.mark.parametrize("width", [0.0, 0.02, 0.1, 0.2, 0.4, 5.0])
@@ -106,9 +109,10 @@ def test_coefficients_are_the_slope_of_the_logistic_loss() -> None:
             f = dict(zip(range(4), scores[shown], strict=True)) | {at: f}  # noqa: B023
             return sum(math.log1p(math.exp(f[loser] - f[winner])) for winner, loser in pairs)  # noqa: B023
 
-        found = np.empty(4)
-        given = scores.astype(np.float32), shown, blocks, np.array(clicks), 4, found
-        assert logistic_coefficients(*given) == bool(pairs)
+        buffers = buffers_for(6, 0, NO_FEATURES)
+        buffers.shown[:4], buffers.shown_weights[:4], buffers.clicked[:4] = shown, blocks, clicks
+        assert logistic_coefficients(scores.astype(np.float32), 4, buffers) == bool(pairs)
+        found = buffers.coefficients
         for p in range(4):
             score, h = scores[shown[p]], 1e-5
             assert found[p] == pytest.approx(-(loss(p, score + h) - loss(p, score - h)) / (2 * h), abs=1e-8)
@@ -139,14 +143,6 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
                 local = local + learner.eta / (1 + math.exp(gap)) * (gradient[winner] - gradient[loser])
         statistics += equations.ndcg(seen, labels, simulation.k), equations.reciprocal_rank(clicked), sum(clicked)
     return np.concatenate([local - theta, statistics])
-
-
-def simulate(simulation, learner, theta, clients, interactions, round_) -> np.ndarray:
-    clients = np.asarray(clients)
-    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
-    work = Work(simulation.world(), simulation.seed, theta, round_, clients, np.full(len(clients), interactions))
-    learner.updates(work, rows)
-    return rows
 
 
 @pytest.mark.parametrize("round_", [0, 9, 400])

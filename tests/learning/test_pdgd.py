@@ -6,23 +6,14 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_mean
-from lists import Sampler
+from lists import Sampler, simulate
 
 from quorank.data.ranking import RankingData
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Simulation
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
-
-
-def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.ndarray:
-    """(clients, parameters + STATISTICS)."""
-    clients = np.asarray(clients, dtype=np.int64)
-    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
-    counts = np.broadcast_to(np.asarray(interactions, dtype=np.int64), clients.shape).copy()
-    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts), rows)
-    return rows
 
 
 def client_update(simulation, learner, theta, client, interactions, round_) -> np.ndarray:

@@ -98,7 +98,7 @@ def test_plain_kernels_give_the_compiled_ones_bits(privacy, ranker, more, tiny_c
 
 def test_scores_that_overflow_or_span_more_than_doubles_hold(tiny_collection) -> None:
     """Rescaled weights, and the largest floats in place of infinite scores."""
-    from quorank.learning.late_learning import LateRanker
+    from quorank.learning.online import OnlineRanker
 
     rows = np.random.default_rng(3).normal(size=(25, 11))
     for scale in (1.0, 200.0, 1e5, 1e30, 1e38):
@@ -106,10 +106,10 @@ def test_scores_that_overflow_or_span_more_than_doubles_hold(tiny_collection) ->
         for plain in (False, True):
             with plainly(plain), np.errstate(all="ignore"):
                 theta = scale * random_theta(simulator_of(tiny_collection), 1)
-                online = LateRanker(theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
+                online = OnlineRanker(theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
                 shown = online.rank(rows)
                 online.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
-                late = LateRanker(0.5 * theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
+                late = OnlineRanker(0.5 * theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
                 late.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
                 pair.append(
                     (

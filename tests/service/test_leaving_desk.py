@@ -21,7 +21,7 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.leavers.departures import LEAVERS
 from quorank.federation.leavers.rebuilding import name_of
 from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
-from quorank.learning.late_learning import LateRanker
+from quorank.learning.online import OnlineRanker
 from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
@@ -157,7 +157,7 @@ def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
         updates = []
         for client in sorted(set(range(CLIENTS)) - {LEAVER}):
             terms = world.devices[client].terms
-            online = LateRanker(theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf)
+            online = OnlineRanker(theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf)
             for shown, clicks in world.recorded[client][2 * number * b : 2 * (number + 1) * b]:
                 online.learn(shown, clicks)
             updates.append((online.parameters - theta) / 2.0)

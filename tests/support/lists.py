@@ -1,30 +1,35 @@
-"""One call of the compiled sampler and pair weights, with their scratch."""
+"""Calls of the compiled sampler, of pair weights and of a learner's loop."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from quorank.kernels.draws import Purpose, key_of
+from quorank.kernels.draws import Address, Purpose, key_of
 from quorank.learning.pair_weights import pair_coefficients
-from quorank.learning.plackett_luce import sample_list, scratch_for
+from quorank.learning.plackett_luce import buffers_for, sample_list
+from quorank.learning.simulation import STATISTICS, Work
+
+NO_FEATURES = np.zeros((0, 8), dtype=np.float32)
 
 
 class Sampler:
     """Draws lists of k for fixed scores, one for each client."""
 
     def __init__(self, scores, k, seed=1) -> None:
-        self.scores = np.asarray(scores, dtype=np.float32)
-        self.k, n = k, len(self.scores)
-        self.key = key_of(seed, Purpose.RANKING)
-        self.shown, self.shown_weights = np.zeros(k, dtype=np.int64), np.empty(k)
-        self.scratch = scratch_for(n, np.zeros((0, 8), dtype=np.float32))
-        self.rest = 0.0
+        self.scores, self.k, self.rest = np.asarray(scores, dtype=np.float32), k, 0.0
+        self.key, self.buffers = key_of(seed, Purpose.RANKING), buffers_for(len(self.scores), 0, NO_FEATURES)
+
+    @property
+    def shown(self) -> np.ndarray:
+        return self.buffers.shown[: self.k]
+
+    @property
+    def shown_weights(self) -> np.ndarray:
+        return self.buffers.shown_weights[: self.k]
 
     def draw(self, client, interaction=0, round_=0) -> tuple[int, ...]:
-        self.rest = sample_list(
-            self.scores, len(self.scores), self.k, self.key, interaction, client, round_, self.scratch,
-            self.shown, self.shown_weights,
-        )  # fmt: skip
+        address = Address(interaction, client, round_)
+        self.rest = sample_list(self.scores, len(self.scores), self.k, self.key, address, self.buffers)
         return tuple(self.shown.tolist())
 
     def many(self, count) -> list[tuple[int, ...]]:
@@ -32,10 +37,17 @@ class Sampler:
 
     def coefficients(self, clicked, rest=None) -> tuple[bool, np.ndarray]:
         """Of the list that was drawn last; rest = −1 asks for the path in logarithms."""
-        k, out = self.k, np.full(self.k, np.nan)
-        found = pair_coefficients(
-            self.scores, self.scores, True, len(self.scores), self.shown, self.shown_weights,
-            self.rest if rest is None else rest,
-            np.asarray(clicked, dtype=np.bool_), k, out, np.empty(k + 1), np.empty(k + 1),
-        )  # fmt: skip
-        return bool(found), out
+        self.buffers.clicked[: self.k] = clicked
+        self.buffers.coefficients[:] = np.nan
+        rest = self.rest if rest is None else rest
+        learns = pair_coefficients(self.scores, self.scores, True, len(self.scores), self.k, rest, self.buffers)
+        return bool(learns), self.buffers.coefficients[: self.k].copy()
+
+
+def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.ndarray:
+    """(clients, parameters + STATISTICS): updates and statistics of these clients."""
+    clients = np.asarray(clients, dtype=np.int64)
+    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
+    counts = np.broadcast_to(np.asarray(interactions, dtype=np.int64), clients.shape).copy()
+    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts), rows)
+    return rows

@@ -128,7 +128,7 @@ def test_presets_follow_the_scale_of_the_data(highest, grades) -> None:
     data = RankingData.from_arrays(np.ones((3, 2)), [0, highest, 0], [0, 3])
     assert Collection("three", data, data).grades == grades
     world = Simulation(data, Linear(), Cascade(), grades, 1).world()
-    assert world.click[0, 0].tolist() == list(TABLES[grades, "perfect"][0])
+    assert world.users.click[0, 0].tolist() == list(TABLES[grades, "perfect"][0])
 
 
 def independent_patterns(probabilities) -> dict[tuple[bool, ...], float]:

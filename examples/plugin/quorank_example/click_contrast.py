@@ -9,9 +9,10 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles
-from quorank.kernels.draws import BATCH
+from quorank.kernels.draws import BATCH, Address
 from quorank.learning import Learner
-from quorank.learning.simulation import STATISTICS, Work, draw_query, list_ndcg
+from quorank.learning.client_loop import draw_query, list_ndcg
+from quorank.learning.simulation import STATISTICS, Work
 from quorank.users.click_model import click_list
 
 
@@ -35,19 +36,14 @@ class ClickContrast(Learner):
             theta = work.theta.copy()
             row[size:] = 0.0
             for i in range(interactions):
-                query, model = draw_query(
-                    world.query_key, world.group, world.first_query, world.query_count, world.click_model, world.drawn,
-                    i, client, work.round,
-                )  # fmt: skip
+                address = Address(i, client, work.round)
+                query, model = draw_query(world, address)
                 start, stop = world.offsets[query], world.offsets[query + 1]
                 features = world.padded[start:stop, :size].astype(np.float64)
                 k = min(world.k, stop - start)
                 shown[:k] = np.argsort(-(features @ theta), kind="stable")[:k]
-                first = click_list(
-                    world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
-                    i, client, work.round, clicked, draws,
-                )  # fmt: skip
-                row[size] += list_ndcg(world.labels, start, world.ideal[query], world.gain, world.discount, shown, k)
+                first = click_list(world.users, model, address, start, shown, k, clicked, draws)
+                row[size] += list_ndcg(world, query, shown, k)
                 if first >= 0:
                     row[size + 1] += 1.0 / (first + 1)
                     row[size + STATISTICS - 1] += clicked[:k].sum()

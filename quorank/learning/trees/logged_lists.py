@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data.ranking import RankingData
-from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.kernels.compiled import kernel
-from quorank.learning.exploration import Dial, draw_list
-from quorank.learning.plackett_luce import scratch_for
-from quorank.learning.simulation import SimulationArrays, draw_query
-from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
-from quorank.users.click_model import click_list
+from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.exploration import Dial
+from quorank.learning.list_learner import show_by_dial
+from quorank.learning.plackett_luce import Buffers
+from quorank.learning.simulation import STATISTICS, Work, World
 
 SHARE, LEAST = 100, 10
 """The production ranker is fitted to one list in SHARE, and to LEAST lists at least."""
@@ -50,12 +50,20 @@ def _centred(values: Doubles) -> Doubles:
 
 
 def log_lists(
-    world: SimulationArrays, theta: Doubles, temperature: float, clients: int, interactions: int, propensities: Doubles
+    world: World, theta: Doubles, temperature: float, clients: int, interactions: int, propensities: Doubles
 ) -> LoggedLists:
     """Show each client's lists by a linear ranker θ and let its user click; propensities (k,) are clipped already."""
-    count = clients * interactions
+    count, each = clients * interactions, np.full(clients, interactions)
     shown, clicked = np.full((count, world.k), -1, dtype=np.int64), np.zeros((count, world.k), dtype=np.bool_)
-    _show(world, theta, Dial(temperature, 0, 1.0), clients, interactions, shown, clicked)
+    work = Work(world._replace(hidden=0), 0, theta, 0, np.arange(clients), each)
+    rows = np.empty((clients, len(theta) + STATISTICS))
+    _play_log(
+        work.world,
+        cohort_of(work),
+        LogRule(Dial(temperature, 0, 1.0), interactions, shown, clicked),
+        memory_for(work.world),
+        rows,
+    )
     there = shown >= 0
     offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
     gains = (clicked / propensities)[there]
@@ -63,41 +71,31 @@ def log_lists(
     return LoggedLists(shown[there], gains, offsets, owners, int(clicked.sum()))
 
 
-@kernel
-def _show(
-    world: SimulationArrays,
+class LogRule(NamedTuple):
+    """Exploration and the log."""
+
+    dial: Dial
+    interactions: int  # of each client
+    rows: Integers  # (clients · interactions, k)
+    clicks: Booleans  # (clients · interactions, k)
+
+
+@fixed_memory_kernel
+def _record(
+    rule: LogRule,
+    world: World,
+    shown: Impression,
+    rest: float,
+    first: int,
     theta: Doubles,
-    dial: Dial,
-    clients: int,
-    interactions: int,
-    rows: Integers,
-    clicks: Booleans,
-) -> None:
-    k_max, stride = world.k, world.padded.shape[1]
-    packed = np.zeros(packed_size(0, stride), dtype=np.float32)
-    activation = np.zeros(width_of(0), dtype=np.float32)
-    scores, tempered = np.empty(world.longest, dtype=np.float32), np.empty(world.longest, dtype=np.float32)
-    room = scratch_for(world.longest, world.padded)
-    ranking, weights = np.zeros(k_max + dial.window, dtype=np.int64), np.empty(k_max)
-    shown, clicked = np.zeros(k_max, dtype=np.int64), np.zeros(k_max, dtype=np.bool_)
-    pack(theta, 0, world.n_features, stride, packed)
-    for client in range(clients):
-        for i in range(interactions):
-            query, model = draw_query(
-                world.query_key, world.group, world.first_query, world.query_count, world.click_model, world.drawn,
-                i, client, 0,
-            )  # fmt: skip
-            start, stop = world.offsets[query], world.offsets[query + 1]
-            k = min(k_max, stop - start)
-            score_rows(packed, 0, world.padded, start, stop, scores, activation)
-            draw_list(
-                dial, scores, stop - start, k, world.ranking_key, i, client, 0, room, ranking, tempered, shown, weights
-            )
-            click_list(
-                world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
-                i, client, 0, clicked, room.draws,
-            )  # fmt: skip
-            at = client * interactions + i
-            for p in range(k):
-                rows[at, p] = start + shown[p]
-                clicks[at, p] = clicked[p]
+    packed: Floats,
+    buffers: Buffers,
+) -> bool:
+    at = shown.at * rule.interactions + shown.address.interaction
+    for p in range(shown.k):
+        rule.rows[at, p] = shown.start + buffers.shown[p]
+        rule.clicks[at, p] = buffers.clicked[p]
+    return False
+
+
+_play_log = client_loop(show_by_dial, _record)

@@ -35,7 +35,7 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, normals, uniforms
 from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.pair_weights import pair_coefficients
-from quorank.learning.plackett_luce import TINY
+from quorank.learning.plackett_luce import TINY, Buffers, buffers_for
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Ranker
 from quorank.users import ClickModel, simulate_clicks
@@ -68,7 +68,9 @@ def pattern_amounts(theta: Doubles, features: Doubles, shown: Integers, eta: flo
     rest = float(np.delete(weights, shown).sum())
     amounts = np.empty(patterns.shape)
     small = rest + weights[shown[-1]] <= TINY  # then pairs are weighed in logarithms
-    _fill_coefficients(scores, shown, weights[shown], -1.0 if small else rest, patterns, amounts)
+    buffers, k = buffers_for(len(scores), 0, scores[None, :]), len(shown)
+    buffers.shown[:k], buffers.shown_weights[:k] = shown, weights[shown]
+    _fill_coefficients(scores, -1.0 if small else rest, patterns, buffers, amounts)
     return eta * amounts
 
 
@@ -276,12 +278,12 @@ def reconstruction_study(
 
 
 @kernel
-def _fill_coefficients(
-    scores: Floats, shown: Integers, weights: Doubles, rest: float, patterns: Booleans, out: Doubles
-) -> None:
+def _fill_coefficients(scores: Floats, rest: float, patterns: Booleans, buffers: Buffers, out: Doubles) -> None:
+    """out[i] = coefficients of the list in `buffers` for click pattern i."""
     k = patterns.shape[1]
-    logs, inverses = np.empty(k + 1), np.empty(k + 1)
     for i in range(len(patterns)):
-        pair_coefficients(
-            scores, scores, True, len(scores), shown, weights, rest, patterns[i], k, out[i], logs, inverses
-        )
+        for p in range(k):
+            buffers.clicked[p] = patterns[i, p]
+        pair_coefficients(scores, scores, True, len(scores), k, rest, buffers)
+        for p in range(k):
+            out[i, p] = buffers.coefficients[p]

@@ -8,11 +8,12 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
+from lists import simulate
 
-from quorank.kernels.draws import BATCH, Purpose, key_of, normals, uniforms
+from quorank.kernels.draws import Address, Purpose, key_of, normals, uniforms
 from quorank.learning import DBGD, MGD, Simulation
-from quorank.learning.interleaving import WINNER_DRAW, credits_of, team_draft, unit_directions
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.dueling import WINNER_DRAW, credits_of, draft_for, team_draft, unit_directions
+from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 
@@ -49,10 +50,10 @@ def exact(rankings, k) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
 def test_team_draft_follows_its_distribution(rankings) -> None:
     k, key = len(rankings[0]), key_of(2, Purpose.RANKING)
     found, lists = [], np.array(rankings)
-    shown, teams, order = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64), np.zeros(len(lists), dtype=np.int64)
+    draft = draft_for(len(lists), k)
     for client in range(20_000):
-        team_draft(lists, k, key, 0, client, 0, np.empty(BATCH), order, shown, teams)
-        found.append((tuple(shown.tolist()), tuple(teams.tolist())))
+        team_draft(lists, k, key, Address(0, client, 0), draft)
+        found.append((tuple(draft.shown.tolist()), tuple(draft.teams.tolist())))
     assert_follows(found, exact(rankings, k))
 
 
@@ -65,7 +66,7 @@ def test_credits_are_the_clicks_on_a_team() -> None:
 def test_directions_are_uniform_on_the_sphere() -> None:
     key, found = key_of(1, Purpose.DIRECTION), np.empty((5000, 2, 3))
     for client in range(5000):
-        unit_directions(key, 0, client, 0, found[client])
+        unit_directions(key, Address(0, client, 0), found[client])
     np.testing.assert_allclose((found**2).sum(axis=2), 1.0, rtol=1e-12)
     assert_mean(found.reshape(-1, 3), [0.0, 0.0, 0.0])
     assert_mean(found.reshape(-1, 3) ** 2, [1 / 3, 1 / 3, 1 / 3])
@@ -124,14 +125,6 @@ def uniforms_at(seed, address) -> float:
 
     key = key_of(seed, Purpose.DIRECTION)
     return float(uniform_pair(key, WINNER_DRAW, address["interaction"], address["client"], address["round_"])[0])
-
-
-def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.ndarray:
-    clients = np.asarray(clients)
-    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
-    work = Work(simulation.world(), simulation.seed, theta, round_, clients, np.full(len(clients), interactions))
-    learner.updates(work, rows)
-    return rows
 
 
 LEARNERS = [

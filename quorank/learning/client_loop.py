@@ -1,0 +1,288 @@
+"""The loop over the interactions of a cohort's clients: draw query → score → show → click → measure → learn.
+
+`client_loop` compiles the loop around two kernels of a learner:
+
+    show(rule, world, interaction, theta, buffers) -> rest
+    learn(rule, world, interaction, rest, first, theta, packed, buffers) -> bool
+
+`show` fills buffers.shown and returns what `sample_list` does. `learn` moves the client's own `theta` in place and returns
+True if it did; `packed` holds the parameters that scored the list, and `first` is the rank of the first click from 0, or
+−1. `rule` is a named tuple of the learner's settings and scratch arrays.
+
+Lists of SIDE_BY_SIDE clients are scored together, and the next lists are prefetched in between: most of a list's time is
+spent waiting for memory. Neither changes a bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.kernels.draws import Address, uniform_pair
+from quorank.learning.plackett_luce import LINE, Buffers, ask_ahead, buffers_for
+from quorank.learning.simulation import JUDGED, STATISTICS, Work, World
+from quorank.rankers.scoring import add_gradients, ask_for, pack, packed_size, score_lists, width_of
+from quorank.users.click_model import click_list
+
+SIDE_BY_SIDE = 4
+"""Clients whose lists are scored together."""
+
+LINES_PER_STEP = 20
+"""Cache lines of a client's next list that are prefetched before each step on its present one."""
+
+NO_OFFSETS = np.zeros((0, 0))
+
+
+class Cohort(NamedTuple):
+    """Clients of one call and how their parameters move."""
+
+    theta: Doubles  # θ of the round
+    round: int
+    clients: Integers
+    interactions: Integers  # (clients,)
+    offsets: Doubles  # (clients, parameters) added to θ for each client, or of length 0
+    bound: float  # L2 norm to which parameters are clipped after each interaction (FPDGD eq. 13)
+    batched: bool  # lists are scored by the θ that the client began with
+    pull: float  # η·μ: each interaction moves θ so far towards where the client began
+
+
+class Impression(NamedTuple):
+    """One query of one client."""
+
+    at: int  # index of the client in its cohort
+    address: Address
+    start: int  # row of the first candidate
+    n: int  # candidates
+    k: int  # documents shown
+    scores: Floats  # (≥ n,)
+
+
+class Layout(NamedTuple):
+    """Candidates' features and the shape of the ranker that scores them."""
+
+    padded: Floats  # (documents, stride)
+    n_features: int
+    hidden: int  # the ranker's `layer`
+
+
+class _Lists(NamedTuple):
+    """Lists of some clients side by side; a length of 0 where a client is done."""
+
+    queries: Integers
+    models: Integers  # click model of each user
+    starts: Integers
+    lengths: Integers
+
+
+class Memory(NamedTuple):
+    """Arrays of one call of a loop, allocated before it."""
+
+    start_packed: Floats  # (packed,) θ of the round
+    packed: Floats  # (SIDE_BY_SIDE, packed)
+    scores: Floats  # (SIDE_BY_SIDE, longest)
+    lists: _Lists
+    following: _Lists
+    buffers: Buffers
+
+
+def memory_for(world: World) -> Memory:
+    """Allocate the arrays of a call."""
+    size, lists = packed_size(world.hidden, world.padded.shape[1]), np.zeros((8, SIDE_BY_SIDE), dtype=np.int64)
+    return Memory(
+        np.zeros(size, dtype=np.float32),
+        np.zeros((SIDE_BY_SIDE, size), dtype=np.float32),
+        np.zeros((SIDE_BY_SIDE, world.longest), dtype=np.float32),
+        _Lists(*lists[:4]),
+        _Lists(*lists[4:]),
+        buffers_for(world.longest, width_of(world.hidden), world.padded),
+    )
+
+
+def cohort_of(work: Work, *, batched: bool = False, pull: float = 0.0) -> Cohort:
+    """Return the arrays of a cohort's work."""
+    offsets = NO_OFFSETS if work.offsets is None else work.offsets
+    return Cohort(work.theta, work.round, work.clients, work.interactions, offsets, work.bound, batched, pull)
+
+
+@fixed_memory_kernel
+def draw_query(world: World, address: Address) -> tuple[int, int]:
+    """Draw (query, click model) of an interaction."""
+    u, v = uniform_pair(world.query_key, 0, address.interaction, address.client, address.round)
+    group = world.group[address.client if len(world.group) > 1 else 0]
+    model = world.click_model[address.client if len(world.click_model) > 1 else 0]
+    if model < 0:
+        model = int(v * world.drawn)
+    count = world.query_count[group]
+    return world.first_query[group] + (address.interaction if count < 0 else int(u * count)), model
+
+
+@fixed_memory_kernel
+def list_ndcg(world: World, query: int, shown: Integers, k: int) -> float:
+    """nDCG@10 of the list shown, 0 where nothing is relevant (SPEC §1, online)."""
+    ideal, start, total = world.ideal[query], world.offsets[query], 0.0
+    if ideal <= 0.0:
+        return 0.0
+    for p in range(min(k, JUDGED, len(world.discount))):
+        total += world.gain[world.users.labels[start + shown[p]]] * world.discount[p]
+    return float(total / ideal)
+
+
+@fixed_memory_kernel
+def keep_within(theta: Doubles, bound: float) -> bool:
+    """θ ← θ·min(1, bound/‖θ‖) (FPDGD eq. 13); True if that changed it."""
+    total = 0.0
+    for j in range(len(theta)):
+        total += theta[j] * theta[j]
+    length = math.sqrt(total)
+    if length <= bound:
+        return False
+    for j in range(len(theta)):
+        theta[j] *= bound / length
+    return True
+
+
+@fixed_memory_kernel
+def follow_gradients(
+    eta: float, layout: Layout, start: int, count: int, theta: Doubles, packed: Floats, buffers: Buffers
+) -> None:
+    """θ += η·Σ_p coefficients[p]·∇f(document at p) over the first `count` ranks of buffers.shown."""
+    for p in range(count):
+        buffers.coefficients[p] *= eta
+    add_gradients(
+        theta, packed, layout.hidden, layout.n_features, layout.padded, start, buffers.shown, buffers.coefficients,
+        count, buffers.activation,
+    )  # fmt: skip
+
+
+@fixed_memory_kernel
+def count_shown(rule: Any, world: World, start: int, n: int) -> int:
+    """Return the number of documents shown: k, or all candidates of a shorter list."""
+    return min(world.k, n)
+
+
+@fixed_memory_kernel
+def click_as_user(rule: Any, world: World, interaction: Impression, model: int, buffers: Buffers) -> int:
+    """Fill buffers.clicked by the user's click model; return the rank of the first click from 0, or −1."""
+    return click_list(
+        world.users, model, interaction.address, interaction.start, buffers.shown, interaction.k, buffers.clicked,
+        buffers.draws,
+    )  # fmt: skip
+
+
+@fixed_memory_kernel
+def _draw_lists(world: World, cohort: Cohort, base: int, i: int, lists: _Lists) -> None:
+    """Draw the lists of interaction i of the clients from `base` on and prefetch their labels."""
+    for g in range(SIDE_BY_SIDE):
+        lists.lengths[g] = 0
+        if base + g < len(cohort.clients) and i < cohort.interactions[base + g]:
+            address = Address(i, cohort.clients[base + g], cohort.round)
+            lists.queries[g], lists.models[g] = draw_query(world, address)
+            start, stop = world.offsets[lists.queries[g]], world.offsets[lists.queries[g] + 1]
+            lists.starts[g], lists.lengths[g] = start, stop - start
+            ask_for(world.ideal, lists.queries[g])
+            for at in range(start, stop, 4 * LINE):
+                ask_for(world.users.labels, at)
+
+
+@fixed_memory_kernel
+def _prefetch_next(buffers: Buffers, lists: _Lists, g: int, stride: int) -> None:
+    """Set list g as the range that `ask_ahead` prefetches."""
+    buffers.wanted[0] = lists.starts[g] * stride
+    buffers.wanted[1] = (lists.starts[g] + lists.lengths[g]) * stride
+
+
+def client_loop(
+    show: Callable[..., Any],
+    learn: Callable[..., Any],
+    click: Callable[..., Any] = click_as_user,
+    count: Callable[..., Any] = count_shown,
+    *,
+    scored: bool = True,
+) -> Callable[[World, Cohort, Any, Memory, Doubles], None]:
+    """Return the compiled loop of a learner.
+
+    Args:
+        show: Kernel that draws a list, see the module.
+        learn: Kernel that learns from a clicked list, see the module.
+        click: Kernel `(rule, world, interaction, model, buffers) -> first` that fills buffers.clicked.
+        count: Kernel `(rule, world, start, n) -> k`.
+        scored: Lists are scored before `show`; False for learners that score by rankers of their own.
+
+    Returns:
+        `play(world, cohort, rule, memory, rows)`, which fills rows[i, :d] with the update of each client, its distance from
+        where it began, and rows[i, d:] with its STATISTICS.
+    """
+
+    @fixed_memory_kernel
+    def play_clients(world: World, cohort: Cohort, rule: Any, memory: Memory, rows: Doubles) -> None:
+        size, hidden, n_features, stride = len(cohort.theta), world.hidden, world.n_features, world.padded.shape[1]
+        clients, interactions, personal = cohort.clients, cohort.interactions, cohort.offsets.shape[0] > 0
+        start_packed, packed, scores, buffers = memory.start_packed, memory.packed, memory.scores, memory.buffers
+        lists, following = memory.lists, memory.following
+        pack(cohort.theta, hidden, n_features, stride, start_packed)
+        _draw_lists(world, cohort, 0, 0, following)
+        for base in range(0, len(clients), SIDE_BY_SIDE):
+            side, most = min(SIDE_BY_SIDE, len(clients) - base), 0
+            for g in range(side):
+                most = max(most, interactions[base + g])
+                for j in range(size):
+                    rows[base + g, j] = cohort.theta[j]  # the client's own θ while it learns, its update at the end
+                for j in range(size, size + STATISTICS):
+                    rows[base + g, j] = 0.0
+                for j in range(len(start_packed)):
+                    packed[g, j] = start_packed[j]
+                if personal:
+                    for j in range(size):
+                        rows[base + g, j] += cohort.offsets[base + g, j]
+                    pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
+            if most == 0:
+                _draw_lists(world, cohort, base + SIDE_BY_SIDE, 0, following)
+            for i in range(most):
+                lists, following = following, lists
+                next_base, next_i = (base, i + 1) if i + 1 < most else (base + SIDE_BY_SIDE, 0)
+                _draw_lists(world, cohort, next_base, next_i, following)
+                if scored:
+                    score_lists(packed, hidden, world.padded, lists.starts, lists.lengths, scores, buffers.activation)
+                for g in range(side):
+                    at, start, n = base + g, lists.starts[g], lists.lengths[g]
+                    if n == 0:
+                        continue
+                    k = count(rule, world, start, n)
+                    interaction = Impression(at, Address(i, clients[at], cohort.round), start, n, k, scores[g])
+                    local = rows[at, :size]
+                    _prefetch_next(buffers, following, g, stride)
+                    ask_ahead(buffers, LINES_PER_STEP)
+                    rest = show(rule, world, interaction, local, buffers)
+                    ask_ahead(buffers, LINES_PER_STEP)
+                    first = click(rule, world, interaction, lists.models[g], buffers)
+                    ask_ahead(buffers, LINES_PER_STEP)
+                    rows[at, size] += list_ndcg(world, lists.queries[g], buffers.shown, k)
+                    if first >= 0:
+                        rows[at, size + 1] += 1.0 / (first + 1)
+                        for p in range(k):
+                            rows[at, size + STATISTICS - 1] += buffers.clicked[p]
+                    moved = cohort.pull > 0.0
+                    if moved:
+                        for j in range(size):
+                            began = cohort.theta[j] + (cohort.offsets[at, j] if personal else 0.0)
+                            local[j] -= cohort.pull * (local[j] - began)
+                    moved |= learn(rule, world, interaction, rest, first, local, packed[g], buffers)
+                    ask_ahead(buffers, LINES_PER_STEP)
+                    if cohort.bound < np.inf:
+                        moved |= keep_within(local, cohort.bound)
+                    if scored and moved and not cohort.batched:
+                        pack(local, hidden, n_features, stride, packed[g])
+            for at in range(base, base + side):
+                for j in range(size):
+                    offset = cohort.offsets[at, j] if personal else 0.0
+                    if scored:
+                        rows[at, j] = (rows[at, j] - cohort.theta[j]) - offset
+                    else:
+                        rows[at, j] -= cohort.theta[j] + offset
+
+    return play_clients
