@@ -15,6 +15,7 @@ SHOWN = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_tex
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_examples_of_docstrings_run(path) -> None:
+def test_examples_of_docstrings_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     module = import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
     assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0

@@ -1,4 +1,4 @@
-"""Data frames in and out: pandas and polars, each used where it is installed and asked for."""
+"""Conversion of pandas and polars data frames, neither of which is required."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAMES = ("pandas", "polars")
 
 
 def to_frame(columns: Mapping[str, npt.NDArray[Any]], kind: FrameKind = "pandas") -> Any:
-    """Return a DataFrame of these columns."""
+    """Return a data frame of columns; raise BadInput if its library is not installed."""
     require(kind in FRAMES, "option.unknown-value", f"expected {' or '.join(FRAMES)}, got {kind!r}", "frame")
     try:
         library = import_module(kind)
@@ -27,27 +27,26 @@ def to_frame(columns: Mapping[str, npt.NDArray[Any]], kind: FrameKind = "pandas"
 
 
 def columns_of(table: Any) -> list[str] | None:
-    """Return the names of a data frame's columns; None of what is no data frame, or has no names."""
+    """Return the names of a data frame's columns; None for arrays and for columns without names."""
     names = getattr(table, "columns", None)
     if names is None or not hasattr(table, "shape"):
         return None
-    found = list(names)
-    return found if all(isinstance(name, str) for name in found) else None
+    listed = list(names)
+    return listed if all(isinstance(name, str) for name in listed) else None
 
 
 def take_columns(table: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Return (the data frame without these columns, those of them that it has); anything else as it is."""
+    """Split a data frame into the other columns and those named; anything else is returned unchanged."""
     own = columns_of(table) or []
-    found = {name: np.asarray(table[name]) for name in names if name in own}
-    rest = [name for name in own if name not in found]
-    return (table[rest] if found else table), found
+    taken = {name: np.asarray(table[name]) for name in names if name in own}
+    rest = [name for name in own if name not in taken]
+    return (table[rest] if taken else table), taken
 
 
 def to_matrix(table: Any) -> npt.NDArray[Any]:
-    """Return a data frame's or an array's numbers, (rows, columns); sparse matrices are refused by name."""
-    refused = hasattr(table, "toarray")
-    sentence = "this is a sparse matrix; give dense features, for example with .toarray()"
-    require(not refused, "ranking-data.sparse", sentence, "features")
+    """Return the (rows, columns) numbers of a data frame or an array; raise BadInput for a sparse matrix."""
+    sentence = "this is a sparse matrix; convert it to dense features, for example with .toarray()"
+    require(not hasattr(table, "toarray"), "ranking-data.sparse", sentence, "features")
     try:
         return np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else table)
     except ValueError:

@@ -1,8 +1,8 @@
 """Estimator with scikit-learn's methods: `FederatedRanker().fit(X, y, group=…, client=…).predict(X)`.
 
-It follows scikit-learn's protocol (parameters by name, `clone`, `GridSearchCV`, `pickle`) and does not need scikit-learn.
-`fit` is a run: the rows of a client stay with a simulated client, whose user searches and clicks as the experiment says
-(labels decide what is clicked), and the same data, settings and seed give the bits of `quorank run`.
+It follows scikit-learn's protocol (parameters by name, `clone`, `GridSearchCV`, `pickle`) without importing scikit-learn.
+`fit` is a run: each simulated client has its own rows, and its user searches and clicks as the experiment says (labels
+determine the clicks). The same data, settings and seed give the bits of `quorank run`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,45 @@ from quorank.rankers.ranker_file import SavedRanker
 
 
 class BadArgument(BadInput, ValueError):
-    """A refusal that callers of estimators expect as a ValueError."""
+    """BadInput that is also a ValueError, as callers of estimators expect."""
 
 
 class FederatedRanker:
-    """Ranker learned by a simulated federation from features, labels, queries and, where they are known, clients.
+    """Ranker learned by a simulated federation from features, labels, queries and clients.
 
-    experiment: a shipped experiment's name, a file, tables or a value; the other parameters change it, None leaves it as
-    it is. `clients` counts where `fit` is told no client: then all clients search all queries. `step` is the server's,
-    `eta` the clients'. `settings` are further dotted keys, such as {"privacy.epsilon": 2.0}. `normalize` is "fixed"
-    (constants that the clients learn together, or {"kind": "fixed", "epsilon": 1.0} to learn them privately), "query" (each
-    list by its own minima and maxima, so that `predict` wants `group`), or "none". `out` keeps the directory of the run.
+    Args:
+        experiment: Name of a shipped experiment, path of a file, its tables, or an `Experiment`. The other parameters
+            change it; None keeps its value.
+        rounds: Number of rounds.
+        clients: Number of clients that all search all queries, if `fit` gets no clients.
+        eta: Step size of the clients.
+        step: Step size of the server.
+        normalize: "fixed" (constants that the clients learn together; {"kind": "fixed", "epsilon": 1.0} learns them
+            privately), "query" (minima and maxima of each list; `predict` then needs `group`), or "none".
+        settings: Further values by dotted key, such as {"privacy.epsilon": 2.0}.
+        random_state: Seed.
+        threads: Number of threads; default: all cores.
+        out: Directory that keeps the run.
+
+    >>> import numpy as np
+    >>> import quorank as qr
+    >>> features = np.random.default_rng(1).random((60, 3))
+    >>> labels, queries = (features[:, 0] > 0.7).astype(int), np.repeat(np.arange(12), 5)
+    >>> ranker = qr.FederatedRanker(rounds=5, clients=4).fit(features, labels, group=queries)
+    >>> ranker.predict(features).shape, ranker.score(features, labels, group=queries) > 0.5
+    ((60,), True)
     """
+
+    group_column = "qid"
+    """Column of a data frame that `fit`, `predict` and `score` take for `group`; a subclass may rename it."""
+    client_column = "client"
+    """Column of a data frame that `fit` takes for `client`."""
 
     summary_: dict[str, Any]
     ledger_: dict[str, Any]
     ranker_: SavedRanker
     n_features_in_: int
-    one_list_: bool  # whether fit was told no queries, so that its rows were one list
+    one_list_: bool  # fit got no queries, so that its rows were one list
 
     def __init__(
         self,
@@ -57,7 +78,6 @@ class FederatedRanker:
         *,
         rounds: int | None = 100,
         clients: int | None = 100,
-        interactions: int | None = None,
         eta: float | None = None,
         step: float | None = None,
         normalize: Any = "fixed",
@@ -65,13 +85,10 @@ class FederatedRanker:
         random_state: int | None = 1,
         threads: int | None = None,
         out: str | Path | None = None,
-        group_column: str = "qid",
-        client_column: str = "client",
     ) -> None:
         self.experiment = experiment
         self.rounds = rounds
         self.clients = clients
-        self.interactions = interactions
         self.eta = eta
         self.step = step
         self.normalize = normalize
@@ -79,8 +96,6 @@ class FederatedRanker:
         self.random_state = random_state
         self.threads = threads
         self.out = out
-        self.group_column = group_column
-        self.client_column = client_column
 
     def fit(
         self,
@@ -91,12 +106,22 @@ class FederatedRanker:
         client: npt.ArrayLike | None = None,
         eval_set: tuple[Any, ...] | None = None,
     ) -> FederatedRanker:
-        """Run the federation on (rows, features) X with labels y from 0 to 4.
+        """Run the federation.
 
-        group: (rows,) the query of each row, or the sizes of lists one behind the other; client: (rows,) whose it is, the
-        same for all rows of a query, or (queries,) the client of each query as they first occur. Of a data frame, columns
-        with the names `group_column` and `client_column` are taken for them. eval_set: (X, y) or (X, y, group) that the
-        figures are of; the training data unless told.
+        Args:
+            X: (rows, features) array or data frame.
+            y: (rows,) labels, integers from 0 to 4.
+            group: (rows,) the query of each row, or the sizes of consecutive lists; default: the data frame's column `qid`,
+                or one list.
+            client: (rows,) the client of each row, the same for all rows of a query, or (queries,) the client of each query
+                in the order of first occurrence; default: the data frame's column `client`.
+            eval_set: (X, y) or (X, y, group) for the evaluation; default: the training data.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            ValueError: The data or a parameter is invalid; also a `BadInput`.
         """
         with _as_value_errors():
             require(y is not None, "ranking-data.no-labels", "requires y to be passed, but the target y is None", "y")
@@ -113,7 +138,7 @@ class FederatedRanker:
             settings = self._settings(features, rows, every_round=eval_set is not None)
             collection = Collection("arrays", train, test, feature_names=tuple(names or ()))
             with nullcontext(self.out) if self.out else tempfile.TemporaryDirectory() as folder:
-                found = run(
+                result = run(
                     self.experiment,
                     data=collection,
                     set=settings,
@@ -123,8 +148,8 @@ class FederatedRanker:
                     threads=self.threads,
                     report=bool(self.out),
                 )
-                self.summary_, self.ledger_, self._columns = dict(found.summary), found.ledger, found.columns()
-                self.ranker_ = found.ranker
+                self.summary_, self.ledger_, self._columns = dict(result.summary), result.ledger, result.columns()
+                self.ranker_ = result.ranker
         self.n_features_in_, self.one_list_ = features.shape[1], rows["group"] is None
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -133,9 +158,17 @@ class FederatedRanker:
         return self
 
     def predict(self, X: Any, *, group: npt.ArrayLike | None = None) -> npt.NDArray[np.floating[Any]]:
-        """Return (rows,) scores, higher for documents that stand higher.
+        """Score documents.
 
-        Where features are normalised within queries, `group` says which rows are one list, as in `fit`.
+        Args:
+            X: (rows, features) array or data frame.
+            group: Lists as in `fit`, which "query" normalisation needs.
+
+        Returns:
+            (rows,) scores, higher for better documents.
+
+        Raises:
+            ValueError: The estimator is not fitted, or the features differ from those of `fit`.
         """
         self._check_fitted()
         with _as_value_errors():
@@ -149,25 +182,37 @@ class FederatedRanker:
             return self.ranker_.score(features, np.zeros(len(features), dtype=np.int64) if alone else rows["group"])
 
     def score(self, X: Any, y: npt.ArrayLike, *, group: npt.ArrayLike | None = None) -> float:
-        """Compute the mean nDCG@10 of the lists that `predict` gives; lists without a relevant document are left out."""
+        """Compute the mean nDCG@10 of the lists that `predict` orders.
+
+        Args:
+            X: (rows, features) array or data frame.
+            y: (rows,) labels, integers from 0 to 4.
+            group: Lists as in `fit`.
+
+        Returns:
+            The mean over lists with a relevant document.
+
+        Raises:
+            ValueError: The data are invalid, or no list has a relevant document.
+        """
         scores = self.predict(X, group=group)
         with _as_value_errors():
             labels = np.asarray(_labels(y))
             sentence = f"expected {len(scores):,}, one per row, got {labels.shape}"
             require(labels.shape == scores.shape, "ranking-data.length", sentence, "y")
             order, offsets, _ = grouped_rows(self._split_columns(X, group=group)[1]["group"], len(scores))
-            found = []
+            values = []
             for first, last in pairwise(offsets.tolist()):
                 rows = order[first:last]
                 ranked = labels[rows[np.argsort(-scores[rows], kind="stable")]]
                 if ranked.max(initial=0) > 0:
-                    found.append(ndcg(ranked[:JUDGED], ranked, JUDGED))
-            sentence = "no query has a relevant document; there is nothing to judge a ranker by"
-            require(found, "data.without-relevant", sentence, "y")
-        return float(np.mean(found))
+                    values.append(ndcg(ranked[:JUDGED], ranked, JUDGED))
+            sentence = "no query has a relevant document, so that nDCG is undefined"
+            require(values, "data.without-relevant", sentence, "y")
+        return float(np.mean(values))
 
     def history(self, frame: FrameKind = "pandas") -> Any:
-        """Return a DataFrame with a row for every round of `fit`."""
+        """Return a data frame with a row for every round of `fit`; see `RunResult.history`."""
         self._check_fitted()
         return to_frame(self._columns, frame)
 
@@ -198,11 +243,11 @@ class FederatedRanker:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Return whether `fit` came to its end."""
+        """Return True after `fit`."""
         return hasattr(self, "ranker_")
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn asks of an estimator before it uses it."""
+        """Return the tags by which scikit-learn treats the estimator."""
         tags = import_module("sklearn.utils")
         return tags.Tags(
             estimator_type=None, target_tags=tags.TargetTags(required=True), input_tags=tags.InputTags(sparse=False)
@@ -217,21 +262,20 @@ class FederatedRanker:
         except ImportError:
             raise BadArgument("estimator.not-fitted", sentence) from None
 
-    # ------------------------------------------------------------ what fit is given
+    # ------------------------------------------------------------ arguments of fit
 
-    def _split_columns(self, table: Any, **given: Any) -> tuple[Any, dict[str, Any]]:
-        """Features, and the query and client of each row: as they were given, else as the data frame's own columns."""
+    def _split_columns(self, table: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Split X into features and the group and client of its rows, by the arguments or else by columns of a data frame."""
         names = {"group": self.group_column, "client": self.client_column}
-        rest, found = take_columns(table, [*names.values()])
-        rows = {key: given.get(key) if given.get(key) is not None else found.get(name) for key, name in names.items()}
+        rest, own = take_columns(table, [*names.values()])
+        rows = {key: own.get(name) if arguments.get(key) is None else arguments[key] for key, name in names.items()}
         return rest, rows
 
     def _settings(self, features: npt.NDArray[Any], rows: Mapping[str, Any], *, every_round: bool) -> dict[str, Any]:
-        """The dotted keys that parameters and clients stand for."""
+        """Return the dotted keys that parameters and clients set."""
         chosen = {
             "federation.rounds": self.rounds,
             "federation.clients": self.clients,
-            "federation.interactions": self.interactions,
             "learner.eta": self.eta,
             "federation.server.step": self.step,
             "data.normalize": self.normalize,
@@ -240,7 +284,7 @@ class FederatedRanker:
         if not every_round and self.rounds is not None:
             settings["evaluation.every"] = self.rounds
         if self.out is None:
-            settings["federation.keep_every"] = 0  # nobody can ask to be forgotten by a directory that is gone
+            settings["federation.keep_every"] = 0  # no client can be unlearned from a directory that is gone
         if rows["client"] is not None:
             owners = clients_of_queries(rows["client"], rows["group"], len(features))
             settings["federation.clients"] = int(owners.max()) + 1
@@ -249,12 +293,12 @@ class FederatedRanker:
 
     def _seed(self) -> int | None:
         seed = self.random_state
-        whole = seed is None or (isinstance(seed, int | np.integer) and not isinstance(seed, bool))
-        require(whole, "value.wrong-type", f"expected a whole number, got {seed!r}", "random_state")
+        valid = seed is None or (isinstance(seed, int | np.integer) and not isinstance(seed, bool))
+        require(valid, "value.wrong-type", f"expected an integer, got {seed!r}", "random_state")
         return None if seed is None else int(seed)
 
     def _check_names(self, table: Any) -> None:
-        """Refuse a data frame whose columns are not those of `fit`, in their order."""
+        """Raise BadInput for a data frame whose columns differ from those of `fit`, or their order."""
         names, known = columns_of(table), getattr(self, "feature_names_in_", None)
         if names is None or known is None or names == known.tolist():
             return
@@ -265,7 +309,7 @@ class FederatedRanker:
 
 
 def clients_of_queries(client: npt.ArrayLike, group: npt.ArrayLike | None, rows: int) -> Integers:
-    """Return (queries,) the number of each query's client; clients are numbered as they first occur."""
+    """Return (queries,) the number of each query's client; clients are numbered in the order of first occurrence."""
     order, offsets, names = grouped_rows(group, rows)
     given, queries = np.asarray(client), len(offsets) - 1
     sentence = f"expected {rows:,}, the client of each row, or {queries:,}, of each query; got the shape {given.shape}"
@@ -277,7 +321,7 @@ def clients_of_queries(client: npt.ArrayLike, group: npt.ArrayLike | None, rows:
         strays = np.flatnonzero(ordered != np.repeat(owner, np.diff(offsets)))
         if len(strays):
             query = int(np.searchsorted(offsets, strays[0], side="right")) - 1
-            sentence = f"the rows of query {names[query]} are of several clients; a query's list is one client's"
+            sentence = f"the rows of query {names[query]} belong to several clients; expected one client for a list"
             raise BadInput("partition.query-divided", sentence, f"client row {order[strays[0]]}")
     else:
         owner = number
@@ -288,7 +332,7 @@ def clients_of_queries(client: npt.ArrayLike, group: npt.ArrayLike | None, rows:
 
 
 def _checked(table: Any) -> npt.NDArray[Any]:
-    """(rows, features) of real numbers."""
+    """Return (rows, features) finite real numbers."""
     features = to_matrix(table)
     if features.dtype == object:
         try:
@@ -310,20 +354,20 @@ def _checked(table: Any) -> npt.NDArray[Any]:
 
 
 def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
-    """(rows,) labels; a column of them is taken as they are."""
+    """Return (rows,) labels, from a vector or a column."""
     labels = np.asarray(y)
     if labels.dtype == object:
         try:
             labels = labels.astype(np.float64)
         except (TypeError, ValueError):
-            sentence = "Unknown label type; expected whole numbers from 0 to 4"
+            sentence = "Unknown label type; expected integers from 0 to 4"
             raise BadInput("ranking-data.not-numbers", sentence, "y") from None
     return labels.ravel() if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
 @contextmanager
 def _as_value_errors() -> Iterator[None]:
-    """Raise refusals as ValueErrors too."""
+    """Raise BadInput as BadArgument."""
     try:
         yield
     except BadArgument:

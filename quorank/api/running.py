@@ -1,8 +1,4 @@
-"""Runs from Python: an experiment becomes a run with a directory, as `quorank run` makes it, and an object to look at it.
-
-run = quorank.run("fpdgd", set={"federation.rounds": 50}, out="runs/mine", seed=3)
-run.history()  # a DataFrame with a row for every round
-"""
+"""Runs from Python: `run`, `resume` and `open_run` return a `RunResult`, which reads the directory of a finished run."""
 
 from __future__ import annotations
 
@@ -35,42 +31,63 @@ from quorank.rankers.ranker_file import SavedRanker, read_ranker
 from quorank.reports.report import report_page, write_report
 
 Named = str | Path | Mapping[str, Any] | Experiment
-"""An experiment: the name of a shipped file, a path, tables, or the value itself."""
+"""Name of a shipped experiment, path of a file, its tables, or an `Experiment`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunResult:
-    """One finished run: its figures, its ranker and what left its clients, read from its directory."""
+    """Finished run: metrics, ranker and privacy ledger, read from its directory.
+
+    >>> import quorank as qr
+    >>> settings = {"data.queries": 60, "federation.clients": 10, "federation.rounds": 3}
+    >>> result = qr.run("fpdgd", set=settings, out="runs/result", seed=3)
+    >>> result.summary["rounds"], result.config["federation"]["clients"]
+    (3, 10)
+    >>> result.columns()["round"].tolist()
+    [1, 2, 3]
+    >>> result.ranker.n_features, result.ledger["privacy"]
+    (46, None)
+    """
 
     finished: Run
 
     @property
     def path(self) -> Path:
-        """The directory of the run."""
+        """Directory of the run."""
         return self.finished.path
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """`run.toml`, complete: every default is written out."""
+        """Content of `run.toml`, with every default written out."""
         return self.finished.config
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """`summary.json`: final figures, interactions, seconds, privacy."""
+        """Content of `summary.json`: final metrics, interactions, seconds, privacy."""
         return self.finished.summary
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """`ledger.json`: what left the clients, and what ε that is worth."""
+        """Content of `ledger.json`: the releases of the clients and the ε that they amount to."""
         return read_ledger(self.path)
 
     @property
     def ranker(self) -> SavedRanker:
-        """The ranker that the run hands out."""
+        """The final ranker, which scores raw features."""
         return read_ranker(self.path)
 
     def history(self, frame: FrameKind = "pandas") -> Any:
-        """Return a DataFrame with a row for every round: online figures of all, offline ones where it was evaluated."""
+        """Return a data frame with a row for every round.
+
+        Args:
+            frame: Library of the data frame, "pandas" or "polars".
+
+        Returns:
+            Online metrics of every round, offline metrics of evaluated rounds and NaN elsewhere.
+
+        Raises:
+            BadInput: The library is not installed, or a file of the run was changed.
+        """
         return to_frame(self.columns(), frame)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -88,17 +105,19 @@ class RunResult:
         return counters | columns
 
     def report(self) -> Path:
-        """Return the path of `report.html`, written anew where it is missing."""
+        """Return the path of `report.html`, which is written if it is missing."""
         file = self.path / storage.REPORT
         return file if file.is_file() else write_report(self.path, file)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in self.summary["offline"].items() if value is not None)
-        return f"RunResult({str(self.path)!r}: {self.summary['rounds']:,} rounds, {shown})"
+        metrics = ", ".join(
+            f"{name} {value:.4f}" for name, value in self.summary["offline"].items() if value is not None
+        )
+        return f"RunResult({str(self.path)!r}: {self.summary['rounds']:,} rounds, {metrics})"
 
 
 def _columns_of_rounds(folder: Path, rounds: int) -> dict[str, Any] | None:
-    """The online figures of every round; None where all rounds were evaluated, and of earlier versions."""
+    """Return the online metrics of every round; None if all rounds were evaluated."""
     file, digests = folder / storage.ROUNDS, read_manifest(folder)
     if not file.is_file() and storage.ROUNDS not in (digests or {}):
         return None
@@ -112,12 +131,46 @@ def _columns_of_rounds(folder: Path, rounds: int) -> dict[str, Any] | None:
 def load(
     source: str | Path, *, fold: int = 1, normalize: str = "none", queries: int | None = None, seed: int = 1
 ) -> Collection:
-    """Return a collection: "synthetic:mq2007", a folder of LETOR files, or an imported name; raw unless told."""
+    """Load a collection of ranking data.
+
+    Args:
+        source: A generated collection such as "synthetic:mq2007", a folder of LETOR files, or an imported name.
+        fold: Fold of a collection with five folds, from 1.
+        normalize: "query" scales features within each list; "none" keeps them raw.
+        queries: Number of queries of a generated collection; default: as many as the original has.
+        seed: Seed of a generated collection.
+
+    Returns:
+        The splits of the collection.
+
+    Raises:
+        BadInput: The source is unknown, or a file is malformed.
+
+    >>> import quorank as qr
+    >>> collection = qr.load("synthetic:mq2007", queries=60)
+    >>> collection.train.n_queries, collection.train.n_features
+    (60, 46)
+    """
     return load_source(DataSource(str(source), fold, normalize, queries, seed))  # type: ignore[arg-type]
 
 
 def open_run(path: str | Path) -> RunResult:
-    """Return the finished run in a directory."""
+    """Open the finished run in a directory.
+
+    Args:
+        path: Directory that `qr.run` or `quorank run` wrote.
+
+    Returns:
+        The run.
+
+    Raises:
+        BadInput: The directory holds no finished run, or a file of it was changed.
+
+    >>> import quorank as qr
+    >>> written = qr.run("fpdgd", set={"data.queries": 60, "federation.rounds": 2}, out="runs/opened")
+    >>> qr.open_run("runs/opened").summary == written.summary
+    True
+    """
     return RunResult(load_run(path))
 
 
@@ -134,31 +187,53 @@ def run(
     log: Sequence[str] = (),
     report: bool = True,
 ) -> RunResult:
-    """Run an experiment into a directory, `runs/NAME` unless told, and return the finished run.
+    """Run an experiment into a directory, as `quorank run` does, to the same bits.
 
-    `data` are arrays in place of the experiment's own (one split alone is searched and judged), or another source's name.
-    `set` changes dotted keys, to values or parts: {"federation.rounds": 50, "privacy": ClippedGaussian(…)}. `log` lists
-    "mlflow:DIR" and "tensorboard:DIR". `report` writes the page about the run. Ctrl-C
-    stops after the round and raises Interrupted; `resume` goes on.
+    Ctrl-C stops after the current round and raises `Interrupted`; `resume` continues the run.
+
+    Args:
+        experiment: Name of a shipped experiment, path of a file, its tables, or an `Experiment`.
+        data: Arrays or the name of a source, in place of the experiment's data. A single split is both searched and
+            evaluated.
+        set: Values or parts by dotted key: {"federation.rounds": 50, "privacy": ClippedGaussian(…)}.
+        seed: Seed of the run.
+        out: Directory; default: a new one, `runs/NAME`.
+        overwrite: Replace an earlier run in the directory.
+        threads: Number of threads; default: all cores.
+        watch: Called with the progress after each round.
+        log: "mlflow:DIR" and "tensorboard:DIR".
+        report: Write `report.html`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        BadInput: A setting, the data or the directory is invalid; nothing was written.
+        Interrupted: Ctrl-C stopped the run.
+
+    >>> import quorank as qr
+    >>> settings = {"data.queries": 60, "federation.clients": 10, "federation.rounds": 2}
+    >>> result = qr.run("fpdgd", set=settings, out="runs/mine", seed=3)
+    >>> result.summary["interactions"], (result.path / "report.html").is_file()
+    (80, True)
     """
     file, stem = experiment_file(experiment)
     for key, value in (set or {}).items():
         file = set_value(file, key, plain_value(value), f"set[{key!r}]")
     if seed is not None:
         file = with_seed(file, seed, f"seed={seed}")
-    given = Collection("arrays", data, data) if isinstance(data, RankingData) else data
-    if given is not None:
-        source = source_of(given) if isinstance(given, Collection) else str(given)
-        file = set_value(file, "data.source", source, "data")
-        if isinstance(given, Collection):
-            kept = {key: value for key, value in file.tables["data"].items() if key in ("source", "normalize")}
-            file = ExperimentFile({**file.tables, "data": kept}, file.name, file.places)
+    arrays = _as_collection(data)
+    if data is not None:
+        file = set_value(file, "data.source", str(data) if arrays is None else source_of(arrays), "data")
+    if arrays is not None:
+        kept = {key: value for key, value in file.tables["data"].items() if key in ("source", "normalize")}
+        file = ExperimentFile({**file.tables, "data": kept}, file.name, file.places)
     grid = Grid.read(file)
     if grid is not None:
-        sentence = f"this file is a grid of {len(grid.cells)} runs; use `quorank run`, or take its [grid] out"
+        sentence = f"this file is a grid of {len(grid.cells)} runs; use `quorank run`, or remove its [grid]"
         raise BadInput("experiment.is-grid", sentence, file.name)
     folder = storage.new_folder(stem) if out is None else Path(out)
-    chosen, arrays = Experiment.read(file), given if isinstance(given, Collection) else None
+    chosen = Experiment.read(file)
     return _run(chosen, folder, arrays, overwrite=overwrite, threads=threads, watch=watch, log=log, report=report)
 
 
@@ -170,20 +245,53 @@ def resume(
     watch: Callable[[Progress], None] | None = None,
     log: Sequence[str] = (),
 ) -> RunResult:
-    """Go on with an interrupted run to the same bits, and return it; data that were given as arrays are given again."""
+    """Continue an interrupted run to the same bits as without the interruption.
+
+    Args:
+        path: Directory of the run.
+        data: The arrays that the run was started with, if any; their digest is checked.
+        threads: Number of threads; default: all cores.
+        watch: Called with the progress after each round.
+        log: "mlflow:DIR" and "tensorboard:DIR".
+
+    Returns:
+        The finished run.
+
+    Raises:
+        BadInput: The run is finished, the directory holds none, or the data are others.
+        Interrupted: Ctrl-C stopped the run again.
+
+    >>> import quorank as qr
+    >>> def stop(progress):
+    ...     if progress.done == 1:
+    ...         raise KeyboardInterrupt
+    >>> settings = {"data.queries": 60, "federation.clients": 10, "federation.rounds": 3}
+    >>> try:
+    ...     qr.run("fpdgd", set=settings, out="runs/stopped", watch=stop)
+    ... except (KeyboardInterrupt, qr.Interrupted):
+    ...     pass
+    >>> qr.resume("runs/stopped").summary["rounds"]
+    3
+    """
     folder = Path(path)
     storage.tidy(folder)
     done = storage.is_finished(folder)
     require(not done, "run.finished", "this run is finished; open it with open_run", str(folder))
-    given = Collection("arrays", data, data) if isinstance(data, RankingData) else data
     chosen = storage.read_experiment(folder)
-    return _run(chosen, folder, given, resume=True, threads=threads, watch=watch, log=log)
+    return _run(chosen, folder, _as_collection(data), resume=True, threads=threads, watch=watch, log=log)
+
+
+def _as_collection(data: Collection | RankingData | str | Path | None) -> Collection | None:
+    """Return arrays as a collection; None for a source's name."""
+    if isinstance(data, RankingData):
+        return Collection("arrays", data, data)
+    return data if isinstance(data, Collection) else None
 
 
 def _run(
     experiment: Experiment,
     folder: Path,
-    given: Collection | None,
+    data: Collection | None,
     *,
     threads: int | None,
     watch: Callable[[Progress], None] | None,
@@ -209,13 +317,13 @@ def _run(
             overwrite=overwrite,
             opened=logs.opened,
             report=report_page if report else None,
-            given=given,
+            given=data,
         )
     return open_run(folder)
 
 
 def experiment_file(experiment: Named) -> tuple[ExperimentFile, str]:
-    """Return an experiment as the tables of its file, and what its directory is called."""
+    """Return an experiment as the tables of its file, and the default name of its directory."""
     if isinstance(experiment, Experiment):
         return ExperimentFile(experiment.tables(), "experiment"), "experiment"
     if isinstance(experiment, Mapping):
@@ -225,7 +333,7 @@ def experiment_file(experiment: Named) -> tuple[ExperimentFile, str]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as an experiment file holds it: parts as tables, numbers of NumPy as Python's."""
+    """Return a value as an experiment file holds it: parts as tables, NumPy numbers as Python numbers."""
     if hasattr(value, "__dataclass_fields__") and hasattr(value, "kind"):
         return to_table(value)
     if isinstance(value, np.generic):

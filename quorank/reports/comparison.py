@@ -102,7 +102,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation over the runs that have the metric; None where there is none."""
+    """Mean and standard deviation over the runs that have the metric; None if no run has it."""
 
     mean: float | None
     sd: float | None
@@ -195,7 +195,7 @@ class CompareTable:
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the table for JSON: numbers unrounded, null where there is none."""
+        """Return the table for JSON: numbers unrounded, missing ones null."""
         return {
             "baseline": self.rows[0].group.label,
             "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
@@ -259,7 +259,7 @@ def difference_text(difference: Difference | None, measure: Measure) -> str:
 
 
 def p_text(difference: Difference) -> str:
-    """Format a p value: p = .003 ▲, p < .001 ▲, or the reason that there is none."""
+    """Format a p value: p = .003 ▲, p < .001 ▲, or the reason for its absence."""
     p = difference.corrected_p
     if p is None:
         return "1 fold, no test" if difference.unit == "fold" else "1 run, no test"

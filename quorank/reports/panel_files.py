@@ -179,14 +179,14 @@ def checked_format(path: Path | str) -> str:
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write the figure in the format of the file's suffix."""
+    """Write a drawing in the format of the file's suffix."""
     kind = checked_format(path)[1:]
     # A file may be opened on any background, so it has its own.
     write_whole(path, _rendered(figure, kind, facecolor="white", transparent=False))
 
 
 def save_small(figure: Figure, path: Path | str) -> None:
-    """Write the figure as a PNG of at most 128 colours, a quarter of the bytes, for images in the repository."""
+    """Write a drawing as a PNG of at most 128 colours, a quarter of the bytes, for images in the repository."""
     from PIL import Image
 
     buffer = io.BytesIO()

@@ -100,7 +100,7 @@ def panel_svg(panel: Panel, alt: str, *, named: bool = True) -> Markup:
 def _margins(panel: Panel, named: bool) -> tuple[float, float, float]:
     """Return inches to the left, to the right and below the axes.
 
-    They are not measured in drawn text: a page sets the text in a font of its own.
+    They are not measured in drawn text: a page chooses the font.
     """
     at_ends = named and panel.named_at_ends
     longest = max((len(panel.end_text(curve)) for curve in panel.curves), default=0) if at_ends else 0

@@ -29,7 +29,7 @@ DASHES: dict[str, tuple[float, ...]] = {
 }
 """Lengths of lines and gaps, in widths of the line."""
 MOST_POINTS = 250
-FEW_POINTS = 12  # up to here each point has a mark of its own
+FEW_POINTS = 12  # up to here each point has a mark
 LONGEST_DIRECT_LABEL = 16
 TITLES = {
     OFFLINE_NDCG: "Offline nDCG@10",
@@ -150,8 +150,8 @@ def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
 def aligned(runs: Sequence[Run], column: str) -> tuple[Doubles, Doubles]:
     """Return one column of several runs over shared x: (points,) interactions and (runs, points) values.
 
-    Runs without the column are left out. Where runs were not measured at the same interactions (people join and leave),
-    values are interpolated at those of the first run that all of them reached.
+    Runs without the column are left out. If runs were measured at different interactions (people join and leave), values
+    are interpolated at those of the first run that all of them reached.
     """
     curves = [(x, y) for x, y in (run.curve(column) for run in runs) if len(x)]
     if not curves:

@@ -20,7 +20,7 @@ from quorank.data import Collection, RankingData, write_letor
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 
-QUICK: dict[str, Any] = {"rounds": 6, "interactions": 2, "threads": 1, "random_state": 7}
+QUICK: dict[str, Any] = {"rounds": 6, "settings": {"federation.interactions": 2}, "threads": 1, "random_state": 7}
 
 
 def rows_of(data: RankingData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
