@@ -265,7 +265,7 @@ class FederatedRanker:
     # ------------------------------------------------------------ arguments of fit
 
     def _split_columns(self, table: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Split X into features and the group and client of its rows, by the arguments or else by columns of a data frame."""
+        """Split X into features, and the group and client of its rows: arguments, else columns of a data frame."""
         names = {"group": self.group_column, "client": self.client_column}
         rest, own = take_columns(table, [*names.values()])
         rows = {key: own.get(name) if arguments.get(key) is None else arguments[key] for key, name in names.items()}
