@@ -24,8 +24,9 @@ from quorank.data import DataSource
 from quorank.data.partition import Even, Partition, Preferences
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Add, Arrivals, Federation, Participation, Sampled, wire
+from quorank.federation import Add, Arrivals, Federation, Participation, Sampled
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.reply import Reply, encode_reply
 from quorank.privacy import ClippedGaussian
 from quorank.users import Cascade
 
@@ -68,10 +69,8 @@ def intake(many: int) -> str:
     coordinator = Coordinator(federation, mechanism, start, 300, enrolled=range(many))
     task, spent, before = coordinator.plan(), 0.0, 0
     for first in range(0, many, 2000):
-        replies = [
-            wire.Reply(task.run, 0, c, np.ones(46), 4, True, (0.0, 0.0, 0.0)) for c in range(first, first + 2000)
-        ]
-        batch = [wire.encode_reply(reply) for reply in replies[: many - first]]
+        replies = [Reply(task.run, 0, c, np.ones(46), 4, True, (0.0, 0.0, 0.0)) for c in range(first, first + 2000)]
+        batch = [encode_reply(reply) for reply in replies[: many - first]]
         began = time.process_time()
         assert all(verdict.accepted for verdict in coordinator.receive_many(batch))
         spent += time.process_time() - began

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
-from quorank.federation import wire
+from quorank.federation.reply import Reply, decode_task, encode_reply
 from quorank.files.atomic import write_whole
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
@@ -268,10 +268,8 @@ class LightFleet:
                 break
             require(time.monotonic() < end, "bench.too-slow", "a round did not open in time")
             await asyncio.sleep(min(0.2, float(headers.get(requests.NEXT, "0.2"))))
-        task = wire.decode_task(body)
-        reply = wire.encode_reply(
-            wire.Reply(task.run, task.round, number, self.release * (1 + number % 7), INTERACTIONS)
-        )
+        task = decode_task(body)
+        reply = encode_reply(Reply(task.run, task.round, number, self.release * (1 + number % 7), INTERACTIONS))
         status, headers, body = await self._ask(key, number, "POST", "/v1/reply", reply, end)
         if number % TWICE == 0:
             await self._ask(key, number, "POST", "/v1/reply", reply, end)

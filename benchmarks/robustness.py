@@ -75,7 +75,7 @@ ATTACKS: dict[str, Tables | None] = {
     "tailored, memory, decoys": {"kind": "tailored", "against": "memory", "decoys": True},
     "tailored, update, apart": {"kind": "tailored", "apart": True},
 }
-UNLEARNED: tuple[Literal["published", "stretched", "fresh"], ...] = ("published", "stretched", "fresh")
+UNLEARNED: tuple[Literal["published", "fresh"], ...] = ("published", "fresh")
 PERSONAL: dict[str, Tables] = {
     "IID, by merged labels": {"partition": {"iid": True}},
     "IID, by own preference": {"partition": {"iid": True, "judged": "preferences"}},

@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -37,22 +37,20 @@ from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.unlearning.request import Method, Unlearning
+from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation import Federation
-from quorank.federation.leavers.unlearning import (
-    KeptRound,
-    ascend,
-    fresh_seed,
-    norms_of,
-    reaggregate,
-    rebuild,
-    reference_ranker,
-    retrain,
-)
+from quorank.federation.unlearning.methods import KeptRound, fresh_seed, norms_of, rebuild, retrain
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
 from quorank.learning.simulation import ClientDifferences
 from quorank.reproduce.figure import folds_of
+from quorank.reproduce.studies.unlearning_strategies import (
+    STRATEGIES,
+    StrategyResult,
+    ascend,
+    reaggregate,
+    reference_ranker,
+)
 from quorank.users import Cascade
 
 CLIENTS, B, INTERVAL, AVERAGE = 10, 5, 10, 3.0
@@ -60,7 +58,7 @@ OWN_QUERIES = 10
 CANARY_LENGTH = 3.0
 SHRINKAGE = 0.1
 """Share of a multiple of I in the covariance of the rankers of all trials."""
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS = ("fresh", "published", "retrain", *STRATEGIES)
 LEAVERS: dict[str, tuple[int, dict[str, Any] | None]] = {
     "honest": (1, None),
     "sent −2·θ": (1, {"kind": "sign-flip", "clients": 1}),
@@ -114,15 +112,16 @@ def forgotten(
         folder = Path(room) / "run"
         run_experiment(Experiment.read(ExperimentFile(tables, "unlearning")), folder, threads=1)
         for method in METHODS:
-            request = Unlearning(folder, tuple(range(count)), threads=1, method=method)
+            core = method not in STRATEGIES
+            request = Unlearning(folder, tuple(range(count)), threads=1, method=method if core else "published")
             if "before" not in found:
                 found["before"] = (request.ndcg(request.before)[0], 0.0, 0.0, 0.0, 0.0)
                 theta, steps = request.retrained()
                 found["retrain, the run's draws"] = (request.ndcg(theta)[0], float(args.rounds), float(steps), 0.0, 0.0)
             started = time.process_time()
-            rebuilt = request.rebuilt
+            rebuilt, leavers_steps = StrategyResult(request.rebuilt) if core else STRATEGIES[method](request)
             seconds = time.process_time() - started
-            cost = float(rebuilt.rounds), float(rebuilt.local_steps), float(rebuilt.ascent_steps), seconds
+            cost = float(rebuilt.rounds), float(rebuilt.local_steps), float(leavers_steps), seconds
             found[method] = (request.ndcg(rebuilt.theta)[0], *cost)
     return found
 
@@ -181,14 +180,14 @@ class Trial:
             reference = reference_ranker(self.before, last, np.ones(CLIENTS), np.arange(CLIENTS) == 0)
             radius = float(np.linalg.norm(reference - start)) / 3.0
             ascended, _ = ascend(self.simulator(few, "ascent", ()), reference, radius, few, np.array([0]))
-        own: dict[str, Any] = {"stretch": far, "average": AVERAGE, "lengths": "own"}
+        own: dict[str, Any] = {"step_factor": far, "average": AVERAGE, "lengths": "own"}
         return {
             "not unlearned": self.before,
             "retrain": retrain(self.simulator(self.rounds), start, self.rounds).theta,
             "fresh": rebuild(self.simulator(few), start, kept, **own).theta,
-            "stretched": rebuild(self.simulator(few), start, kept, stretch=far, average=AVERAGE).theta,
+            "stretched": rebuild(self.simulator(few), start, kept, step_factor=far, average=AVERAGE).theta,
             "published (FedEraser)": rebuild(self.simulator(few), start, kept).theta,
-            "fedremove": reaggregate(self.simulator(few), start, kept, stretch=far).theta,
+            "fedremove": reaggregate(self.simulator(few), start, kept, step_factor=far).theta,
             "fedremove, every round kept": reaggregate(self.simulator(self.rounds), start, self.kept).theta,
             "pga": retrain(self.simulator(few), ascended, few).theta,
             "fine-tune": retrain(self.simulator(few), self.before, few).theta,

@@ -80,7 +80,6 @@ NAVIGATION: list[Entry] = [
                 [
                     ("What each setting gives", "privacy/README.md"),
                     ("Discrete noise", "privacy/discrete-noise.md"),
-                    ("Correlated noise", "privacy/correlated-noise.md"),
                     ("Threat model", "threat-model.md"),
                 ],
             ),

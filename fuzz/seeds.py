@@ -40,10 +40,10 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
 from quorank.export.directory import files_of
-from quorank.federation.kept.checkpoint import Saved
-from quorank.federation.kept.journal import Journal
+from quorank.federation.checkpoint import CoordinatorCheckpoint
+from quorank.federation.journal import Journal
+from quorank.federation.reply import Reply, Task, encode_reply, encode_task
 from quorank.federation.rounds import Report, State
-from quorank.federation.wire import Reply, Task, encode_reply, encode_task
 from quorank.member.private_store import PrivateStore
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED
 from quorank.privacy.secure_sum.masks import KEY as KEY_BYTES
@@ -648,7 +648,7 @@ def federations(folder: Path) -> Seeds:
     yield "frames-stream", "valid", b"".join(struct.pack("<Q", len(bundle)) + bundle for bundle in bundles)
     yield "frames-stream", "long", struct.pack("<Q", 2**40) + b"x"
     report = Report(*[1 if name in ("round", "interactions", "participants") else 0.5 for name in Report._fields])
-    saved = Saved(
+    saved = CoordinatorCheckpoint(
         State(1, theta, {"m": theta}, {"clip": np.array([1.0])}), "run", [report], {(1, 1)}, {"reply.late": 2}
     )
     saved.write(folder / "checkpoint")

@@ -10,9 +10,9 @@ import numpy as np
 
 from fuzz.target import as_file, target
 from quorank.errors import BadInput
-from quorank.federation.kept.checkpoint import Saved
-from quorank.federation.kept.journal import Journal
-from quorank.federation.wire import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
+from quorank.federation.checkpoint import CoordinatorCheckpoint
+from quorank.federation.journal import Journal
+from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.protocol import frames
 
 _HEAD = (
@@ -102,7 +102,7 @@ def sealed(data: bytes) -> bytes:
 @target("coordinator-checkpoint", "zip")
 def coordinator_checkpoint(data: bytes) -> None:
     """A coordinator's checkpoint, whose checksum fits."""
-    found = Saved.read(as_file(sealed(data), "checkpoint"))
+    found = CoordinatorCheckpoint.read(as_file(sealed(data), "checkpoint"))
     found.write(as_file(b"", "again"))
 
 

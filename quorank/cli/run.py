@@ -50,9 +50,6 @@ def run(
         str,
         Option(metavar="URL", help="Store of --engine https: a PostgreSQL database; SQLite in the run unless given."),
     ] = "",
-    asynchronous: Annotated[
-        float | None, Option(help="With --engine flower: share of a cohort whose replies, however old, end a round.")
-    ] = None,
     cluster: Annotated[
         str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
     ] = None,
@@ -83,15 +80,13 @@ def run(
     known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
     require(engine in ENGINES, "option.unknown-value", known, "--engine")
     options = _RunOptions(
-        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous, workers, database,
+        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, workers, database,
         _Watched(port, stay) if watch else None, (*(log or ()),),
     )  # fmt: skip
     require(watch or not (port or stay), "option.conflict", "--port and --stay are for the page; give --watch too")
     if resume is not None:
-        sentence = (
-            "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous"
-        )
-        alone = not assignments and all(given is None for given in (file, seed, out, asynchronous))
+        sentence = "--resume goes on with the run as it was started; give it no file, --set, --seed or --out"
+        alone = not assignments and all(given is None for given in (file, seed, out))
         require(alone, "option.conflict", sentence)
         folder, grid_file = resume, resume / GRID_FILE
         grid = Grid.read(read_experiment_file(grid_file)) if grid_file.is_file() else None
@@ -119,7 +114,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _RunOptions:
-    """Options of how to run and what to print; none but the last changes a result."""
+    """Options of how to run and what to print; none changes a result."""
 
     threads: int | None
     jobs: int
@@ -130,7 +125,6 @@ class _RunOptions:
     engine: str
     nodes: int
     cluster: str | None
-    asynchronous: float | None  # this one does
     workers: int = 2
     database: str = ""
     watched: _Watched | None = None
@@ -138,7 +132,6 @@ class _RunOptions:
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
-    from quorank.experiments.asynchronous_run import asynchronously, without_keeping
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
     from quorank.experiments.run_logs import open_logs
@@ -155,17 +148,13 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
         tidy(folder)
     done = options.resume and is_finished(folder)
     require(not done, "run.finished", "this run is finished; nothing to resume", str(folder))
-    share, engine = _share(folder, options), None
-    if share is not None and not options.resume:
-        experiment = without_keeping(experiment)
+    engine = None
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
     if options.engine == "flower":
         from quorank.flower.engine import flower
 
         engine = flower(experiment, options.nodes)
-        if share is not None:
-            engine = asynchronously(engine, experiment, share)
     if options.engine == "https":
         from quorank.service.engine import https
 
@@ -222,22 +211,6 @@ def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner | Tre
     with watched_run(folder.absolute().name, options.watched.port, stay=options.watched.stay) as (watch, address):
         say(f"watch it at {address}")
         yield watch.open
-
-
-def _share(folder: Path, options: _RunOptions) -> float | None:
-    """Return the share of replies that ends an asynchronous round, asked for now or when the run was started; else None."""
-    from quorank.experiments.asynchronous_run import FILE, share_of
-
-    if options.overwrite and not options.resume:
-        (folder / FILE).unlink(missing_ok=True)
-    share = share_of(folder) if options.resume else options.asynchronous
-    if share is not None and options.engine != "flower":
-        where = str(folder / FILE) if options.resume else "--asynchronous"
-        sentence = "in one process all clients answer at once, so no reply is late; use --engine flower"
-        if options.engine == "https":
-            sentence = "over HTTPS a reply is to the open round, so no late one counts; use --engine flower"
-        raise BadInput("option.conflict", sentence, where)
-    return share
 
 
 def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.federation.rounds import CohortSum, Federation, State
-from quorank.federation.sums import ROOM, add_rows, join
+from quorank.federation.sums import LARGEST_SUM, add_rows, join
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.learning.client_loop import Cohort, Memory, memory_for
@@ -69,7 +69,7 @@ def _play_ahead(world: World, cohort: Cohort, rule: ListRule, plan: _Plan) -> in
             coarse[j] = 0
             fine[j] = 0
         bad, reach = add_rows(plan.rows[t], plan.weights, size, coarse, fine)
-        if bad >= 0 or reach >= ROOM:
+        if bad >= 0 or reach >= LARGEST_SUM:
             return t
         for j in range(width):
             plan.sums[t, j] = join(coarse[j], fine[j])

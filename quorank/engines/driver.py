@@ -18,8 +18,8 @@ from typing import NamedTuple
 from quorank.engines.node_driver import NodeDriver, Stopped
 from quorank.engines.secure_driver import SecureDriver
 from quorank.errors import BadInput, Interrupted, require
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
+from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.protocol import frames
@@ -102,7 +102,7 @@ class Driver(NodeDriver):
         while True:
             task = coordinator.plan()
             self._begin(coordinator)
-            if coordinator.complete():
+            if coordinator.is_complete():
                 return coordinator.advance()
             self._send(coordinator, task)
             arrivals = self.transport.pull()
@@ -110,7 +110,7 @@ class Driver(NodeDriver):
                 self._settle(coordinator, arrival, verdicts)
             if arrivals and self.seen is not None:
                 self.seen(coordinator)
-            if coordinator.complete():
+            if coordinator.is_complete():
                 continue
             if self.stop is not None and self.stop():
                 raise Interrupted(coordinator.state.round, coordinator.rounds)
@@ -120,22 +120,21 @@ class Driver(NodeDriver):
                 self.sleep(self.poll)
 
     def _begin(self, coordinator: Coordinator) -> None:
-        """A new round: what was asked in rounds before is not wanted any more, unless late replies count."""
+        """A new round: tasks of earlier rounds are dropped."""
         if coordinator.state.round == self._round:
             return
         self._round = coordinator.state.round
         self._turns.clear()
         self._struck.clear()
-        late = 0 if coordinator.rules.asynchronous is None else coordinator.rules.asynchronous.most
         for message, flight in list(self._flights.items()):
-            if self._round - flight.round > late:
+            if flight.round < self._round:
                 self._drop(message)
 
     def _drop(self, message: str) -> None:
         del self._flights[message]
         self.transport.forget(message)
 
-    def _send(self, coordinator: Coordinator, task: wire.Task) -> None:
+    def _send(self, coordinator: Coordinator, task: Task) -> None:
         """Ask those who are waited for and are not being asked."""
         present, now = frozenset(self.transport.nodes()), self.clock()
         asked: set[int] = set()
@@ -157,9 +156,9 @@ class Driver(NodeDriver):
             elif len(groups) >= room and not self.assignment.simulated:
                 break
         # devices know who they are, and an engine may keep what it is given for many of them once
-        for_all = None if self.assignment.simulated else wire.encode_task(task)
+        for_all = None if self.assignment.simulated else encode_task(task)
         for name, clients in groups.items():
-            content = for_all or wire.encode_task(replace(task, clients=tuple(clients)))
+            content = for_all or encode_task(replace(task, clients=tuple(clients)))
             message = self.transport.push(name, content)
             self._flights[message] = _TaskFlight(name, task.round, tuple(clients), now)
 
@@ -195,7 +194,7 @@ class Driver(NodeDriver):
         verdicts = iter(coordinator.receive_many(replies))
         return [[part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles]
 
-    def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
+    def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | Reply | Verdict]:
         """The replies of a bundle; in the place of one that cannot be, why not."""
         content = arrival.content
         if isinstance(content, Failure):
@@ -208,14 +207,14 @@ class Driver(NodeDriver):
             return list(parts)
         return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
 
-    def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | wire.Reply | Verdict:
+    def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | Reply | Verdict:
         try:
-            reply = wire.decode_reply(content, coordinator.parameters)
+            reply = decode_reply(content, coordinator.parameters)
         except BadInput:
             return content  # the coordinator says why
         if self.assignment.speaks_for(node, reply.client):
             return reply
-        return coordinator.refuse(BadInput("reply.other-client", OTHER_CLIENT))
+        return coordinator.count_refusal(BadInput("reply.other-client", OTHER_CLIENT))
 
 
 def drive(coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None) -> list[Report]:

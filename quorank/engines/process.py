@@ -15,16 +15,16 @@ from quorank.data.partition.replay import LogReplay
 from quorank.engines.ahead import RoundsAhead, can_play_ahead
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.attacks.attack import AttackedRule
+from quorank.federation.combinations import missing_shares, refuse, unequal_shares
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.personal import Split
+from quorank.federation.reply import Reply, Task
 from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import RunningSum
-from quorank.federation.wire import Reply, Task
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, key_of
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Setting
-from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
 Sent = Callable[[Integers, Doubles], None]
@@ -32,9 +32,6 @@ Sent = Callable[[Integers, Doubles], None]
 
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
-
-UNEQUAL = "one with more interactions moves the sum farther than its noise hides; give all clients as many"
-"""Why clients that differ in how much they search are refused where noise is drawn in equal shares."""
 
 THREAD_MICROSECONDS = 140.0
 """For less a thread is not woken."""
@@ -73,11 +70,8 @@ class Simulator:
         privacy, federation = self.federation.privacy, self.federation
         unequal = self.interactions is not None and len(set(self.interactions.tolist())) > 1
         unequal |= self.replay is not None
-        sentence = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
-        require(not (unequal and privacy.needs_equal_shares), "option.conflict", sentence, "interactions")
         missing = bool(self.absent) and not federation.everyone
-        sentence = f"{INCOMPLETE.format(privacy.kind)}; without those who left, drawn cohorts are smaller"
-        require(not (missing and privacy.needs_equal_shares), "option.conflict", sentence, "privacy")
+        refuse((unequal_shares(privacy, unequal), missing_shares(privacy, missing)))
 
     @cached_property
     def world(self) -> World:
@@ -91,7 +85,7 @@ class Simulator:
         present = setting.clients - len(self.absent)
         busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
         busiest = busiest if self.replay is None else self.replay.busiest
-        if setting.takes_whoever_comes:
+        if setting.open_arrivals:
             return replace(setting, interactions=busiest)  # its noise is planned for K, whoever has left
         return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
 
@@ -154,7 +148,7 @@ class Simulator:
             return played.gathered
         came = members
         if members is None:
-            came = self._drawn(state.round, state.taken)  # leavers too: who else comes does not change when they go
+            came = self._drawn(state.round, state.turns)  # leavers too: who else comes does not change when they go
             members = self._present(came)
         count = federation.clients if members is None else len(members)
         step = self._step(count)
@@ -181,7 +175,7 @@ class Simulator:
         updates = None if rows is None else rows[:, :size]
         gathered = gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
         gathered = gathered._replace(carried=carried)
-        return gathered if state.taken is None else gathered._replace(came=came)
+        return gathered if state.turns is None else gathered._replace(members=came)
 
     def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
         """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
@@ -194,7 +188,7 @@ class Simulator:
         gathering = self.gathering()
         self._release(state, clients, rows, interactions, gathering)
         weights = interactions.astype(np.float64)
-        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(came=clients)
+        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(members=clients)
 
     def _check(self, state: State) -> None:
         """Refuse a ranker of another size, and rounds that privacy is not planned for."""

@@ -24,8 +24,8 @@ import numpy as np
 
 from quorank.engines.node_driver import NodeDriver, Stopped
 from quorank.errors import BadInput, Interrupted, require
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.reply import Reply, Task, decode_reply
 from quorank.federation.rounds import CohortSum, Report, State
 from quorank.federation.sums import RunningSum
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum
@@ -79,7 +79,7 @@ class SecureDriver:
     known: Callable[[], Mapping[int, bytes]] = dict
     answer_seconds: float = ANSWER_SECONDS
     _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
-    _facts: dict[int, wire.Reply] = field(default_factory=dict, init=False)
+    _facts: dict[int, Reply] = field(default_factory=dict, init=False)
 
     def round(self, coordinator: Coordinator) -> Report:
         """Play the coordinator's next round to its end."""
@@ -96,7 +96,7 @@ class SecureDriver:
             self._result = number, self._gathered(coordinator, mechanism, task)
         return coordinator.close(self._result[1])
 
-    def _gathered(self, coordinator: Coordinator, mechanism: IntegerSums, task: wire.Task) -> CohortSum:
+    def _gathered(self, coordinator: Coordinator, mechanism: IntegerSums, task: Task) -> CohortSum:
         simulated = self.driver.assignment.simulated
         if not simulated and not _begin(coordinator):
             return _nothing(coordinator)
@@ -137,7 +137,7 @@ class SecureDriver:
         """Count who dealt or told false shares, and say who it was."""
         for client, code in sorted(round_.liars.items()):
             logging.getLogger(__name__).warning("client %d lied in a secure sum: %s", client, code)
-            coordinator.refuse(BadInput(code, f"client {client} lied in a secure sum"), client)
+            coordinator.count_refusal(BadInput(code, f"client {client} lied in a secure sum"), client)
 
     def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds) -> CohortSum:
         """What the round is closed with; simulated users' statistics come beside the masks, devices send none."""
@@ -157,9 +157,9 @@ class SecureDriver:
 
     def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
         """Keep what a node tells of a simulated client."""
-        fact = wire.decode_reply(content, 0)
+        fact = decode_reply(content, 0)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
-        heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
+        heaviest = coordinator.limits.max_interactions or coordinator.federation.interactions
         require(same and 1 <= fact.interactions <= heaviest, "secure-sum.told", "what a node told of a client is false")
         self._facts[client] = fact
 
@@ -200,7 +200,7 @@ class _Phase:
 
     def _over(self, asked: int, seconds: float) -> bool:
         """Whether nobody is waited for any longer."""
-        rules = self.coordinator.rules
+        rules = self.coordinator.limits
         waiting = (self.round_.waiting & self.coordinator.waiting) - self._gone
         if not waiting:
             return True
@@ -210,7 +210,7 @@ class _Phase:
         came = asked - len(self.round_.waiting)
         if not self.round_.enough_came:
             return False
-        return came >= math.ceil(rules.enough * asked) or seconds >= rules.deadline
+        return came >= math.ceil(rules.close_fraction * asked) or seconds >= rules.deadline
 
     def _send(self) -> None:
         driver, tasks = self.secure.driver, self.round_.tasks()
@@ -274,12 +274,12 @@ class _Phase:
                     self.secure.note(self.coordinator, client, facts[0])
                 self._judge(client, reply)
         except BadInput as error:
-            self.coordinator.refuse(error)
+            self.coordinator.count_refusal(error)
 
     def _judge(self, client: int, reply: bytes) -> None:
         verdict = self.round_.receive(client, reply)
         if not verdict.accepted:
-            self.coordinator.refuse(BadInput(verdict.code, verdict.reason))
+            self.coordinator.count_refusal(BadInput(verdict.code, verdict.reason))
 
 
 def _sums(coordinator: Coordinator) -> IntegerSums:
@@ -297,7 +297,7 @@ def _sums(coordinator: Coordinator) -> IntegerSums:
 
 def _begin(coordinator: Coordinator) -> bool:
     """Note that the round has begun; False where it had begun before, so that its devices will not begin it again."""
-    return coordinator.keeping is None or coordinator.keeping.begin(coordinator.state.round)
+    return coordinator.storage is None or coordinator.storage.begin(coordinator.state.round)
 
 
 def _nothing(coordinator: Coordinator) -> CohortSum:

@@ -99,7 +99,7 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
     size, federation = simulator.simulation.parameters, runner.experiment.federation
     # a canary takes part as often as anyone may: the claim counts on that
     turns = federation.participation.turns.busiest(rounds)
-    rate = 1.0 if federation.participation.takes_whoever_comes else simulator.setting.rate
+    rate = 1.0 if federation.participation.open_arrivals else simulator.setting.rate
     most = (size * len(turns) - 1) // 2
     sentence = f"{count} canaries do not fit {len(turns)} rounds of {size} numbers: ask for at most {most}"
     require(count <= most, "audit.too-many-canaries", sentence)

@@ -16,7 +16,7 @@ import numpy as np
 from quorank.engines.process import Simulator
 from quorank.errors import require
 from quorank.experiments.run_directory import CARRIED
-from quorank.federation import wire
+from quorank.federation.reply import Reply, Task
 from quorank.files.atomic import atomically
 from quorank.kernels.arrays import Doubles, Integers
 
@@ -66,7 +66,7 @@ class CarriedUpdates:
         self._rows[slots, clients] = rows
         self._rounds[slots, clients] = round_
 
-    def replies(self, simulator: Simulator, task: wire.Task, clients: Integers) -> list[wire.Reply]:
+    def replies(self, simulator: Simulator, task: Task, clients: Integers) -> list[Reply]:
         """What these clients send for a task; what they carry on from there is on file by then."""
         rows = self.before(task.round, clients)
         found = simulator.replies(task, clients, rows)

@@ -20,7 +20,7 @@ def terms_of(
 ) -> Terms:
     """The terms of one client of an experiment."""
     federation = experiment.federation
-    grows = federation.participation.takes_whoever_comes  # more may enrol than the file plans with
+    grows = federation.participation.open_arrivals  # more may enrol than the file plans with
     require(
         0 <= client < (2**31 if grows else federation.clients),
         "value.out-of-range",

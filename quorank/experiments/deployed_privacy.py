@@ -13,10 +13,10 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.leavers.rebuilding_ledger import RebuildingLedger
+from quorank.federation.unlearning.rebuilding_ledger import RebuildingLedger
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
-from quorank.privacy.ledger import combined_privacy, counts_on_secret_cohorts, ledger
+from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, ledger
 
 STATEMENT_SECONDS = 1.0
 """Where counting takes longer, a few rounds are counted ahead."""
@@ -41,7 +41,7 @@ class DeployedPrivacy:
     @cached_property
     def withheld(self) -> bool:
         """Whether ε counts on nobody knowing who was in a round."""
-        return counts_on_secret_cohorts(self.experiment.federation.privacy, self.setting)
+        return assumes_secret_cohorts(self.experiment.federation.privacy, self.setting)
 
     @property
     def shown_cohort(self) -> int | None:

@@ -11,12 +11,12 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.keeping import Keeping
+from quorank.federation.journal import RoundStorage
 from quorank.kernels.arrays import Doubles
 from quorank.privacy import Setting
-from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.privacy.mechanisms.mechanism import INCOMPLETE
+from quorank.privacy.mechanisms.mechanism import incomplete_noise
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.protocol.terms import PARTS
 
 
@@ -58,9 +58,9 @@ def check_rounds(experiment: Experiment, least: float, report_epsilon: float) ->
     """
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = experiment.federation.counts_on_secret_cohorts and not participation.fixed_size
+    counts = experiment.federation.assumes_secret_cohorts and not participation.fixed_size
     require(report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
-    sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
+    sentence = f"{incomplete_noise(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
 
 
@@ -83,9 +83,9 @@ def deployed_coordinator(
     run: str,
     seed: int,
     rules: RoundLimits,
-    keeping: Keeping,
+    keeping: RoundStorage,
     clock: Callable[[], float],
-    figure: FigureResponse | None,
+    figure: MetricResponse | None,
     enrolled: Container[int],
 ) -> Coordinator:
     """The coordinator of an experiment that devices play, where its checkpoint stands.
@@ -96,10 +96,10 @@ def deployed_coordinator(
     mechanism = federation.privacy.mechanism(setting, secret)
     state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
     fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
-    rules = replace(rules, heaviest=setting.interactions, fewest=fewest)
-    whoever = enrolled if federation.participation.takes_whoever_comes else None
-    basis = (federation, mechanism, state, experiment.rounds, run, seed, rules, keeping, clock)
-    return Coordinator(*basis, figure=figure, enrolled=whoever)
+    limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest)
+    whoever = enrolled if federation.participation.open_arrivals else None
+    basis = (federation, mechanism, state, experiment.rounds, run, seed, limits, keeping, clock)
+    return Coordinator(*basis, metric_response=figure, enrolled=whoever)
 
 
 def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:

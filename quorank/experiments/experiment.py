@@ -10,10 +10,8 @@ from typing import Any, ClassVar, Literal
 from quorank.data.normalisation import with_file_read
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
-from quorank.engines.process import UNEQUAL
 from quorank.errors import BadInput, brief, require, require_range, suggest
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.experiments.trees.checks import check_trees
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
@@ -27,6 +25,7 @@ from quorank.federation import (
     Shared,
 )
 from quorank.federation.attacks import ATTACKS
+from quorank.federation.combinations import check_experiment
 from quorank.files.codec import decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.simulation import JUDGED
@@ -96,54 +95,13 @@ class Experiment:
             self.federation.learner.check_list(self.evaluation.k)
         except BadInput as error:
             raise error.under("learner") from None
-        unequal = self.partition.unequal_interactions and self.federation.privacy.needs_equal_shares
-        sentence = f"{self.federation.privacy.kind} needs clients that count alike; {UNEQUAL}"
-        require(not unequal, "option.conflict", sentence, "partition")
-        flat = self.ranker.starts_flat and self.federation.learner.needs_gradient
-        sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
-        require(not flat, "ranker.no-gradient", sentence, "ranker")
         bare = self.data.normalize.learns and self.data.normalize.epsilon is None and self.federation.privacy.protects
         sentence = (
             "constants that clients learn together give something away, and this run counts that: set "
             "data.normalize.epsilon, or give low and high"
         )
         require(not bare, "normalisation.without-epsilon", sentence, "data.normalize")
-        self._check_replay()
-        check_trees(self.federation, self.ranker, self.rounds, self.partition, self.keep_every)
-
-    def _check_replay(self) -> None:
-        """Refuse parts that a log which decides who searches when, and what is shown, has no place for."""
-        federation, replays = self.federation, self.partition.replays
-        if self.users.replays_lists:
-            sentence = "lists and clicks of a log are replayed in its order"
-            needed = f'{sentence}; set partition.kind = "users" and partition.order = "time" or "arrival"'
-            require(replays, "users.needs-replay", needed, "partition")
-            try:
-                federation.learner.check_logged()
-            except BadInput as error:
-                raise error.under("learner") from None
-            poisons = federation.attack is not None and federation.attack.users is not None
-            sentence = "an attack on clicks has no place where clicks are those of a log; leave it out"
-            require(not poisons, "option.conflict", sentence, "attack")
-        if not replays:
-            return
-        privacy, log = federation.privacy, "the log decides who takes part in a round"
-        alike = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
-        unbounded = (
-            f"{privacy.kind} bounds what one client can change, and by order of arrival it changes everybody's rounds; "
-            'use partition.order = "time"'
-        )
-        kept = "unlearning by kept updates needs everyone; set it to 0"
-        depends = privacy.protects and self.partition.rounds_depend_on_others
-        for wrong, where, sentence in (
-            (not federation.participation.everyone, "federation.participation", f"{log}; leave it out"),
-            (federation.aggregation.history > 0.0, "federation.aggregation", f"{log}, and history needs everyone"),
-            (privacy.needs_equal_shares, "privacy", alike),
-            (privacy.hides_single_updates, "privacy", f"{log}, and secure sums need everyone; use gaussian or none"),
-            (depends, "privacy", unbounded),
-            (self.keep_every > 0, "federation.keep_every", f"{log}, and {kept}"),
-        ):
-            require(not wrong, "option.conflict", sentence, where)
+        check_experiment(self.federation, self.ranker, self.users, self.partition, self.rounds, self.keep_every)
 
     def tables(self, *, complete: bool = True) -> dict[str, Any]:
         """The complete experiment file of this experiment; or the same without what parts have by default."""
@@ -265,8 +223,7 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
         raise error.under("privacy") from None
     if step is None:
         return federation
-    independent = federation.privacy.independent_noise
-    return replace(federation, server=federation.server.suited_to_noise(step, independent=independent))
+    return replace(federation, server=federation.server.suited_to_noise(step))
 
 
 def _names_a_step(server: Any) -> bool:

@@ -25,7 +25,7 @@ from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import OVER
 from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.federation import wire
+from quorank.federation.reply import Task, decode_task, encode_task
 from quorank.protocol import frames
 from quorank.protocol.http_client import ServedTask, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
@@ -107,29 +107,29 @@ class LightClients:
                 continue
             if served.kind == "over":
                 return
-            task = wire.decode_task(served.content)
+            task = decode_task(served.content)
             whole = self._sum_up(task) if served.kind == "secure" else self._reply(task)
             seen = served.etag if whole else ""
 
     def _look(self, member: int, seen: str) -> ServedTask:
         return self.line(member).task(seen)
 
-    def _cohort(self, task: wire.Task) -> list[int]:
+    def _cohort(self, task: Task) -> list[int]:
         """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""
         participation, clients = self.federation.participation, self.federation.clients
-        if participation.takes_whoever_comes:
+        if participation.open_arrivals:
             said = self._pool.map(lambda member: self._tried(lambda: self.line(member).task()), range(clients))
             return [member for member, served in enumerate(said) if served.asked]
         drawn = participation.members(clients, task.round, self.clients.simulator.simulation.seed)
         return list(range(clients)) if drawn is None else [int(client) for client in drawn]
 
-    def _reply(self, task: wire.Task) -> bool:
+    def _reply(self, task: Task) -> bool:
         """All of the cohort reply; whether all were taken."""
         cohort, taken = self._cohort(task), True
         for at in range(0, len(cohort), TOGETHER):
             chunk = tuple(cohort[at : at + TOGETHER])
             try:
-                bundle = self.clients.respond(wire.encode_task(replace(task, clients=chunk)))
+                bundle = self.clients.respond(encode_task(replace(task, clients=chunk)))
             except BadInput as error:
                 if error.code != OVER:
                     raise
@@ -151,7 +151,7 @@ class LightClients:
                 return False
             time.sleep(AGAIN_SECONDS)
 
-    def _sum_up(self, task: wire.Task) -> bool:
+    def _sum_up(self, task: Task) -> bool:
         """Answer the letters of a secure round until another task is there."""
         cohort, quiet = self._cohort(task), time.monotonic()
         while time.monotonic() - quiet < QUIET_SECONDS:

@@ -18,7 +18,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
-from quorank.federation.kept.checkpoint import below, state_arrays, state_fault, state_from, state_shapes
+from quorank.federation.checkpoint import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.evaluator import Evaluator
@@ -213,12 +213,12 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
         arrays = read_arrays(path, expected)
     except BadInput as error:
         raise BadInput(code, f"damaged checkpoint ({error.sentence}){advice}", str(path)) from None
-    state, counts = state_from(arrays), arrays["counts"].tolist()
+    state, counts = parse_state(arrays), arrays["counts"].tolist()
     same = str(arrays["experiment"]) == _digest(experiment)
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
         sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
-    columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | below(arrays, "column:")
+    columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | strip_prefix(arrays, "column:")
     fault = state_fault(state, start, experiment.federation.clients)
     if not 1 <= state.round <= rounds or min(counts) < 0:
         fault = f"{state.round} rounds done of {rounds}"

@@ -24,9 +24,9 @@ from quorank.experiments.run_directory import CARRIED
 from quorank.experiments.simulated_user import Searched, SimulatedUser
 from quorank.experiments.starting_ranker import started_experiment
 from quorank.experiments.workload import Workload, collection_of, experiment_collection
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
-from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.journal import DirectoryStorage
+from quorank.federation.reply import Reply, Task, encode_task
 from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 
@@ -35,7 +35,7 @@ FOLDER = "rehearsal"
 Search = Callable[[Searched], None]
 """Lets a user search once with the device: simulated users, in rehearsals."""
 
-Others = Callable[[wire.Task, list[int]], Iterable[bytes | wire.Reply]]
+Others = Callable[[Task, list[int]], Iterable[bytes | Reply]]
 """What the other clients of a cohort reply to a task."""
 
 
@@ -73,7 +73,7 @@ def take_part(
     return sent
 
 
-def _nobody(task: wire.Task, clients: list[int]) -> Iterable[bytes | wire.Reply]:
+def _nobody(task: Task, clients: list[int]) -> Iterable[bytes | Reply]:
     return ()
 
 
@@ -95,8 +95,8 @@ class Direct:
             for reply in self.others(task, sorted(coordinator.waiting - {self.client})):
                 coordinator.receive(reply)
             if self.client in coordinator.waiting:
-                yield wire.encode_task(replace(task, clients=(self.client,)))
-            if coordinator.complete():
+                yield encode_task(replace(task, clients=(self.client,)))
+            if coordinator.is_complete():
                 coordinator.advance()
                 self._refused = 0
             else:
@@ -157,8 +157,8 @@ class JoinRehearsal:
             self.experiment.rounds,
             FOLDER,
             self.experiment.seed,
-            RoundLimits(heaviest=simulator.setting.interactions),
-            KeptInFolder(folder / FOLDER),
+            RoundLimits(max_interactions=simulator.setting.interactions),
+            DirectoryStorage(folder / FOLDER),
         )
         carried = self._carried(folder / FOLDER, coordinator.state.round)
         return Direct(coordinator, self.client, partial(self._others, carried))
@@ -172,7 +172,7 @@ class JoinRehearsal:
             return CarriedUpdates.begin(folder, 0, first)
         return CarriedUpdates(folder, *first.shape)
 
-    def _others(self, file: CarriedUpdates | None, task: wire.Task, clients: list[int]) -> list[wire.Reply]:
+    def _others(self, file: CarriedUpdates | None, task: Task, clients: list[int]) -> list[Reply]:
         if not clients:
             return []
         numbers = np.array(clients)

@@ -117,7 +117,7 @@ class Runner:
             state,
             experiment.rounds,
             seed=experiment.seed,
-            rules=RoundLimits(heaviest=simulator.setting.interactions),
+            limits=RoundLimits(max_interactions=simulator.setting.interactions),
         )
         pending: list[State] = []
         saved = time.monotonic()

@@ -22,8 +22,8 @@ from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.kept_updates import KeptUpdates, read_kept
 from quorank.experiments.run_directory import clients_with_kept
 from quorank.experiments.runner import Runner
-from quorank.federation import wire
 from quorank.federation.personal import Shared as SharedRanker
+from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
@@ -149,7 +149,7 @@ class SimulatedClients:
         federation, size = simulator.federation, simulator.simulation.parameters
         carried = CarriedUpdates(folder, federation.clients, size) if federation.client_momentum > 0.0 else None
         theta = simulator.simulation.ranker.initial(simulator.simulation.data.n_features, simulator.simulation.seed)
-        first = wire.Task("", 0, theta, simulator.mechanism.start())
+        first = Task("", 0, theta, simulator.mechanism.start())
         simulator.replies(first, np.empty(0, dtype=np.int64), np.empty((0, size)))  # compiles what it needs
         return cls(simulator, keeper, carried)
 
@@ -158,15 +158,15 @@ class SimulatedClients:
         if not content.startswith(b"QRNK"):
             with self._lock:
                 return self._members.respond(content)
-        task = wire.decode_task(content)
+        task = decode_task(content)
         clients = np.array(task.clients, dtype=np.int64)
         known = len(clients) > 0 and int(clients.max()) < self.simulator.federation.clients
         require(known, "task.unknown-client", "the task asks for clients that this experiment does not have")
         with self._lock:
             replies = self._learn(task, clients)
-        return frames.pack([wire.encode_reply(reply) for reply in replies])
+        return frames.pack([encode_reply(reply) for reply in replies])
 
-    def _learn(self, task: wire.Task, clients: Integers) -> list[wire.Reply]:
+    def _learn(self, task: Task, clients: Integers) -> list[Reply]:
         """What the clients send, once what they keep of it is on file."""
         if self.carried is None:
             replies = self.simulator.replies(task, clients)

@@ -15,7 +15,7 @@ from quorank.engines.process import Simulator
 from quorank.engines.secure_driver import single
 from quorank.errors import BadInput, require
 from quorank.experiments.carried_updates import OVER
-from quorank.federation import wire
+from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.kernels.arrays import Integers
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
@@ -23,7 +23,7 @@ from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation
 
-Learn = Callable[[wire.Task, Integers], list[wire.Reply]]
+Learn = Callable[[Task, Integers], list[Reply]]
 
 
 class SimulatedMembers:
@@ -44,7 +44,7 @@ class SimulatedMembers:
         new = [c for c, occasion in opened.items() if self._occasion(c) != occasion]
         if new:
             try:
-                self._begin(wire.decode_task(task), {client: opened[client] for client in new})
+                self._begin(decode_task(task), {client: opened[client] for client in new})
             except BadInput as error:
                 if error.code != OVER:
                     raise
@@ -55,7 +55,7 @@ class SimulatedMembers:
         found = self._members.get(client)
         return None if found is None else found[0]
 
-    def _begin(self, task: wire.Task, opened: dict[int, Occasion]) -> None:
+    def _begin(self, task: Task, opened: dict[int, Occasion]) -> None:
         """Let these clients learn, and wait with what they have learned for the others."""
         clients = np.array(sorted(opened), dtype=np.int64)
         known = int(clients.max()) < self.simulator.federation.clients
@@ -72,10 +72,10 @@ class SimulatedMembers:
                 agreed=self.mechanism.plan,
             )
             self._members[reply.client] = occasion, member
-            told = wire.Reply(
+            told = Reply(
                 reply.run, reply.round, reply.client, np.zeros(0), reply.interactions, reply.within, reply.statistics
             )
-            self._facts[reply.client] = wire.encode_reply(told)
+            self._facts[reply.client] = encode_reply(told)
 
     def _answer(self, client: int, message: bytes, opening: bool) -> bytes:
         found = self._members.get(client)

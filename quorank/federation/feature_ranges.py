@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput
-from quorank.federation.leavers.unlearning import fresh_seed
 from quorank.federation.rounds import State
 from quorank.federation.sums import RunningSum
+from quorank.federation.unlearning.methods import fresh_seed
 from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
 from quorank.learning.simulation import STATISTICS
 from quorank.parts import to_table

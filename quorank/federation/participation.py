@@ -56,7 +56,7 @@ class Participation(ABC):
     kind: ClassVar[str]
     everyone: ClassVar[bool] = False  # all clients, in every round
     fixed_size: ClassVar[bool] = True  # every cohort is as large as planned
-    takes_whoever_comes: ClassVar[bool] = False  # nobody is drawn: a round is of those who come, and that is no secret
+    open_arrivals: ClassVar[bool] = False  # nobody is drawn: a round is of those who come, and that is no secret
 
     @abstractmethod
     def size(self, clients: int) -> int:
@@ -168,7 +168,7 @@ class Arrivals(Participation):
 
     kind: ClassVar[str] = "arrivals"
     fixed_size: ClassVar[bool] = False
-    takes_whoever_comes: ClassVar[bool] = True
+    open_arrivals: ClassVar[bool] = True
 
     enough: int = 100  # K: replies that end a round; noise is planned for so many
     least: int = 10  # L: replies without which a round does not end

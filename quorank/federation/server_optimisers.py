@@ -48,11 +48,8 @@ class Server(ABC):
         """Return the memory before a round on each number of whose mean update lies noise of this standard deviation."""
         return memory
 
-    def suited_to_noise(self, step: float, *, independent: bool) -> Server:
-        """Return the server that we recommend for accounted noise that a step of this length suits; itself if it has none.
-
-        independent: whether the noise of a round is independent of the others'.
-        """
+    def suited_to_noise(self, step: float) -> Server:
+        """Return the recommended server for accounted noise and this step; itself if there is none."""
         return self
 
     def shorten(self, memory: Memory, which: Booleans) -> Memory:
@@ -120,13 +117,12 @@ class Add(Server):
         require_range("among", len(self.among), most=16)
         require(len({*self._gammas}) == len(self._gammas), "add.twice", "a γ stands there twice", "among")
 
-    def suited_to_noise(self, step: float, *, independent: bool) -> Add:
+    def suited_to_noise(self, step: float) -> Add:
         """Return one that hands out a mean of all rankers; docs/results/privacy.md has the measurements.
 
-        Each number is moved back by one standard deviation of its noise, where that is known of independent rounds.
+        Each number is moved back by one standard deviation of its noise.
         """
-        shrink = 1.0 if independent else 0.0
-        return replace(self, step=float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=shrink)
+        return replace(self, step=float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=1.0)
 
     @property
     def _gammas(self) -> tuple[float, ...]:

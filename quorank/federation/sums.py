@@ -25,7 +25,7 @@ from quorank.privacy import Mechanism
 LARGEST = 2.0**36
 """A number beyond this is refused."""
 
-ROOM = 2.0**50
+LARGEST_SUM = 2.0**50
 """The sum of the largest numbers of all rows may reach this: the coarse integers end at 2^51."""
 
 _COARSE = 2.0**12
@@ -81,7 +81,7 @@ class ExactSum:
 
     def _extend(self, reach: float) -> None:
         self.reach += reach
-        if self.reach >= ROOM:
+        if self.reach >= LARGEST_SUM:
             raise _not_summable("the updates of this round are too large to be summed exactly (beyond 2^50)")
 
     def merge(self, other: ExactSum) -> None:

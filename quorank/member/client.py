@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
-from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.reply import LARGEST_MESSAGE
+from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
 from quorank.learning import Shown
 from quorank.learning.click_guard import ClickGuard
@@ -243,7 +243,7 @@ class Client(SyncedMembership[Terms]):
     def _answer_letters(self, service: ServiceClient, next_: float) -> SyncReport:
         """Answer the letters of a secure sum."""
         terms = self.terms
-        longest = min(wire.LARGEST, (1 << 20) + 512 * terms.setting.clients + 16 * terms.parameters)
+        longest = min(LARGEST_MESSAGE, (1 << 20) + 512 * terms.setting.clients + 16 * terms.parameters)
         answered = 0
         for _ in range(MOST_LETTERS):
             mail = service.mail(longest)

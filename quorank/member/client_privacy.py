@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
+from quorank.federation.reply import Task
 from quorank.kernels.arrays import Booleans, Doubles, Uint32s
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism
@@ -65,7 +65,7 @@ def check_memory(mechanism: Mechanism, memory: Memory) -> None:
     mechanism.check_memory(memory)
 
 
-def check_task(terms: Terms, task: wire.Task) -> None:
+def check_task(terms: Terms, task: Task) -> None:
     """Raise Refusal for a task of another client, ranker or privacy, or after the last planned round."""
     if task.clients not in ((), (terms.client,)):
         raise Refusal("client")

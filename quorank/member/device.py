@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
+from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import plainly
 from quorank.learning import OnlineRanker, Shown
@@ -58,7 +58,7 @@ MOST_JUDGED = 200
 class PreparedRelease:
     """Update that may leave once it is stored, and its interactions."""
 
-    task: wire.Task
+    task: Task
     update: Doubles  # before privacy
     used: list[tuple[int, Interaction]]  # with their ids in the store
 
@@ -254,7 +254,7 @@ class Device:
             raise Refusal("numbers")
         return b"", PreparedRelease(task, update, used)
 
-    def stored_reply(self, task: wire.Task) -> bytes | None:
+    def stored_reply(self, task: Task) -> bytes | None:
         """Return the reply that this task got; refuse another task of its round, and older rounds."""
         known = self.store.release(task.run, task.round + 1)
         if known is None:
@@ -265,16 +265,16 @@ class Device:
             raise Refusal("repeated")
         return known.reply
 
-    def _decoded(self, content: bytes) -> wire.Task:
+    def _decoded(self, content: bytes) -> Task:
         try:
-            task = wire.decode_task(content)
+            task = decode_task(content)
         except BadInput:
             raise Refusal("malformed") from None
         if task.run != self.terms.run:
             raise Refusal("run")
         return task
 
-    def _adopt(self, task: wire.Task) -> None:
+    def _adopt(self, task: Task) -> None:
         """Show lists by the ranker of this task from now on, if it is newer and the guard accepts it."""
         before = self.store.ranker
         newer = before is None or before.run != task.run or before.round < task.round
@@ -282,7 +282,7 @@ class Device:
             self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
             self._online = None
 
-    def _is_rejected(self, before: StoredRanker | None, task: wire.Task) -> bool:
+    def _is_rejected(self, before: StoredRanker | None, task: Task) -> bool:
         if self.guard is None or before is None or before.run != task.run:
             return False
         own = self.store.personal
@@ -307,7 +307,7 @@ class Device:
 
     def reply(
         self,
-        task: wire.Task,
+        task: Task,
         update: Doubles,
         mechanism: Mechanism,
         statistics: tuple[float, float, float] = (0.0, 0.0, 0.0),
@@ -318,8 +318,8 @@ class Device:
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
-        reply = wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), statistics)
-        return wire.encode_reply(reply)
+        reply = Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), statistics)
+        return encode_reply(reply)
 
     def sent_part(self, prepared: PreparedRelease) -> Doubles:
         """Return the shared part of an update plus the carried momentum, before privacy."""
@@ -347,7 +347,7 @@ class Device:
         store.trim(MOST_USED)
 
     def log_release(
-        self, task: wire.Task, reply: bytes | None, size: int, report: Mapping[str, Any], used: Sequence[int] = ()
+        self, task: Task, reply: bytes | None, size: int, report: Mapping[str, Any], used: Sequence[int] = ()
     ) -> None:
         """Log a release before it leaves; inside a transaction."""
         at, privacy, round_ = self.clock(), self._privacy | dict(report), task.round + 1
@@ -369,8 +369,8 @@ def error_place(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def task_digest(task: wire.Task) -> bytes:
+def task_digest(task: Task) -> bytes:
     """Return a digest of what a task asks, independent of its address."""
     names = sorted(task.private)
-    content = wire.encode_task(wire.Task(task.run, task.round, task.theta, {n: task.private[n] for n in names}))
+    content = encode_task(Task(task.run, task.round, task.theta, {n: task.private[n] for n in names}))
     return hashlib.blake2b(content, digest_size=16).digest()

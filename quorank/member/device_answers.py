@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
-from quorank.federation.leavers.rebuilding import NOTHING, can_replay, interval_of, is_rebuilding
+from quorank.federation.reply import Task, decode_task
+from quorank.federation.unlearning import NOTHING, is_rebuilding, rebuilding_interval
 from quorank.kernels.arrays import Doubles, Uint32s
 from quorank.member.client_privacy import Entropy, check_task, masked_vector
 from quorank.member.device import Device
@@ -72,9 +72,9 @@ class DeviceAnswers:
         with store.transaction():
             if not store.consent:
                 raise Refusal("consent")
-            if not can_replay(terms.client_mechanism):
+            if not terms.client_mechanism.can_release_again:
                 raise Refusal("task")
-            task = wire.decode_task(content)
+            task = decode_task(content)
             check_task(terms, task)
             stored = device.stored_reply(task)
             if stored is not None:
@@ -85,10 +85,10 @@ class DeviceAnswers:
             device.log_release(task, reply, len(reply), {"rebuilding": True})
         return reply
 
-    def _replayed_update(self, task: wire.Task) -> Doubles:
+    def _replayed_update(self, task: Task) -> Doubles:
         """Return the mean update per batch of this round, its shared part."""
         device, terms = self.device, self.device.terms
-        interval, held = interval_of(task.run, terms.run) or 1, self._batches()
+        interval, held = rebuilding_interval(task.run, terms.run) or 1, self._batches()
         count, online = min(interval, held), device.learner(task.theta, task.round)
         start = online.parameters
         for batch in range(task.round * interval, task.round * interval + count):

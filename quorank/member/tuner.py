@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.federation import wire
+from quorank.federation.reply import decode_task
 from quorank.member.private_store import PrivateStore, StoredRelease
 from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
@@ -153,7 +153,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         sentence = "the task does not belong to a tuning; it was rejected"
         require(served.kind in ("tuning", "over"), "task.other-kind", sentence)
         if served.kind == "over":  # the weights that stay
-            last = wire.decode_task(content)
+            last = decode_task(content)
             content = TuningTask(last.round, last.theta, last.theta, last.theta, figures=True).encode(last.run)
         task = read_task(content, self.terms.run, self.heuristic)
         agreed = task.version < self.terms.rounds + task.figures

@@ -112,7 +112,7 @@ def pattern_of(setting: Setting) -> Setting:
 
     A client that takes part in m rounds of whoever comes is one that is in every round of a run of m.
     """
-    if setting.takes_whoever_comes:
+    if setting.open_arrivals:
         return Setting(1, 1, setting.participations())
     return Setting(setting.clients, setting.cohort, setting.rounds, setting.participation)
 

@@ -59,7 +59,7 @@ def ledger(
     done = len(participants)
     plan = setting.table() | {"rounds": done, "planned_rounds": setting.rounds}
     if withhold is None:
-        withhold = setting.participation == "poisson" and counts_on_secret_cohorts(_read_part(part), setting)
+        withhold = setting.participation == "poisson" and assumes_secret_cohorts(_read_part(part), setting)
     planned = setting.cohort if withhold else None
     found = {
         "format": FORMAT,
@@ -72,9 +72,9 @@ def ledger(
     return found | ({"withheld": WITHHELD} if withhold else {})
 
 
-def counts_on_secret_cohorts(privacy: Privacy, setting: Setting) -> bool:
+def assumes_secret_cohorts(privacy: Privacy, setting: Setting) -> bool:
     """Return whether ε is smaller because nobody knows who was in a round: then nothing may be told of that."""
-    return privacy.relies_on_secret_cohorts and setting.draws_cohorts
+    return privacy.assumes_secret_cohorts and setting.draws_cohorts
 
 
 def release_entries(

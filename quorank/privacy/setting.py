@@ -76,7 +76,7 @@ class Setting:
         limited = self.turns != Turns()  # which refuses limits out of range
         sentence = "is kept by rounds that take whoever comes: use participation arrivals"
         where = "rest" if self.most_rounds is None else "most_rounds"
-        require(not limited or self.takes_whoever_comes, "option.conflict", sentence, where)
+        require(not limited or self.open_arrivals, "option.conflict", sentence, where)
 
     @property
     def turns(self) -> Turns:
@@ -89,7 +89,7 @@ class Setting:
         return self.participation in ("sampled", "poisson")
 
     @property
-    def takes_whoever_comes(self) -> bool:
+    def open_arrivals(self) -> bool:
         """Whether a round is of those who come, which is no secret."""
         return self.participation == "arrivals"
 
@@ -108,7 +108,7 @@ class Setting:
         """Which two federations a guarantee holds between."""
         if self.participation == "sampled":
             return "replace one client by another"
-        if self.takes_whoever_comes:
+        if self.open_arrivals:
             return "one client's replies count as nothing; that it came is not hidden"
         return "add or remove one client"
 
@@ -122,7 +122,7 @@ class Setting:
     def table(self) -> dict[str, Any]:
         """Return the fields by name; limits of one client only where there may be any."""
         found = asdict(self)
-        unlimited = [name for name in ("most_rounds", "rest") if not self.takes_whoever_comes or found[name] is None]
+        unlimited = [name for name in ("most_rounds", "rest") if not self.open_arrivals or found[name] is None]
         return {name: value for name, value in found.items() if name not in unlimited}
 
     def horizon(self, rounds: int | None = None) -> str:
@@ -130,7 +130,7 @@ class Setting:
         done = self.rounds if rounds is None else rounds
         whole = f"whole run of {done} round{'s' if done != 1 else ''}"
         times = f", of which a client is in at most {self.participations(done)}"
-        return whole + times if self.takes_whoever_comes else whole
+        return whole + times if self.open_arrivals else whole
 
     def stated(
         self, kind: str, model: str, done: int, epsilon: float | None, delta: float = 0.0, by: str = "", pairs: str = ""

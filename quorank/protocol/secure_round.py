@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
 from quorank.federation.coordinator import Verdict
+from quorank.federation.reply import LARGEST_MESSAGE, Task, decode_task, encode_task
 from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
@@ -90,7 +90,7 @@ def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
 
 def opened(content: bytes) -> tuple[int, list[bytes]]:
     """(phase, parts) of a message; whatever else it is, is refused with a sentence that quotes nothing of it."""
-    require(_HEAD.size <= len(content) <= wire.LARGEST, "secure-sum.malformed", _MALFORMED)
+    require(_HEAD.size <= len(content) <= LARGEST_MESSAGE, "secure-sum.malformed", _MALFORMED)
     magic, version, phase = _HEAD.unpack_from(content)
     require(magic == b"QSEC" and KEYS <= phase < OVER, "secure-sum.malformed", _MALFORMED)
     require(
@@ -119,7 +119,7 @@ class SecureRound:
 
     def __init__(
         self,
-        task: wire.Task,
+        task: Task,
         session: bytes,
         cohort: Iterable[int],
         least: int,
@@ -136,7 +136,7 @@ class SecureRound:
         self.server, self.phase = GuardedServer(server, least, pinned), KEYS
         self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
-            client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))]) for client in cohort
+            client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,)))]) for client in cohort
         }
         self.asked = frozenset(self._tasks)  # the clients of this sum
         self._replied: set[int] = set()
@@ -410,4 +410,4 @@ def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
     if phase != KEYS:
         return None
     require(len(parts) == 2, "secure-sum.malformed", _MALFORMED)
-    return Occasion(parts[0], wire.decode_task(parts[1]).round), parts[1]
+    return Occasion(parts[0], decode_task(parts[1]).round), parts[1]

@@ -19,7 +19,7 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.learning.list_learner import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
@@ -73,7 +73,7 @@ class Terms:
             require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:
-            FigureResponse(self.report_epsilon)
+            MetricResponse(self.report_epsilon)
             masked = self.privacy.hides_single_updates
             require(
                 not masked,
@@ -113,9 +113,9 @@ class Terms:
         return self.setting.turns
 
     @cached_property
-    def figure(self) -> FigureResponse | None:
+    def figure(self) -> MetricResponse | None:
         """How the device reports on its lists; None where it does not."""
-        return FigureResponse(self.report_epsilon) if self.report_epsilon > 0.0 else None
+        return MetricResponse(self.report_epsilon) if self.report_epsilon > 0.0 else None
 
     @cached_property
     def reports(self) -> dict[str, Any] | None:

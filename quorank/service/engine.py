@@ -151,8 +151,8 @@ class PlayedService:
 
     def play(self, coordinator: Coordinator) -> Report:
         """Play a round through the service; while the store is away it is waited for."""
-        if coordinator.keeping is None:
-            coordinator.keeping = self.holder.keeping("played")
+        if coordinator.storage is None:
+            coordinator.storage = self.holder.keeping("played")
         self.done = coordinator.state.round
         while True:
             try:

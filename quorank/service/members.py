@@ -35,7 +35,7 @@ def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
 def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
     """Refuse more members than the run has clients, where it draws its cohorts from a known number of them."""
     federation = home.experiment.federation if home.settings.kind == "coordinator" else None
-    if federation is None or federation.participation.takes_whoever_comes:
+    if federation is None or federation.participation.open_arrivals:
         return
     left = federation.clients - store.next_number()
     sentence = (

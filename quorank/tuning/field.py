@@ -1,6 +1,6 @@
 """Tuning in the field: the operator's file, the terms that devices agree to, and the messages between both sides.
 
-A task (`federation.wire`) holds the weights that lists are ordered by, those on trial and the reference, for one version. A
+A task (`federation.reply`) holds the weights that lists are ordered by, those on trial and the reference, of a version. A
 reply holds the mean over a device's own searches under that version: slopes or signs of the weights on trial, the loss, and
 how often the chosen item would have stood first under each of the three. One device replies once to a version, so that
 somebody who searches a hundred times counts as one; the searches themselves never leave, nor are they kept.
@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
-from quorank.federation import wire
+from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
 from quorank.federation.server_optimisers import Rprop, Server
 from quorank.files.documents import (
     ANYTHING,
@@ -318,7 +318,7 @@ class TuningTask(NamedTuple):
     def encode(self, run: str) -> bytes:
         """Return it as bytes."""
         private = {TRIAL: self.trial, REFERENCE: self.reference, ASKED: np.array([float(self.figures)])}
-        return wire.encode_task(wire.Task(run, self.version, self.published, private))
+        return encode_task(Task(run, self.version, self.published, private))
 
 
 def task_of(state: TuningState, *, figures: bool = False) -> TuningTask:
@@ -328,7 +328,7 @@ def task_of(state: TuningState, *, figures: bool = False) -> TuningTask:
 
 def read_task(content: bytes, run: str, heuristic: Heuristic) -> TuningTask:
     """Return the version that a task is; weights that the heuristic does not allow are refused, whoever signed them."""
-    found = wire.decode_task(content)
+    found = decode_task(content)
     require(found.run == run, "task.other-run", "the task belongs to another run; it is refused")
     private, size = found.private, len(heuristic.weights)
     trial, reference, asked = (private.get(name, np.empty(0)) for name in (TRIAL, REFERENCE, ASKED))
@@ -378,7 +378,7 @@ class DeviceSums(NamedTuple):
         released = terms.part.apply(mean[None, :], coins)[0]
         numbers = np.concatenate((released, self.rest / self.searches))
         count = min(self.searches, HEAVIEST)
-        return wire.encode_reply(wire.Reply(terms.run, self.version, terms.client, numbers, count))
+        return encode_reply(Reply(terms.run, self.version, terms.client, numbers, count))
 
 
 class MetricSums(dict[str, tuple[int, float]]):
@@ -414,11 +414,11 @@ def figures_reply(terms: TuningTerms, version: int, answer: tuple[int, ...]) -> 
     """Return the reply of a device that is asked for the study's figures."""
     numbers = np.zeros(terms.parameters)
     steps = (*map(float, answer), 0.0, 0.0, 0.0)[:3]
-    reply = wire.Reply(terms.run, version, terms.client, numbers, 1, statistics=(steps[0], steps[1], steps[2]))
-    return wire.encode_reply(reply)
+    reply = Reply(terms.run, version, terms.client, numbers, 1, statistics=(steps[0], steps[1], steps[2]))
+    return encode_reply(reply)
 
 
-def updates_of(tuning: FieldTuning, replies: Mapping[int, wire.Reply]) -> Updates:
+def updates_of(tuning: FieldTuning, replies: Mapping[int, Reply]) -> Updates:
     """Return the updates of a version in the order of the devices' numbers, independent of their arrival."""
     size = len(tuning.heuristic.weights)
     rows = np.array([replies[member].release for member in sorted(replies)]).reshape(-1, size + BESIDE)

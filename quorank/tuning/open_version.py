@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
-from quorank.federation.replies import ReplyLimits
+from quorank.federation.accepted_replies import ReplyLimits
+from quorank.federation.reply import Reply, decode_reply
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import HEAVIEST, FieldTuning, task_of, updates_of
 from quorank.tuning.models import Model
@@ -38,7 +38,7 @@ class OpenVersion:
         coordinator = tuning.coordinator
         self.state = coordinator.start() if model is None else coordinator.resume(model)
         self.before: dict[str, float] | None = None  # the weights of the version before
-        self.replies: dict[int, wire.Reply] = {}  # by member
+        self.replies: dict[int, Reply] = {}  # by member
         self.refused: dict[str, int] = {}  # replies that cannot count, by code
         self._gathered: TuningState | None = None  # the state with the replies received, until another comes
 
@@ -80,7 +80,7 @@ class OpenVersion:
     def receive(self, member: int, content: bytes) -> str:
         """Take a member's reply; the code of its refusal, or none."""
         try:
-            reply = wire.decode_reply(content, self.terms.parameters)
+            reply = decode_reply(content, self.terms.parameters)
             self._check(reply, member)
         except BadInput as error:
             self.refused[error.code] = self.refused.get(error.code, 0) + 1
@@ -88,7 +88,7 @@ class OpenVersion:
         self.replies[member], self._gathered = reply, None
         return ""
 
-    def _check(self, reply: wire.Reply, member: int) -> None:
+    def _check(self, reply: Reply, member: int) -> None:
         """Refuse what must not count: of somebody else, of a control, or no answer of an honest device."""
         require(reply.client == member, "reply.other-client", "the reply names another client than its sender")
         shaped = reply.release.shape == (self.terms.parameters,) and reply.round == self.version

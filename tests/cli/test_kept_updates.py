@@ -65,7 +65,7 @@ def test_a_private_run_that_keeps_updates_says_so_and_keeps_them_from_others(quo
     Path("none.toml").write_text(FILE.replace("rounds = 40", "rounds = 3") + PRIVATE)
     outcome = quorank("run", "none.toml", "--out", "none", "-q")
     assert "warning" not in outcome.err and not (Path("none") / "clients").exists()
-    told = quorank("unlearn", "none", "--client", 1, "--method", "stretched").refused()
+    told = quorank("unlearn", "none", "--client", 1, "--method", "published").refused()
     assert "with privacy none are by default; use --method fresh, or run it again" in told
 
 

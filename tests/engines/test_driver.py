@@ -10,20 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
 
-from quorank.data import DataSource, load
 from quorank.engines.driver import Driver, Own, SharedNodes, drive
 from quorank.engines.node_driver import Stopped
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
-from quorank.federation import Federation, Sampled, wire
+from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
-from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.journal import DirectoryStorage
+from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
-from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames
 from quorank.protocol.transport import BUSY, FAILED, Arrival, Failure
@@ -71,10 +69,10 @@ def answering(simulator, tmp_path):
     clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
 
     def answer(node, content):
-        task = wire.decode_task(content)
+        task = decode_task(content)
         if node.startswith("device-"):  # one task for all devices, who know their numbers
             assert task.clients == ()
-            content = wire.encode_task(replace(task, clients=(int(node.removeprefix("device-")),)))
+            content = encode_task(replace(task, clients=(int(node.removeprefix("device-")),)))
         return clients.respond(content)
 
     return answer
@@ -97,7 +95,7 @@ def in_process(simulator) -> bytes:
 def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, **faults)
-    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
+    coordinator = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))
     watched = []
     reports = drive(coordinator, driver_of(transport, ticks), watched.append)
     assert coordinator.state.theta.tobytes() == in_process(simulator)
@@ -145,7 +143,7 @@ def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tm
     clients = answering(simulator, tmp_path)
 
     def answer(node, content):
-        played[node] |= set(wire.decode_task(content).clients)
+        played[node] |= set(decode_task(content).clients)
         return clients(node, content)
 
     transport = MemoryTransport(answer, NAMES, delay=lambda node: 3.0 if node == "node-1" else 0.0)
@@ -197,12 +195,9 @@ def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_c
     honest = answering(simulator, tmp_path)
 
     def answer(node, content):
-        replies = [wire.decode_reply(reply) for reply in frames.unpack(honest(node, content))]
+        replies = [decode_reply(reply) for reply in frames.unpack(honest(node, content))]
         return frames.pack(
-            [
-                wire.encode_reply(wire.Reply(r.run, r.round, r.client, r.release * np.nan, r.interactions))
-                for r in replies
-            ]
+            [encode_reply(Reply(r.run, r.round, r.client, r.release * np.nan, r.interactions)) for r in replies]
         )
 
     with pytest.raises(Stopped) as stopped:
@@ -225,12 +220,12 @@ def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, 
         if looks == killed_after:
             raise Killed
 
-    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
+    coordinator = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))
     with pytest.raises(Killed):
         drive(coordinator, driver_of(transport, ticks, tend=kill))
-    accepted = set(coordinator._replies)
-    again = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))  # a new process, that finds the folder
-    assert set(again._replies) == accepted
+    accepted = coordinator.cohort - coordinator.waiting
+    again = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))  # a new process, that finds the folder
+    assert again.cohort - again.waiting == accepted
     drive(again, driver_of(transport, ticks))
     assert again.state.theta.tobytes() == in_process(simulator)
     assert len(again.reports) == ROUNDS
@@ -263,7 +258,7 @@ def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collecti
     transport = MemoryTransport(answer, names)
     transport.leave("device-3")
     transport.leave("device-7")
-    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(deadline=30.0))
+    coordinator = coordinator_of(simulator, ticks, limits=RoundLimits(deadline=30.0))
     (report,) = drive(coordinator, driver_of(transport, ticks, own))
     assert report.participants == CLIENTS - 2
     assert 30.0 <= ticks.now < 31.0
@@ -318,14 +313,14 @@ def test_what_comes_unasked_is_the_coordinator_s_to_judge(tiny_collection, tmp_p
         def pull(self):
             arrivals = super().pull()
             for arrival in list(arrivals):
-                reply = wire.decode_reply(frames.unpack(arrival.content)[0])
+                reply = decode_reply(frames.unpack(arrival.content)[0])
                 for false in (
-                    wire.Reply("other", reply.round, reply.client, reply.release, 3),
-                    wire.Reply(reply.run, reply.round + 1, reply.client, reply.release, 3),
-                    wire.Reply(reply.run, max(reply.round - 1, 0), reply.client, reply.release, 3),
-                    wire.Reply(reply.run, reply.round, 99, reply.release, 3),
+                    Reply("other", reply.round, reply.client, reply.release, 3),
+                    Reply(reply.run, reply.round + 1, reply.client, reply.release, 3),
+                    Reply(reply.run, max(reply.round - 1, 0), reply.client, reply.release, 3),
+                    Reply(reply.run, reply.round, 99, reply.release, 3),
                 ):
-                    arrivals.append(Arrival("unknown", "?", frames.pack([wire.encode_reply(false)])))
+                    arrivals.append(Arrival("unknown", "?", frames.pack([encode_reply(false)])))
             return arrivals
 
     coordinator = coordinator_of(simulator, ticks)
@@ -334,96 +329,20 @@ def test_what_comes_unasked_is_the_coordinator_s_to_judge(tiny_collection, tmp_p
     assert len(coordinator.refused) >= 4
 
 
-def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
-    """The same number of interactions over nodes of which some are ten times slower: the mean over seeds, and its error.
-
-    Single runs differ more: so do two seeds of the synchronous method itself.
-    """
-    collection = load(DataSource("synthetic:mq2007", queries=400)).resident()
-    evaluator = Evaluator(collection.test, Linear(), 10, "skip", 1)
-    clients, rounds, names = 40, 80, [f"node-{number}" for number in range(8)]
-    slowness = dict(zip(names, (1, 1, 2, 2, 3, 4, 6, 10), strict=True))
-    found, ages = [], []
-    for seed in range(1, 5):
-        users = Cascade(preset="informational")
-        simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=seed)
-        simulator = Simulator(Federation(clients, 4), simulation, rounds=rounds)
-        state = simulator.initial()
-        for _ in range(rounds):
-            state, _ = simulator.federation.round(state, simulator.gather(state))
-        random, ticks = np.random.default_rng(seed), Ticks()
-        transport = MemoryTransport(answering(simulator, None), names, loss=0.05, seed=seed)
-        transport.delay = lambda node, random=random: slowness[node] * random.exponential()
-        rules = RoundLimits(asynchronous=Asynchronous.of(0.25, simulator.federation))
-        coordinator = Coordinator(
-            simulator.federation,
-            simulator.mechanism,
-            simulator.initial(),
-            8 * rounds,
-            seed=seed,
-            rules=rules,
-            clock=ticks,
-        )
-        driver, done = driver_of(transport, ticks, SharedNodes(names), patience=20.0), 0
-        while done < 4 * clients * rounds:
-            done += driver.round(coordinator).interactions
-            ages += [coordinator.state.round - round_ - 1 for _, round_ in coordinator._counted]
-        assert coordinator.state.round > 2 * rounds
-        found.append(evaluator.means([state.theta, coordinator.state.theta])[0])
-    apart = np.diff(found, axis=1)[:, 0]
-    error = apart.std(ddof=1) / np.sqrt(len(apart))
-    assert np.mean(found, axis=0)[0] > evaluator.means([simulator.initial().theta])[0][0] + 0.1
-    assert max(ages) > 5  # late replies were among them
-    assert error < 0.0025
-    assert abs(apart.mean()) < 0.005
-
-
-def test_asynchronous_rounds_take_late_replies_of_the_cohort_that_was_asked(tiny_collection, tmp_path) -> None:
-    """A client that was sampled in an earlier round may answer late, and nobody else may."""
-    simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
-    answer = answering(simulator, tmp_path)
-    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(asynchronous=Asynchronous(2)))
-    task = coordinator.plan()
-    first = coordinator.cohort
-    asked = wire.encode_task(replace(task, clients=tuple(range(CLIENTS))))
-    replies = frames.unpack(answer("node-0", asked))
-    for client in sorted(first)[:2]:
-        assert coordinator.receive(replies[client]).accepted
-    coordinator.advance()
-    coordinator.plan()
-    late = first - coordinator.cohort - set(sorted(first)[:2])
-    never = set(range(CLIENTS)) - first
-    assert late and never & coordinator.cohort
-    assert coordinator.receive(replies[min(late)]).accepted
-    assert "cohort" in coordinator.receive(replies[min(never & coordinator.cohort)]).reason
-
-
-def test_asynchronous_rounds_end_after_the_deadline_with_the_least(tiny_collection, tmp_path) -> None:
-    """Where fewer are there than a round waits for, it does not wait forever."""
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    own = {client: f"device-{client}" for client in range(CLIENTS)}
-    transport = MemoryTransport(answering(simulator, tmp_path), [own[client] for client in range(4)])
-    rules = RoundLimits(least=0.5, deadline=60.0, asynchronous=Asynchronous(6))
-    coordinator = coordinator_of(simulator, ticks, rules=rules)
-    report = driver_of(transport, ticks, Own(own)).round(coordinator)
-    assert report.participants == 4
-    assert 60.0 <= ticks.now < 70.0
-
-
 def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
     """A reply in another client's name is refused, and the other's own reply counts."""
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
     honest, own = (answering(simulator, tmp_path), {client: f"device-{client}" for client in range(CLIENTS)})
 
     def answer(node, content):
-        task = wire.decode_task(content)
+        task = decode_task(content)
         if node == "device-0":  # answers in the name of client 5, far off
-            zero = wire.Reply(task.run, task.round, 5, np.full(len(task.theta), 9.0), 3)
-            return frames.pack([wire.encode_reply(zero)])
+            zero = Reply(task.run, task.round, 5, np.full(len(task.theta), 9.0), 3)
+            return frames.pack([encode_reply(zero)])
         return honest(node, content)
 
-    rules = RoundLimits(enough=(CLIENTS - 1) / CLIENTS)
-    coordinator = coordinator_of(simulator, ticks, rules=rules)
+    rules = RoundLimits(close_fraction=(CLIENTS - 1) / CLIENTS)
+    coordinator = coordinator_of(simulator, ticks, limits=rules)
     report = driver_of(MemoryTransport(answer, list(own.values())), ticks, Own(own)).round(coordinator)
     assert report.participants == CLIENTS - 1
     assert coordinator.refused == {"reply.other-client": 1}

@@ -27,7 +27,7 @@ from flower_runs import (
 from quorank.cli.main import main
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.workload import collection_of
-from quorank.federation import wire
+from quorank.federation.reply import decode_reply, encode_reply
 from quorank.flower.transport import FlowerTransport
 from quorank.protocol import frames
 from quorank.protocol.transport import Arrival
@@ -113,9 +113,9 @@ def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private
     assert len(sent) > ROUNDS
     answered = set()
     for content in sent:
-        replies = [wire.decode_reply(reply) for reply in frames.unpack(content)]
+        replies = [decode_reply(reply) for reply in frames.unpack(content)]
         # the message is what these fields are made of, and not a byte more
-        assert frames.pack([wire.encode_reply(reply) for reply in replies]) == content
+        assert frames.pack([encode_reply(reply) for reply in replies]) == content
         answered |= {(reply.client, reply.round) for reply in replies}
     assert answered == {(client, round_) for client in range(10) for round_ in range(ROUNDS)}
     secrets = private(collection)

@@ -11,8 +11,9 @@ from refusals import refused
 from quorank.experiments import run_directory as storage
 from quorank.experiments.carried_updates import NOTHING, OVER, CarriedUpdates
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.participation import Sampled
+from quorank.federation.reply import Task, decode_reply, encode_task
 from quorank.protocol import frames
 
 CLIENTS = 9
@@ -28,11 +29,11 @@ def test_rounds_played_twice_and_by_new_processes_follow_the_simulator(tiny_coll
         sent = []
         cohort = simulator.members(round_)
         gathered = simulator.gather(state, sent=lambda _, rows, sent=sent: sent.append(rows.copy()))
-        task = wire.Task("run", round_, state.theta, state.private, tuple(cohort.tolist()))
+        task = Task("run", round_, state.theta, state.private, tuple(cohort.tolist()))
         for again in range(3):  # the second process dies in the middle of its write
             clients = SimulatedClients(simulator, Keeper(0, tmp_path, size), CarriedUpdates(tmp_path, CLIENTS, size))
-            bundle = clients.respond(wire.encode_task(task))
-            found = [wire.decode_reply(one).release for one in frames.unpack(bundle)]
+            bundle = clients.respond(encode_task(task))
+            found = [decode_reply(one).release for one in frames.unpack(bundle)]
             np.testing.assert_array_equal(found, sent[0])
             if again == 1:
                 tear(file, round_, cohort)

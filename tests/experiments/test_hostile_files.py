@@ -28,7 +28,7 @@ from quorank.experiments.kept_updates import KeptUpdates, read_kept
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
-from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.rounds import State
 from quorank.files.atomic import remove_leftovers
 from quorank.privacy.ledger import read_ledger
@@ -242,7 +242,7 @@ def test_exchanged_kept_updates_are_not_unlearned_by(finished: Path) -> None:
     one, two = (finished / "clients" / f"{client}.npz" for client in (1, 2))
     shutil.copy(one, two)
     with refused("kept-updates.damaged", str(two)):
-        Unlearning(finished, (0,), interval=2, threads=1, method="stretched").figures()
+        Unlearning(finished, (0,), interval=2, threads=1, method="published").metrics()
 
 
 def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -> None:
@@ -279,16 +279,16 @@ def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -
 def test_no_checkpoint_of_a_coordinator_is_believed_that_is_not_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.state"
     state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
-    Saved(state, "run", [], {(1, 2)}, {"reply.replayed": 3}).write(path)
+    CoordinatorCheckpoint(state, "run", [], {(1, 2)}, {"reply.replayed": 3}).write(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = Saved.read(path)
+    again = CoordinatorCheckpoint.read(path)
     assert again.counted == {(1, 2)} and again.refused == {"reply.replayed": 3} and again.state.personal is None
     np.testing.assert_array_equal(again.state.history, np.zeros((2, 4)))
     content = path.read_bytes()
     for changed in (*damaged_bytes(content, 64), *damaged_archives(content)):
         path.write_bytes(changed)
         with refused("file.damaged", str(path)):
-            Saved.read(path)
+            CoordinatorCheckpoint.read(path)
 
 
 def test_private_files_are_their_owners_alone(made: Path) -> None:

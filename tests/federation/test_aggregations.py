@@ -243,9 +243,9 @@ def test_what_a_rule_says_that_it_needs_is_what_it_takes(rule) -> None:
 @pytest.mark.parametrize("rule", COMPARES_PAIRS, ids=lambda rule: rule.kind)
 def test_pairs_that_no_memory_holds_are_refused_before_a_run(rule, monkeypatch, tiny_collection) -> None:
     part = rule(byzantine=1)
-    part.check_room(1000, 32_000_000)
+    part.check_pair_memory(1000, 32_000_000)
     with refused("aggregation.pairs-too-many", "federation.aggregation"):
-        part.check_room(1001, 32_000_000)
+        part.check_pair_memory(1001, 32_000_000)
     monkeypatch.setattr(coordinator, "memory_bytes", lambda: 16_000_000_000)
     federation = Federation(100_000, 4, PDGD(), aggregation=part)
     with refused("aggregation.pairs-too-many", "federation.aggregation"):
@@ -254,4 +254,4 @@ def test_pairs_that_no_memory_holds_are_refused_before_a_run(rule, monkeypatch, 
 
 def test_other_rules_take_any_cohort() -> None:
     for rule in (TrimmedMean(1), Median(1), GeometricMedian(1), CentredClipping(1)):
-        rule.check_room(10**9, 1)
+        rule.check_pair_memory(10**9, 1)

@@ -17,13 +17,13 @@ from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Arrivals, Federation, Sampled, wire
-from quorank.federation.asynchronous import Asynchronous
+from quorank.federation import Arrivals, Federation, Sampled
+from quorank.federation.accepted_replies import ClientSet
+from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.checkpoint import Saved
-from quorank.federation.kept.keeping import CHECKPOINT, KeptInFolder
+from quorank.federation.journal import CHECKPOINT, DirectoryStorage
 from quorank.federation.participation import TurnsTaken
-from quorank.federation.replies import ClientSet
+from quorank.federation.reply import Reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
@@ -204,7 +204,7 @@ def simulator_of(federation, collection, **how) -> Simulator:
 
 def coordinator_of(simulator, folder=None, **options) -> Coordinator:
     start = simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds
-    return Coordinator(*start, seed=SEED, keeping=folder and KeptInFolder(folder), **options)
+    return Coordinator(*start, seed=SEED, storage=folder and DirectoryStorage(folder), **options)
 
 
 def in_process(simulator):
@@ -216,12 +216,12 @@ def in_process(simulator):
 
 
 def sent_by(simulator, coordinator, clients) -> list[bytes]:
-    task = wire.decode_task(wire.encode_task(coordinator.plan()))
-    return [wire.encode_reply(reply) for reply in simulator.replies(task, np.array(sorted(clients)))]
+    task = decode_task(encode_task(coordinator.plan()))
+    return [encode_reply(reply) for reply in simulator.replies(task, np.array(sorted(clients)))]
 
 
 def same(a, b) -> bool:
-    memory = (a.theta, a.taken.times, a.taken.last), (b.theta, b.taken.times, b.taken.last)
+    memory = (a.theta, a.turns.times, a.turns.last), (b.theta, b.turns.times, b.turns.last)
     return [x.tobytes() for x in memory[0]] == [x.tobytes() for x in memory[1]] and a.round == b.round
 
 
@@ -232,7 +232,7 @@ def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_ki
     """Driven as a run on a network is: those are asked whom the simulator draws. Or open: the same clients come."""
     simulator = simulator_of(FEDERATIONS[name], tiny_collection)
     expected = in_process(simulator)
-    assert expected.taken.times.max() > 1 and same(
+    assert expected.turns.times.max() > 1 and same(
         in_process(simulator_of(FEDERATIONS[name], tiny_collection, threads=3)), expected
     )
     for enrolled in (None, range(CLIENTS)):
@@ -245,17 +245,17 @@ def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_ki
 
         coordinator = new()
         while not coordinator.done:
-            come = simulator.members(coordinator.state.round, coordinator.state.taken)
+            come = simulator.members(coordinator.state.round, coordinator.state.turns)
             sent = sent_by(simulator, coordinator, come)
             assert coordinator.cohort == (frozenset(come.tolist()) if enrolled is None else frozenset())
             for count, at in enumerate(order.permutation(len(sent))):
-                assert not coordinator.complete()
+                assert not coordinator.is_complete()
                 assert coordinator.receive(sent[at]).accepted
                 if count == 1:  # the process is gone; what it accepted is in the journal, whose turn it was on disk
                     coordinator = new()
                     coordinator.plan()
             late[0] += 121.0  # the round's two minutes are over
-            assert coordinator.complete()
+            assert coordinator.is_complete()
             coordinator.advance()
         assert same(coordinator.state, expected)
         assert not coordinator.refused
@@ -278,7 +278,7 @@ def test_a_round_takes_so_many_and_no_more_also_of_those_that_came_together(tiny
     assert codes([coordinator.receive(sent[12])]) == ["reply.round-full"]
     report = coordinator.advance()
     assert report.participants == 6 and coordinator.refused == {"reply.replayed": 2, "reply.round-full": 4}
-    assert coordinator.state.taken.times.tolist() == [1] * 6 + [0] * 8
+    assert coordinator.state.turns.times.tolist() == [1] * 6 + [0] * 8
 
 
 def test_fewer_than_enough_end_a_round_when_its_time_is_over_and_the_least_have_come(tiny_collection) -> None:
@@ -287,17 +287,17 @@ def test_fewer_than_enough_end_a_round_when_its_time_is_over_and_the_least_have_
     first, second = sent_by(simulator, coordinator, [3, 9])
     assert coordinator.receive(first).accepted
     clock[0] = 119.0
-    assert coordinator.receive(second).accepted and not coordinator.complete()
+    assert coordinator.receive(second).accepted and not coordinator.is_complete()
     clock[0] = 120.0
-    assert coordinator.complete() and coordinator.advance().participants == 2
+    assert coordinator.is_complete() and coordinator.advance().participants == 2
     (alone,) = sent_by(simulator, coordinator, [4])
     clock[0] = 500.0
-    assert coordinator.receive(alone).accepted and not coordinator.complete(), "one is fewer than the least"
-    sooner = small(tiny_collection, clock=lambda: clock[0], rules=RoundLimits(deadline=10.0))[1]
+    assert coordinator.receive(alone).accepted and not coordinator.is_complete(), "one is fewer than the least"
+    sooner = small(tiny_collection, clock=lambda: clock[0], limits=RoundLimits(deadline=10.0))[1]
     sooner.plan()
     sooner.receive_many([first, second])
     clock[0] += 10.0
-    assert sooner.complete(), "an operator may end rounds sooner"
+    assert sooner.is_complete(), "an operator may end rounds sooner"
 
 
 def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection, tmp_path) -> None:
@@ -309,13 +309,13 @@ def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection, t
         eager, other = sent_by(simulator, coordinator, [1, others])
         seen.append(coordinator.receive(eager).code)
         coordinator.receive(other)
-        if not coordinator.complete():  # the eager one was refused: another comes
+        if not coordinator.is_complete():  # the eager one was refused: another comes
             (third,) = sent_by(simulator, coordinator, [others + 6])
             assert coordinator.receive(third).accepted
         coordinator.advance()
         coordinator = coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))  # all of it is on disk
     assert seen == ["", "reply.resting", "reply.resting", "", "reply.too-often", "reply.too-often"]
-    assert coordinator.state.taken.of(1) == (2, 3)
+    assert coordinator.state.turns.of(1) == (2, 3)
 
 
 def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collection) -> None:
@@ -326,7 +326,7 @@ def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collecti
     enrolled.add(5000)
     assert coordinator.receive(stranger).accepted
     coordinator.advance()
-    assert coordinator.state.taken.of(5000) == (1, 0) and coordinator.state.taken.of(4999) == (0, -1)
+    assert coordinator.state.turns.of(5000) == (1, 0) and coordinator.state.turns.of(4999) == (0, -1)
     (again,) = sent_by(simulator, coordinator, [5000])
     assert coordinator.receive(again).code == "reply.resting"
 
@@ -352,7 +352,7 @@ def test_a_sum_of_few_has_the_noise_and_the_divisor_that_were_planned(tiny_colle
     )
     coordinator.receive_many(sent_by(simulator, coordinator, [3, 9]))
     clock[0] = 1e3
-    found = coordinator.gathered()
+    found = coordinator.cohort_sum()
     assert (found.clients, found.weight, found.sensitivity) == (2, 6.0, 0.1)
     assert found.noise == pytest.approx(0.2)
 
@@ -361,16 +361,14 @@ def test_what_rounds_of_whoever_comes_cannot_be_is_refused(tiny_collection) -> N
     simulator = simulator_of(Federation(CLIENTS, 3, participation=Sampled(5)), tiny_collection)
     with refused("option.conflict", "enrolled"):
         coordinator_of(simulator, enrolled=range(3))
-    with refused("option.conflict"):
-        small(tiny_collection, rules=RoundLimits(asynchronous=Asynchronous(3)))
 
 
 def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection, tmp_path) -> None:
     simulator, coordinator = small(tiny_collection, folder=tmp_path)
     coordinator.receive_many(sent_by(simulator, coordinator, range(6)))
     coordinator.advance()
-    saved = Saved.read(tmp_path / CHECKPOINT)
-    taken = saved.state.taken
+    saved = CoordinatorCheckpoint.read(tmp_path / CHECKPOINT)
+    taken = saved.state.turns
     assert taken is not None and taken.times.sum() == 6
     for times, last in (
         (taken.times[:-1], taken.last),
@@ -378,11 +376,11 @@ def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection,
         (taken.times, taken.last + 1),
         (taken.times + 1, taken.last),
     ):
-        state = replace(saved.state, taken=TurnsTaken(times, last))
+        state = replace(saved.state, turns=TurnsTaken(times, last))
         saved._replace(state=state).write(tmp_path / CHECKPOINT)
         with refused("file.damaged"):
             coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
-    saved._replace(state=replace(saved.state, taken=None)).write(tmp_path / CHECKPOINT)
+    saved._replace(state=replace(saved.state, turns=None)).write(tmp_path / CHECKPOINT)
     with refused("file.damaged"):
         coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
 
@@ -397,7 +395,7 @@ def test_a_reply_leaves_a_bit_behind_and_no_more() -> None:
     release = np.zeros(46)
 
     def take(first: int, stop: int) -> None:
-        sent = [wire.Reply("run", 0, client, release, 4, True, (0.0, 0.0, 0.0)) for client in range(first, stop)]
+        sent = [Reply("run", 0, client, release, 4, True, (0.0, 0.0, 0.0)) for client in range(first, stop)]
         assert all(verdict.accepted for verdict in coordinator.receive_many(sent))
 
     take(0, 1000)
@@ -409,4 +407,4 @@ def test_a_reply_leaves_a_bit_behind_and_no_more() -> None:
     gc.collect()
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert coordinator.complete() and held < 20 * (many - 1000), "a dictionary would hold ten times as much"
+    assert coordinator.is_complete() and held < 20 * (many - 1000), "a dictionary would hold ten times as much"

@@ -154,7 +154,7 @@ def test_every_combination_is_decided_by_what_the_parts_say() -> None:
             or (personal.keeps_parameters and not learner.learns_on_client)
             or (rule.history > 0.0 and not participation.everyone)
             or (privacy.needs_equal_shares and not participation.fixed_size)
-            or (privacy.hides_single_updates and participation.takes_whoever_comes)
+            or (privacy.hides_single_updates and participation.open_arrivals)
         )
         try:
             rule.check(participation.fewest(30))
@@ -195,11 +195,7 @@ def test_noise_in_equal_shares_is_refused_where_shares_may_miss_or_differ(tiny_c
         Experiment(federation=Federation(20, 2, privacy=ClippedGaussian()), partition=partition)
 
 
-@pytest.mark.parametrize(
-    "privacy",
-    [PublishedLaplace(), SecureSum(), ClippedGaussian(sum="secure"), ClippedGaussian(over_rounds="tree")],
-    ids=ids,
-)
+@pytest.mark.parametrize("privacy", [PublishedLaplace(), SecureSum(), ClippedGaussian(sum="secure")], ids=ids)
 def test_what_counts_on_a_known_cohort_is_refused_where_a_round_takes_whoever_comes(privacy, tiny_collection) -> None:
     simulation = Simulation(tiny_collection.train, Linear(), Cascade(), tiny_collection.grades, 1)
     with refuses("option.conflict", "privacy"):

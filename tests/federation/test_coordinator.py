@@ -14,16 +14,16 @@ from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled, wire
+from quorank.federation import Federation, Sampled
+from quorank.federation import checkpoint as checkpoint_module
 from quorank.federation import server_optimisers as servers
-from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept import checkpoint as checkpoint_module
-from quorank.federation.kept.checkpoint import Saved
-from quorank.federation.kept.keeping import CHECKPOINT, JOURNAL, KeptInFolder
-from quorank.federation.leavers.rebuilding_run import without
+from quorank.federation.journal import CHECKPOINT, JOURNAL, DirectoryStorage
+from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
+from quorank.federation.unlearning.rebuilding import without_clients
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
@@ -50,24 +50,24 @@ def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
     return Simulator(federation, simulation, rounds=rounds)
 
 
-def coordinator_of(simulator, folder=None, rules=None, **options) -> Coordinator:
+def coordinator_of(simulator, folder=None, limits=None, **options) -> Coordinator:
     return Coordinator(
         simulator.federation,
         simulator.mechanism,
         simulator.initial(),
         simulator.rounds,
         seed=3,
-        keeping=folder and KeptInFolder(folder),
-        rules=rules or RoundLimits(),
+        storage=folder and DirectoryStorage(folder),
+        limits=limits or RoundLimits(),
         **options,
     )
 
 
 def answers(simulator, coordinator) -> list[bytes]:
     """What the cohort sends, as bytes."""
-    task = wire.decode_task(wire.encode_task(coordinator.plan()))
+    task = decode_task(encode_task(coordinator.plan()))
     cohort = np.array(sorted(coordinator.cohort))
-    return [wire.encode_reply(reply) for reply in simulator.replies(task, cohort)]
+    return [encode_reply(reply) for reply in simulator.replies(task, cohort)]
 
 
 def in_process(simulator):
@@ -87,7 +87,7 @@ def test_replies_in_any_order_come_to_the_simulator_s_bits(name, tiny_collection
     while not coordinator.done:
         sent = answers(simulator, coordinator)
         for at in order.permutation(len(sent)):
-            assert not coordinator.complete()
+            assert not coordinator.is_complete()
             assert coordinator.receive(sent[at]).accepted
         assert not coordinator.waiting
         coordinator.advance()
@@ -106,17 +106,17 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tiny_collection, tmp_p
     while not coordinator.done:
         for reply in answers(simulator, coordinator):
             if taken % 5 == 4:  # the process is gone; what it accepted is in the journal
-                before = set(coordinator._replies)
+                before = coordinator.accepted_count, coordinator.waiting
                 coordinator = coordinator_of(simulator, tmp_path / "a")
                 coordinator.plan()
-                assert set(coordinator._replies) == before
+                assert (coordinator.accepted_count, coordinator.waiting) == before
             assert coordinator.receive(reply).accepted
             taken += 1
         old = (tmp_path / "a" / JOURNAL).read_bytes()
         coordinator.advance()
         (tmp_path / "a" / JOURNAL).write_bytes(old)  # killed between checkpoint and clearing the journal
         coordinator = coordinator_of(simulator, tmp_path / "a")
-        assert not coordinator._replies
+        assert coordinator.accepted_count == 0
     assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
 
 
@@ -131,14 +131,15 @@ def test_a_record_that_broke_off_was_not_accepted(tiny_collection, tmp_path) -> 
     for end in (whole + 3, whole + 40, len(content) - 1):
         (tmp_path / JOURNAL).write_bytes(content[:end])
         again = coordinator_of(simulator, tmp_path)
-        assert {client for client, _ in again._replies} == {0}
+        assert again.cohort - again.waiting == {0}
         assert again.receive(third).accepted
-        assert {c for c, _ in coordinator_of(simulator, tmp_path)._replies} == {0, 2}
+        third_too = coordinator_of(simulator, tmp_path)
+        assert third_too.cohort - third_too.waiting == {0, 2}
         (tmp_path / JOURNAL).write_bytes(content)
 
 
-def broken(reply: wire.Reply, **changes) -> bytes:
-    return wire.encode_reply(replace(reply, **changes))
+def broken(reply: Reply, **changes) -> bytes:
+    return encode_reply(replace(reply, **changes))
 
 
 REFUSED = {
@@ -162,7 +163,7 @@ def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection, tmp
     if "release" in changes and len(changes["release"]) == 46:
         changes = {"release": np.full(simulator.simulation.parameters, changes["release"][0])}
     coordinator = coordinator_of(simulator, tmp_path)
-    honest = [wire.decode_reply(content) for content in answers(simulator, coordinator)]
+    honest = [decode_reply(content) for content in answers(simulator, coordinator)]
     verdict = coordinator.receive(broken(honest[0], **changes))
     assert not verdict.accepted and verdict.code == code
     assert coordinator.refused == {code: 1}
@@ -195,7 +196,7 @@ def test_a_reply_counts_once_and_only_in_its_round(tiny_collection) -> None:
 def test_releases_beyond_the_clip_are_refused(tiny_collection) -> None:
     simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
     coordinator = coordinator_of(simulator)
-    reply = wire.decode_reply(answers(simulator, coordinator)[0])
+    reply = decode_reply(answers(simulator, coordinator)[0])
     unit = simulator.mechanism.unit_of(coordinator.state.private)
     verdict = coordinator.receive(replace(reply, release=reply.release + unit))
     assert "longer than the clip" in verdict.reason
@@ -204,7 +205,7 @@ def test_releases_beyond_the_clip_are_refused(tiny_collection) -> None:
 def test_releases_in_fractions_are_refused_as_of_an_older_version(tiny_collection) -> None:
     simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
     coordinator = coordinator_of(simulator)
-    reply = wire.decode_reply(answers(simulator, coordinator)[0])
+    reply = decode_reply(answers(simulator, coordinator)[0])
     unit = simulator.mechanism.unit_of(coordinator.state.private)
     verdict = coordinator.receive(replace(reply, release=reply.release / unit))
     assert verdict.code == "reply.not-whole" and "same version" in verdict.reason
@@ -216,7 +217,7 @@ def test_a_run_that_was_begun_with_noise_in_floating_point_is_not_continued(tiny
     simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
     before = coordinator_of(simulator, folder=tmp_path)
     saved = replace(before.state, private={})
-    Saved(saved, before.run, [], set(), {}).write(tmp_path / CHECKPOINT)
+    CoordinatorCheckpoint(saved, before.run, [], {}).write(tmp_path / CHECKPOINT)
     with refused("privacy.other-noise", "privacy"):
         coordinator_of(simulator, folder=tmp_path)
 
@@ -224,24 +225,24 @@ def test_a_run_that_was_begun_with_noise_in_floating_point_is_not_continued(tiny
 def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:
     now = [0.0]
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    rules = RoundLimits(enough=0.75, least=0.5, deadline=60.0)
-    coordinator = coordinator_of(simulator, rules=rules, clock=lambda: now[0])
+    rules = RoundLimits(close_fraction=0.75, minimum_fraction=0.5, deadline=60.0)
+    coordinator = coordinator_of(simulator, limits=rules, clock=lambda: now[0])
     sent = answers(simulator, coordinator)
     for reply in sent[:5]:
         coordinator.receive(reply)
     now[0] = 1000.0
-    assert not coordinator.complete()  # 5 of 12 are too few at any time
+    assert not coordinator.is_complete()  # 5 of 12 are too few at any time
     with pytest.raises(BadInput, match="not complete"):
         coordinator.advance()
     coordinator.receive(sent[5])
     now[0] = 59.0
-    assert not coordinator.complete()
+    assert not coordinator.is_complete()
     now[0] = 60.0
-    assert coordinator.complete()
+    assert coordinator.is_complete()
     assert coordinator.advance().participants == 6
     for reply in answers(simulator, coordinator)[:9]:
         coordinator.receive(reply)
-    assert coordinator.complete()  # three quarters, long before the deadline
+    assert coordinator.is_complete()  # three quarters, long before the deadline
 
 
 def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> None:
@@ -260,9 +261,9 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> 
             coordinator.advance()
     assert coordinator.state.round == 0
     assert not (tmp_path / CHECKPOINT).exists()
-    assert len(coordinator_of(simulator, tmp_path)._replies) == CLIENTS
+    assert coordinator_of(simulator, tmp_path).accepted_count == CLIENTS
     while not coordinator.done:
-        if coordinator._open:
+        if coordinator.open:
             coordinator.advance()
         else:
             for reply in answers(simulator, coordinator):
@@ -280,11 +281,11 @@ def test_a_reply_that_could_not_be_written_is_not_accepted(tiny_collection, tmp_
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorank.federation.kept.journal.os.fsync", full)
+        patch.setattr("quorank.federation.journal.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             coordinator.receive(second)
-    assert {c for c, _ in coordinator._replies} == {0}
-    assert {c for c, _ in coordinator_of(simulator, tmp_path)._replies} == {0}
+    for one in (coordinator, coordinator_of(simulator, tmp_path)):
+        assert one.cohort - one.waiting == {0}
     assert coordinator.receive(second).accepted
 
 
@@ -304,62 +305,13 @@ def test_another_run_or_damage_is_refused(tiny_collection, tmp_path) -> None:
         coordinator_of(simulator, tmp_path / "copy")
 
 
-def test_refusals_of_an_older_checkpoint_that_holds_sentences(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    coordinator = coordinator_of(simulator, tmp_path)
-    for reply in answers(simulator, coordinator):
-        coordinator.receive(reply)
-    coordinator.refused = {"there is no open round": 2, "a reply of 9 bytes": 3, "reply.norm": 4, "reply.other": 5}
-    coordinator.advance()
-    assert coordinator_of(simulator, tmp_path).refused == {"reply.other": 10, "reply.norm": 4}
-
-
-def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    rules = RoundLimits(asynchronous=Asynchronous(replies=3, power=0.5, most=1))
-    coordinator = coordinator_of(simulator, tmp_path, rules)
-    old = answers(simulator, coordinator)
-    for reply in old[:3]:
-        coordinator.receive(reply)
-    coordinator.advance()
-    before = coordinator.state.theta.copy()
-    fresh = answers(simulator, coordinator)
-    assert "already" in coordinator.receive(old[0]).reason  # a replay of what counted in the round before
-    again = coordinator_of(simulator, tmp_path, rules)
-    again.plan()
-    assert "already" in again.receive(old[0]).reason  # also after a restart
-    sent = [old[3], fresh[4], fresh[5]]
-    for reply in sent:
-        assert coordinator.receive(reply).accepted
-    coordinator.advance()
-    releases = [wire.decode_reply(content).release for content in sent]
-    weights = 2**-0.5 + 1.0 + 1.0
-    mean = (2**-0.5 * releases[0] + releases[1] + releases[2]) / weights
-    expected = before + 3.0 / len(coordinator.cohort) * mean  # three replies go three of so many parts of the way
-    np.testing.assert_allclose(coordinator.state.theta, expected, atol=1e-12)
-    for reply in answers(simulator, coordinator)[:3]:
-        coordinator.receive(reply)
-    coordinator.advance()
-    coordinator.plan()
-    assert "round that is over" in coordinator.receive(old[6]).reason  # three rounds old, and one is allowed
-
-
-def test_asynchronous_rounds_refuse_noise_that_is_accounted_for_rounds(tiny_collection) -> None:
-    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
-    with pytest.raises(BadInput, match="no noise is accounted for that"):
-        coordinator_of(simulator, rules=RoundLimits(asynchronous=Asynchronous()))
-
-
 @pytest.mark.parametrize(
     ("part", "changes"),
     [
-        (RoundLimits, {"enough": 0.0}),
-        (RoundLimits, {"least": 1.5}),
+        (RoundLimits, {"close_fraction": 0.0}),
+        (RoundLimits, {"minimum_fraction": 1.5}),
         (RoundLimits, {"deadline": 0.0}),
-        (RoundLimits, {"longest": float("inf")}),
-        (Asynchronous, {"replies": 0}),
-        (Asynchronous, {"power": -1.0}),
-        (Asynchronous, {"most": -1}),
+        (RoundLimits, {"max_norm": float("inf")}),
     ],
 )
 def test_impossible_rules_are_refused(part, changes) -> None:
@@ -367,16 +319,16 @@ def test_impossible_rules_are_refused(part, changes) -> None:
         part(**changes)
 
 
-REPLY = wire.Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
+REPLY = Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
 
 
 def test_messages_come_back_as_they_were() -> None:
-    again = wire.decode_reply(wire.encode_reply(REPLY))
+    again = decode_reply(encode_reply(REPLY))
     assert (again.run, again.round, again.client, again.interactions, again.within) == ("run", 3, 7, 4, True)
     assert again.statistics == REPLY.statistics
     np.testing.assert_array_equal(again.release, REPLY.release)
-    task = wire.Task("run", 2, np.arange(3.0), {"clip": np.ones(1), "b": np.zeros(2)}, (4, 5))
-    back = wire.decode_task(wire.encode_task(task))
+    task = Task("run", 2, np.arange(3.0), {"clip": np.ones(1), "b": np.zeros(2)}, (4, 5))
+    back = decode_task(encode_task(task))
     assert back.clients == (4, 5)
     np.testing.assert_array_equal(back.private["clip"], np.ones(1))
     np.testing.assert_array_equal(back.private["b"], np.zeros(2))
@@ -386,7 +338,7 @@ def test_messages_come_back_as_they_were() -> None:
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
 def test_no_bytes_raise_anything_but_a_refusal(data) -> None:
-    good = wire.encode_reply(REPLY)
+    good = encode_reply(REPLY)
     kind = data.draw(st.sampled_from(["cut", "flip", "any"]))
     if kind == "cut":
         content = good[: data.draw(st.integers(0, len(good) - 1))]
@@ -396,7 +348,7 @@ def test_no_bytes_raise_anything_but_a_refusal(data) -> None:
     else:
         content = data.draw(st.binary(max_size=200))
     try:
-        reply = wire.decode_reply(content)
+        reply = decode_reply(content)
     except BadInput:
         return
     assert kind == "flip"  # a changed number is still a number
@@ -404,10 +356,10 @@ def test_no_bytes_raise_anything_but_a_refusal(data) -> None:
 
 
 def test_another_protocol_is_named() -> None:
-    content = bytearray(wire.encode_reply(REPLY))
+    content = bytearray(encode_reply(REPLY))
     content[5] = 9
     with pytest.raises(BadInput, match="speaks protocol 9, and this Quorank speaks 1"):
-        wire.decode_reply(bytes(content))
+        decode_reply(bytes(content))
 
 
 def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> None:
@@ -430,24 +382,22 @@ def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_co
     """The next round is that of a coordinator which begins with this ranker, and a restart knows nothing else either."""
     federation = Federation(CLIENTS, 3, server=server)
     simulator = simulator_of(federation, tiny_collection)
-    rules = RoundLimits(asynchronous=Asynchronous(replies=CLIENTS))
-    coordinator = coordinator_of(simulator, tmp_path, rules)
+    coordinator = coordinator_of(simulator, tmp_path)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     other = np.linspace(-1.0, 1.0, len(coordinator.state.theta))
     with pytest.raises(BadInput, match="between two rounds"):
-        coordinator.install(other)
+        coordinator.replace_ranker(other)
     coordinator.advance()
     with pytest.raises(BadInput, match="another shape"):
-        coordinator.install(other[1:])
-    coordinator.install(other, forget={0, 1})
+        coordinator.replace_ranker(other[1:])
+    coordinator.replace_ranker(other)
     assert not (tmp_path / JOURNAL).exists()
-    for one in (coordinator, coordinator_of(simulator, tmp_path, rules)):
+    for one in (coordinator, coordinator_of(simulator, tmp_path)):
         assert one.state.round == 1 and np.array_equal(one.state.theta, other)
         assert np.array_equal(one.ranker, other)
         fresh = server.start(len(other)) | ({"average": other} if "average" in one.state.memory else {})
         assert all(np.array_equal(one.state.memory[name], fresh[name]) for name in fresh)
-        assert {client for client, _ in one._counted} == set(range(2, CLIENTS))
 
 
 def test_who_is_dismissed_is_waited_for_no_longer_nor_asked_again(tiny_collection) -> None:
@@ -455,7 +405,7 @@ def test_who_is_dismissed_is_waited_for_no_longer_nor_asked_again(tiny_collectio
     coordinator = coordinator_of(simulator)
     replies = answers(simulator, coordinator)
     assert coordinator.open and 3 in coordinator.waiting
-    coordinator.dismiss(without(coordinator.federation, (3,)), [3])
+    coordinator.remove_clients(without_clients(coordinator.federation, (3,)), [3])
     assert coordinator.waiting == frozenset(range(CLIENTS)) - {3}
     assert "cohort" in coordinator.receive(replies[3]).reason
     for client, reply in enumerate(replies):

@@ -15,16 +15,16 @@ from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.federation import wire
+from quorank.federation.reply import PROTOCOL, Reply, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.protocol import frames
 
-REPLY = wire.encode_reply(wire.Reply("run", 3, 7, np.arange(5.0), 4, True, (1.0, 2.0, 3.0)))
-TASK = wire.encode_task(wire.Task("run", 3, np.arange(5.0), {"clip": np.ones(1)}, (1, 2, 3)))
+REPLY = encode_reply(Reply("run", 3, 7, np.arange(5.0), 4, True, (1.0, 2.0, 3.0)))
+TASK = encode_task(Task("run", 3, np.arange(5.0), {"clip": np.ones(1)}, (1, 2, 3)))
 HEAD = struct.Struct("<4sBHI")
 
 
 def with_header(kind: int, text: bytes) -> bytes:
-    return HEAD.pack(b"QRNK", kind, wire.PROTOCOL, len(text)) + text
+    return HEAD.pack(b"QRNK", kind, PROTOCOL, len(text)) + text
 
 
 def peak(call: Callable[[], object]) -> int:
@@ -52,39 +52,39 @@ HEADERS = {
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_costs_little_memory(name: str) -> None:
-    wire.decode_reply(REPLY)  # what is imported at first is none of its cost
+    decode_reply(REPLY)  # what is imported at first is none of its cost
     reply, task = with_header(2, HEADERS[name]), with_header(1, HEADERS[name])
-    assert peak(lambda: wire.decode_reply(reply)) < 2 * len(reply)
-    assert peak(lambda: wire.decode_task(task)) < 14 * len(task)
-    for read, content in ((wire.decode_reply, reply), (wire.decode_task, task)):
+    assert peak(lambda: decode_reply(reply)) < 2 * len(reply)
+    assert peak(lambda: decode_task(task)) < 14 * len(task)
+    for read, content in ((decode_reply, reply), (decode_task, task)):
         assert refusals(read, iter([content])) == 1
 
 
 def test_a_long_reply_costs_a_small_multiple_of_its_numbers() -> None:
-    content = wire.encode_reply(wire.Reply("run", 3, 7, np.zeros(1 << 19), 4))
-    assert peak(lambda: wire.decode_reply(content)) < 2.5 * len(content)
+    content = encode_reply(Reply("run", 3, 7, np.zeros(1 << 19), 4))
+    assert peak(lambda: decode_reply(content)) < 2.5 * len(content)
     assert peak(lambda: frames.unpack(frames.pack([content]))) < 4 * len(content)
 
 
 def test_a_reply_longer_than_the_run_takes_is_not_read() -> None:
-    content = wire.encode_reply(wire.Reply("run", 3, 7, np.zeros(1 << 19), 4))
+    content = encode_reply(Reply("run", 3, 7, np.zeros(1 << 19), 4))
     with refused("reply.too-long"):
-        wire.decode_reply(content, parameters=1000)
-    assert peak(lambda: wire.decode_reply(content, 1000)) < len(content) // 10
-    assert len(wire.decode_reply(content, parameters=1 << 19).release) == 1 << 19
+        decode_reply(content, parameters=1000)
+    assert peak(lambda: decode_reply(content, 1000)) < len(content) // 10
+    assert len(decode_reply(content, parameters=1 << 19).release) == 1 << 19
 
 
 def test_what_is_sent_is_within_the_bounds() -> None:
     clients = tuple(range(2**20 - 500_000, 2**20))
-    task = wire.Task("é" * 200, 3, np.zeros(3), {f"name-{i}": np.zeros(1) for i in range(20)}, clients)
-    assert wire.decode_task(wire.encode_task(task)).clients == clients
-    reply = wire.Reply("\U0001f600" * 200, 2**52, 2**52, np.zeros(3), 1)
-    assert wire.decode_reply(wire.encode_reply(reply), parameters=3).run == reply.run
+    task = Task("é" * 200, 3, np.zeros(3), {f"name-{i}": np.zeros(1) for i in range(20)}, clients)
+    assert decode_task(encode_task(task)).clients == clients
+    reply = Reply("\U0001f600" * 200, 2**52, 2**52, np.zeros(3), 1)
+    assert decode_reply(encode_reply(reply), parameters=3).run == reply.run
 
 
 def test_mutated_messages_are_read_or_refused() -> None:
-    assert refusals(wire.decode_reply, mutations([REPLY, TASK], 700)) > 150
-    assert refusals(wire.decode_task, mutations([REPLY, TASK], 700)) > 150
+    assert refusals(decode_reply, mutations([REPLY, TASK], 700)) > 150
+    assert refusals(decode_task, mutations([REPLY, TASK], 700)) > 150
     bundle = frames.pack([REPLY, TASK, b"", b"x"])
     assert refusals(frames.unpack, mutations([bundle], 700)) > 150
 

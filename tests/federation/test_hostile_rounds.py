@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_simulator import assert_contract, family, simulation_of, updates
+from part_examples import sampled_pairs
+from test_simulator import assert_contract, family, parts_of, simulation_of, updates
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
@@ -15,8 +16,9 @@ from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.rankers import MLP, Linear
 
 
-@family("aggregation", "aggregations")
-@family("attack", "attacks")
+@pytest.mark.parametrize(
+    ("attack", "aggregation"), sampled_pairs(parts_of("attacks"), parts_of("aggregations")), ids=str
+)
 def test_bits_with_attacks_and_robust_rules(tiny_collection, aggregation, attack) -> None:
     assert_contract(Federation(12, 2, aggregation=aggregation, attack=attack), simulation_of(tiny_collection))
 

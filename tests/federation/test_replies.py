@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation import coordinator as coordinators
-from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.journal import Journal
-from quorank.federation.kept.keeping import JOURNAL, KeptInFolder
+from quorank.federation.journal import JOURNAL, DirectoryStorage, Journal
+from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import Plain
 
@@ -26,12 +25,12 @@ SIZE = 7
 def coordinator_of(clients=8, folder=None, size=SIZE, federation=None, **options) -> Coordinator:
     federation = federation or Federation(clients, 4)
     start = federation.start(np.zeros(size))
-    return Coordinator(federation, Plain(), start, 3, keeping=folder and KeptInFolder(folder), **options)
+    return Coordinator(federation, Plain(), start, 3, storage=folder and DirectoryStorage(folder), **options)
 
 
-def reply_of(client: int, size: int = SIZE, **changes) -> wire.Reply:
+def reply_of(client: int, size: int = SIZE, **changes) -> Reply:
     release = np.random.default_rng(client).normal(size=size)
-    return replace(wire.Reply("run", 0, client, release, 1 + client % 4, False, (1.0, 0.5, 2.0)), **changes)
+    return replace(Reply("run", 0, client, release, 1 + client % 4, False, (1.0, 0.5, 2.0)), **changes)
 
 
 def test_the_round_s_update_is_the_weighted_mean_of_the_replies() -> None:
@@ -51,22 +50,22 @@ KINDS = st.sampled_from(["good", "again", "nan", "shape", "cut", "other run", "s
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(KINDS, st.integers(0, 7)), max_size=25), st.booleans(), st.integers(1, 300))
-def test_together_is_the_same_as_one_by_one(sent, asynchronous, group) -> None:
-    rules = RoundLimits(asynchronous=Asynchronous(replies=3)) if asynchronous else RoundLimits(least=0.1)
+@given(st.lists(st.tuples(KINDS, st.integers(0, 7)), max_size=25), st.integers(1, 300))
+def test_together_is_the_same_as_one_by_one(sent, group) -> None:
+    rules = RoundLimits(minimum_fraction=0.1)
     contents: list[bytes] = []
     for kind, client in sent:
         good = reply_of(client)
         contents.append(
             {
-                "nan": lambda good=good: wire.encode_reply(replace(good, release=good.release * np.nan)),
-                "shape": lambda good=good: wire.encode_reply(replace(good, release=np.zeros(3))),
-                "cut": lambda good=good: wire.encode_reply(good)[:-2],
-                "other run": lambda good=good: wire.encode_reply(replace(good, run="other")),
-                "stranger": lambda good=good: wire.encode_reply(replace(good, client=99)),
-            }.get(kind, lambda good=good: wire.encode_reply(good))()
+                "nan": lambda good=good: encode_reply(replace(good, release=good.release * np.nan)),
+                "shape": lambda good=good: encode_reply(replace(good, release=np.zeros(3))),
+                "cut": lambda good=good: encode_reply(good)[:-2],
+                "other run": lambda good=good: encode_reply(replace(good, run="other")),
+                "stranger": lambda good=good: encode_reply(replace(good, client=99)),
+            }.get(kind, lambda good=good: encode_reply(good))()
         )
-    single, together = coordinator_of(rules=rules), coordinator_of(rules=rules)
+    single, together = coordinator_of(limits=rules), coordinator_of(limits=rules)
     single.plan(), together.plan()
     verdicts = [single.receive(content) for content in contents]
     before = coordinators.GROUP_BYTES
@@ -76,8 +75,8 @@ def test_together_is_the_same_as_one_by_one(sent, asynchronous, group) -> None:
     finally:
         coordinators.GROUP_BYTES = before
     assert together.refused == single.refused
-    assert set(together._replies) == set(single._replies)
-    assert together.gathered().total.tobytes() == single.gathered().total.tobytes()
+    assert together.waiting == single.waiting
+    assert together.cohort_sum().total.tobytes() == single.cohort_sum().total.tobytes()
 
 
 class Disk:
@@ -85,7 +84,7 @@ class Disk:
 
     def __init__(self, monkeypatch) -> None:
         self.waits, self.full_after = 0, 10**9
-        monkeypatch.setattr("quorank.federation.kept.journal.os.fsync", self)
+        monkeypatch.setattr("quorank.federation.journal.os.fsync", self)
 
     def __call__(self, _: int) -> None:
         self.waits += 1
@@ -104,8 +103,8 @@ def test_the_disk_is_waited_for_once_and_nothing_is_lost(tmp_path, monkeypatch) 
     assert coordinator.receive(reply_of(4)).accepted
     assert disk.waits == 3
     again = coordinator_of(folder=tmp_path)  # killed here
-    assert set(again._replies) == {(client, 0) for client in range(5)}
-    assert again.gathered().total.tobytes() == coordinator.gathered().total.tobytes()
+    assert again.waiting == {5, 6, 7}
+    assert again.cohort_sum().total.tobytes() == coordinator.cohort_sum().total.tobytes()
 
 
 def test_on_a_full_disk_none_of_a_group_is_accepted(tmp_path, monkeypatch) -> None:
@@ -151,7 +150,7 @@ def test_statistics_that_cannot_be_summed_do_not_end_the_run(statistics) -> None
 
 
 def test_no_cohort_of_accepted_replies_is_too_large_to_be_summed() -> None:
-    coordinator = coordinator_of(5, rules=RoundLimits(longest=1e300, heaviest=4))
+    coordinator = coordinator_of(5, limits=RoundLimits(max_norm=1e300, max_interactions=4))
     coordinator.plan()
     largest = (2.0**36 - 1.0) / 4.0
     for client in range(5):
@@ -168,8 +167,8 @@ def peak_of(clients: int, federation: Federation) -> int:
     coordinator.plan()
     tracemalloc.start()
     for client in range(clients):
-        coordinator.receive(wire.Reply("run", 0, client, np.full(size, 0.1), 4))
-    coordinator.gathered()
+        coordinator.receive(Reply("run", 0, client, np.full(size, 0.1), 4))
+    coordinator.cohort_sum()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak

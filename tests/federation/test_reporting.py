@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.journal import DirectoryStorage
+from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 
-CLIENTS, SIZE, FIGURE = 5, 3, FigureResponse(3.0)
+CLIENTS, SIZE, FIGURE = 5, 3, MetricResponse(3.0)
 SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps
 
 
@@ -25,12 +26,14 @@ def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> 
     federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
     mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
     state = replace(federation.start(np.zeros(SIZE)), private=mechanism.start())
-    return Coordinator(federation, mechanism, state, 2, keeping=folder and KeptInFolder(folder), figure=FIGURE)
+    return Coordinator(
+        federation, mechanism, state, 2, storage=folder and DirectoryStorage(folder), metric_response=FIGURE
+    )
 
 
-def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:
+def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> Reply:
     release = np.full(SIZE, 0.01)
-    return wire.Reply("run", round_, client, release, interactions, False, (*statistics, 0.0, 0.0)[:3])  # type: ignore[arg-type]
+    return Reply("run", round_, client, release, interactions, False, (*statistics, 0.0, 0.0)[:3])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +52,8 @@ def test_a_round_s_figure_is_the_mean_of_the_unbiased_reports(privacy, rule) -> 
     unit = coordinator.mechanism.unit_of(coordinator.state.private)
     size = 0.01 if isinstance(privacy, Signs) else 0.001 if unit == 1.0 else round(0.001 * unit)
     for client, steps in enumerate(SENT):
-        row = wire.Reply("run", 0, client, np.full(SIZE, float(size)), 4, False, (float(steps), 0.0, 0.0))
-        assert coordinator.receive(wire.encode_reply(row)).accepted
+        row = Reply("run", 0, client, np.full(SIZE, float(size)), 4, False, (float(steps), 0.0, 0.0))
+        assert coordinator.receive(encode_reply(row)).accepted
     report = coordinator.advance()
     one = math.exp(-3.0)
     p, q = 1.0 / (1.0 + 3.0 * one), one / (1.0 + 3.0 * one)
@@ -75,7 +78,7 @@ def test_figures_that_no_device_sends_are_refused(statistics) -> None:
     coordinator = coordinator_of()
     coordinator.plan()
     verdict = coordinator.receive(reply(0, *statistics))
-    assert not verdict.accepted and ("figure" in verdict.reason or "finite" in verdict.reason)
+    assert not verdict.accepted and ("metric" in verdict.reason or "finite" in verdict.reason)
     assert str(statistics[0]) not in verdict.reason, "nothing of a reply is quoted"
     assert coordinator.receive(reply(0, 3.0)).accepted, "the client may correct itself"
 
@@ -100,7 +103,7 @@ def test_a_coordinator_that_is_killed_goes_on_to_the_same_figure(tmp_path) -> No
 
 def test_without_reports_nothing_changes() -> None:
     federation = Federation(CLIENTS, 4)
-    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, rules=RoundLimits())
+    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, limits=RoundLimits())
     plain.plan()
     for client in range(CLIENTS):
         assert plain.receive(reply(client, 0.7)).accepted  # a simulated user's nDCG

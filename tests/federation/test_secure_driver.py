@@ -18,9 +18,10 @@ from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.simulated_clients import Keeper, SimulatedClients
-from quorank.federation import Federation, Sampled, wire
+from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.keeping import BEGUN, KeptInFolder
+from quorank.federation.journal import BEGUN, DirectoryStorage
+from quorank.federation.reply import Task
 from quorank.federation.rules import Median
 from quorank.flower.engine import flower
 from quorank.member.device_answers import DeviceAnswers
@@ -280,7 +281,13 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     def made() -> Coordinator:
         start = simulator.initial()
         return Coordinator(
-            simulator.federation, simulator.mechanism, start, 4, seed=SEED, keeping=KeptInFolder(folder), clock=Ticks()
+            simulator.federation,
+            simulator.mechanism,
+            start,
+            4,
+            seed=SEED,
+            storage=DirectoryStorage(folder),
+            clock=Ticks(),
         )
 
     asked = []
@@ -337,7 +344,7 @@ def test_the_noise_of_devices_is_their_own_and_as_large_as_stated(tiny_collectio
 def clipped(simulator, state, client: int) -> np.ndarray:
     """A client's own update within the clip, without rounding and noise."""
     plain = simulator_of_plain(simulator)
-    task = wire.Task("run", state.round, state.theta)
+    task = Task("run", state.round, state.theta)
     update = plain.replies(task, np.array([client]))[0].release
     return update * min(1.0, simulator.mechanism.clip / max(np.linalg.norm(update), 1e-300))
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from quorank.engines.secure_driver import gathered_of
 from quorank.errors import BadInput
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.coordinator import Verdict
+from quorank.federation.reply import Task, decode_task
 from quorank.federation.rounds import State
 from quorank.member.client_privacy import masked_vector
 from quorank.member.device_answers import SecureDevice
@@ -42,7 +43,7 @@ from quorank.protocol.secure_round import (
 )
 
 SESSION, LENGTH = b"a session", 7
-TASK = wire.Task("run", 2, np.zeros(LENGTH))
+TASK = Task("run", 2, np.zeros(LENGTH))
 OCCASION = Occasion(SESSION, 2)
 IDENTITIES = {client: MemberKey(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
 
@@ -451,7 +452,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     mechanism, least = simulator.mechanism, simulator.mechanism.signed_by
     assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
     devices = devices_of(simulator, tmp_path)
-    pins, task = devices[0].pinned, wire.decode_task(task_of(simulator))
+    pins, task = devices[0].pinned, decode_task(task_of(simulator))
     options = {"pinned": pins, "neighbourhood": mechanism.plan, "deadline": 1e-9}
     round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
     for client, device in devices.items():
@@ -503,7 +504,7 @@ def play_devices(round_: SecureRound, devices) -> None:
 def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, secure_federation())
     device = SecureDevice(device_of(simulator, tmp_path))
-    task = wire.decode_task(task_of(simulator))
+    task = decode_task(task_of(simulator))
     device.device.answer(b"")
     round_ = SecureRound(task, SESSION, [0, 1], 2)
     first = round_.tasks()[0]

@@ -109,16 +109,11 @@ def test_the_noise_of_a_mean_is_the_spread_of_many_walks(pull) -> None:
     assert theta.std() == pytest.approx(math.sqrt(memory["noise"][1]), rel=0.03)
 
 
-def test_shrinking_without_a_mean_and_with_correlated_noise_is_refused() -> None:
+def test_shrinking_without_a_mean_is_refused() -> None:
     for options in ({"shrink": 1.0}, {"among": (1.0,)}):
         with pytest.raises(BadInput) as found:
             Add(**options)
         assert found.value.code == "add.no-mean"
-    server = Add(average=1.0, shrink=1.0)
-    Federation(10, server=server, privacy=ClippedGaussian(1.0))
-    with pytest.raises(BadInput) as found:
-        Federation(10, server=server, privacy=ClippedGaussian(1.0, over_rounds="tree"))
-    assert found.value.code == "option.conflict"
 
 
 def test_a_round_tells_the_server_the_noise_on_its_mean_update() -> None:

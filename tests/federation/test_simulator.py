@@ -49,9 +49,9 @@ def same(a, b) -> bool:
         and memory
         and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
         and (a.carried is None or a.carried.tobytes() == b.carried.tobytes())
-        and (a.taken is None) == (b.taken is None)
-        and (a.taken is None or a.taken.times.tobytes() == b.taken.times.tobytes())
-        and (a.taken is None or a.taken.last.tobytes() == b.taken.last.tobytes())
+        and (a.turns is None) == (b.turns is None)
+        and (a.turns is None or a.turns.times.tobytes() == b.turns.times.tobytes())
+        and (a.turns is None or a.turns.last.tobytes() == b.turns.last.tobytes())
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quorank.federation import Federation, State
-from quorank.federation.kept.checkpoint import state_arrays, state_from, state_shapes
+from quorank.federation.checkpoint import parse_state, state_arrays, state_shapes
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mixing import Mixing
@@ -146,7 +146,7 @@ def test_the_memory_survives_a_checkpoint(tmp_path) -> None:
     for updates in rounds[:3]:
         state, _ = federation.round(state, gathered(updates))
     write_arrays(tmp_path / "state", state_arrays(state))
-    again = state_from(read_arrays(tmp_path / "state", state_shapes()))
+    again = parse_state(read_arrays(tmp_path / "state", state_shapes()))
     for updates in rounds[3:]:
         state, _ = federation.round(state, gathered(updates))
         again, _ = federation.round(again, gathered(updates))

@@ -10,56 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from part_examples import EXAMPLES
+from unlearning_cases import CLIENTS, B, kept_of, learned, simulation_of
 
 from quorank.data.ranking import RankingData
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled
 from quorank.federation.attacks import Fang, SignFlip
-from quorank.federation.leavers.unlearning import (
+from quorank.federation.unlearning.methods import (
     Calibration,
     KeptRound,
-    ascend,
     calibrated,
+    clip_parameters,
     fresh_seed,
     momentum_over,
     norms_of,
-    projected,
-    reaggregate,
     rebuild,
-    reference_ranker,
     retrain,
     scaled_steps,
-    within_bound,
 )
 from quorank.learning import PDGD, Evolution, Simulation
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.metrics.rank_distance import intersection_distance, mean_distance, ranking_distances
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
-CLIENTS, B = 8, 5
 NUMBERS = st.floats(-1e3, 1e3).filter(lambda x: x == 0.0 or abs(x) > 1e-3)
-
-
-def simulation_of(collection, ranker=None, seed=3) -> Simulation:
-    users = Cascade(preset="informational")
-    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=seed)
-
-
-def learned(simulation, theta, round_, clients, steps) -> np.ndarray:
-    """What each client learns in a round, straight from the learner."""
-    rows = np.empty((len(clients), simulation.parameters + STATISTICS))
-    numbers = np.asarray(clients, dtype=np.int64)
-    each = np.full(len(numbers), steps)
-    PDGD().updates(Work(simulation.world(), simulation.seed, theta, round_, numbers, each), rows)
-    return rows[:, : simulation.parameters]
-
-
-def kept_of(rounds=6, every=4, clients=CLIENTS, seed=0) -> list[KeptRound]:
-    random = np.random.default_rng(seed)
-    return [KeptRound(1 + every * j, np.arange(clients), random.uniform(0.1, 0.6, clients)) for j in range(rounds)]
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=12), st.floats(0.0, 1e3))
@@ -135,7 +111,7 @@ def test_a_fresh_rebuilding_with_momentum_sends_what_all_rounds_of_its_interval_
     federation = Federation(CLIENTS, B, client_momentum=own)
     simulator = Simulator(federation, simulation, rounds=3, absent=(0,))
     start, kept = np.zeros(len(theta)), kept_of(rounds=3)
-    found = rebuild(simulator, start, kept, lengths="own", stretch=float(every), gain=gain)
+    found = rebuild(simulator, start, kept, lengths="own", step_factor=float(every), gain=gain)
     np.testing.assert_allclose(found.theta, theta, rtol=1e-9, atol=1e-12)
 
 
@@ -154,7 +130,7 @@ def test_a_stretched_rebuilding_steps_further_and_hands_out_the_weighted_mean(ti
         (1.0, sum(t * theta for t, theta in enumerate(path, 1)) / 15),
     ):
         simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=5, absent=(0,))
-        result = rebuild(simulator, np.zeros(len(theta)), kept, stretch=2.5, average=average)
+        result = rebuild(simulator, np.zeros(len(theta)), kept, step_factor=2.5, average=average)
         np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -169,7 +145,7 @@ def test_a_server_that_averages_is_left_to_do_so_and_rules_are_stretched_too(tin
     np.testing.assert_allclose(rebuilt(averaging), rebuilt(Federation(CLIENTS, 3), average=3.0), rtol=1e-12)
     median = Federation(CLIENTS, 3, aggregation=Median())
     longer = replace(median, server=Add(step=4.0))
-    np.testing.assert_allclose(rebuilt(median, stretch=4.0), rebuilt(longer), rtol=1e-12)
+    np.testing.assert_allclose(rebuilt(median, step_factor=4.0), rebuilt(longer), rtol=1e-12)
 
 
 def test_a_leaver_s_own_kept_updates_are_not_read(tiny_collection) -> None:
@@ -228,93 +204,6 @@ def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collectio
     result = retrain(simulator, np.zeros(simulation.parameters), 5)
     np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-13)
     assert (result.rounds, result.local_steps) == (5, 5 * B * 6)
-
-
-def played(simulation, rounds: int, **parts) -> tuple[np.ndarray, list[KeptRound]]:
-    """A run in which every update is kept: its last ranker, and what was kept."""
-    simulator = Simulator(Federation(CLIENTS, B, **parts), simulation, rounds=rounds)
-    state, kept = simulator.initial(), []
-
-    def keep(clients, updates) -> None:
-        kept.append(KeptRound(len(kept) + 1, clients.copy(), norms_of(updates), updates.copy()))
-
-    for _ in range(rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state, sent=keep))
-    return state.theta, kept
-
-
-def test_fedremove_of_nobody_is_the_run_itself(tiny_collection) -> None:
-    for parts in ({}, {"aggregation": Median(), "server": Momentum(step=0.5)}, {"attack": SignFlip(clients=2)}):
-        simulation = simulation_of(tiny_collection)
-        theta, kept = played(simulation, 6, **parts)
-        simulator = Simulator(Federation(CLIENTS, B, **parts), simulation, rounds=6)
-        result = reaggregate(simulator, np.zeros(len(theta)), kept)
-        assert result.theta.tobytes() == theta.tobytes() and (result.rounds, result.local_steps) == (6, 0)
-
-
-def test_fedremove_adds_up_what_the_others_had_sent(tiny_collection) -> None:
-    """θ_0 + Σ_t s·mean over i ≠ c* of ΔM_{i,t}; a leaver's own updates are not read."""
-    simulation = simulation_of(tiny_collection)
-    _, kept = played(simulation, 5)
-    start = np.linspace(0.0, 0.5, simulation.parameters)
-    expected = start + sum(2.0 * np.delete(entry.updates, (1, 6), axis=0).mean(axis=0) for entry in kept)
-    for leaver in (1, 6):
-        kept[2].updates[leaver] = 1e6
-    simulator = Simulator(Federation(CLIENTS, B), simulation, rounds=5, absent=(1, 6))
-    result = reaggregate(simulator, start, kept, stretch=2.0)
-    np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
-    with pytest.raises(BadInput, match="no kept updates"):
-        reaggregate(simulator, start, kept_of())
-
-
-def test_what_fedremove_sends_again_goes_through_privacy(tiny_collection) -> None:
-    """A kept update of a thousand times the clip counts for one clip, and every round has noise of its own."""
-    simulation, clip = simulation_of(tiny_collection), 0.01
-    _, kept = played(simulation, 4)
-    privacy = ClippedGaussian(clip=clip, noise_multiplier=1.0)
-    simulator = Simulator(Federation(CLIENTS, B, privacy=privacy), simulation, rounds=4, absent=(0,))
-    result = reaggregate(simulator, np.zeros(simulation.parameters), kept)
-    assert (result.participants == CLIENTS - 1).all() and (result.noise > 0.0).all()
-    np.testing.assert_allclose(result.sensitivity, clip, rtol=1e-6)
-    assert np.linalg.norm(result.theta) < 4 * (clip + 5 * clip * simulation.parameters**0.5)
-    with pytest.raises(BadInput, match="privacy is planned for 4 rounds"):
-        reaggregate(replace(simulator), np.zeros(simulation.parameters), [*kept, *kept])
-
-
-def test_the_reference_is_the_mean_of_the_others_local_rankers() -> None:
-    """Halimi et al.: w_ref = (N·w^T − w_i)/(N − 1) for one leaver and equal weights."""
-    before, updates = np.array([1.0, -1.0]), np.array([[0.3, 0.0], [0.0, 0.6], [-0.9, 0.3]])
-    after = before + updates.mean(axis=0)
-    leaving = np.array([False, False, True])
-    expected = (3 * after - (before + updates[2])) / 2
-    np.testing.assert_allclose(reference_ranker(after, updates, np.ones(3), leaving), expected, rtol=1e-12)
-    weights = np.array([1.0, 3.0, 5.0])
-    after = before + weights @ updates / 9.0
-    expected = before + (1.0 * updates[0] + 3.0 * updates[1]) / 4.0
-    np.testing.assert_allclose(reference_ranker(after, updates, weights, leaving), expected, rtol=1e-12)
-
-
-def test_a_point_outside_of_the_ball_comes_back_to_its_surface() -> None:
-    centre = np.array([1.0, 1.0])
-    np.testing.assert_allclose(projected(np.array([4.0, 5.0]), centre, 2.0), [1.0 + 2 * 0.6, 1.0 + 2 * 0.8])
-    inside = np.array([1.5, 1.0])
-    assert projected(inside, centre, 2.0) is inside and projected(centre, centre, 0.0) is centre
-
-
-@pytest.mark.parametrize("radius", [0.05, math.inf])
-def test_ascent_is_the_literal_loop(tiny_collection, radius) -> None:
-    """θ ← P(θ − mean of the leavers' updates from θ), from the reference; nobody else interacts."""
-    simulation, leavers = simulation_of(tiny_collection), [2, 5]
-    reference = np.linspace(-0.2, 0.3, simulation.parameters)
-    expected = reference
-    for t in range(4):
-        expected = expected - learned(simulation, expected, t, leavers, 3).mean(axis=0)
-        length = np.linalg.norm(expected - reference)
-        expected = expected if length <= radius else reference + radius * (expected - reference) / length
-    simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=4)
-    theta, steps = ascend(simulator, reference, radius, 4, np.array(leavers))
-    np.testing.assert_allclose(theta, expected, rtol=1e-9, atol=1e-12)
-    assert steps == 4 * 3 * 2 and np.linalg.norm(theta - reference) > 0.04
 
 
 def test_fine_tuning_goes_on_from_the_last_ranker_without_the_leavers(tiny_collection) -> None:
@@ -425,7 +314,7 @@ def test_updates_that_keep_their_own_length_are_the_run_in_longer_rounds(tiny_co
         kept, seen = [KeptRound(1 + j, members, lengths) for j in range(4)], []
         simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=4, absent=(0,))
         result = rebuild(
-            simulator, np.zeros(11), kept, lambda t, x, seen=seen: seen.append((t, x)), stretch=6.0, lengths="own"
+            simulator, np.zeros(11), kept, lambda t, x, seen=seen: seen.append((t, x)), step_factor=6.0, lengths="own"
         )
         np.testing.assert_allclose(result.theta, theta, rtol=1e-9, atol=1e-12)
         assert [t for t, _ in seen] == [1, 2, 3, 4] and np.array_equal(seen[-1][1], result.theta)
@@ -437,9 +326,9 @@ def test_a_bound_on_parameters_holds_after_calibration_too(rows, bound) -> None:
     """FPDGD eq. 13: what a client would rank by has at most this norm, whatever length was kept."""
     updates, theta = np.array(rows), np.array([0.3, -0.2, 0.1])
     free = updates.copy()
-    within_bound(updates, theta, math.inf)
+    clip_parameters(updates, theta, math.inf)
     np.testing.assert_array_equal(updates, free)
-    within_bound(updates, theta, bound)
+    clip_parameters(updates, theta, bound)
     for row, before in zip(updates, free, strict=True):
         reached = theta + before
         norm = math.sqrt(math.fsum(x * x for x in reached))

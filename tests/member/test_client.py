@@ -21,8 +21,9 @@ from devices import CLIENTS, SEED, coordinator_of, killed, random_theta, shoot, 
 from refusals import refused
 from small_service import Said, SmallService
 
-from quorank.federation import Federation, wire
-from quorank.federation.leavers.rebuilding import name_of
+from quorank.federation import Federation
+from quorank.federation.reply import Task, decode_reply, encode_task
+from quorank.federation.unlearning import rebuilding_name
 from quorank.member import Client
 from quorank.member.membership import LEFT
 from quorank.privacy import NoPrivacy, PublishedLaplace
@@ -71,7 +72,7 @@ def sent(service):
     found = {}
     for asked in service.heard:
         if asked.target == "/v1/reply":
-            reply = wire.decode_reply(asked.body)
+            reply = decode_reply(asked.body)
             found.setdefault((reply.run, reply.round), set()).add(asked.body)
     return found
 
@@ -144,7 +145,7 @@ def test_lists_of_before_the_first_task_are_learned_from(tiny_collection, tmp_pa
         assert np.allclose(shown.scores, begin, atol=1e-6) and client.status()["ranker_round"] is None
         assert client.sync().outcome == "sent"
         ((body,),) = sent(service).values()
-        assert np.abs(wire.decode_reply(body).release).max() > 0.0
+        assert np.abs(decode_reply(body).release).max() > 0.0
         assert client.status()["ranker_round"] == 0
     with refused("ranker.wrong-size"):
         Client.open(tmp_path / "other", service.invitation(tmp_path / "i.json"), start=[1.0])
@@ -369,18 +370,18 @@ def test_a_rebuilding_is_answered_once_and_without_anything_to_give_with_a_word(
     with service_of(tiny_collection).running(tmp_path) as service:
         client = client_of(service, tmp_path)
         theta = random_theta(service.simulator)
-        run = name_of(service.terms.run, 1, 2)
-        service.published = ("rebuilding", wire.encode_task(wire.Task(run, 0, theta)))
+        run = rebuilding_name(service.terms.run, 1, 2)
+        service.published = ("rebuilding", encode_task(Task(run, 0, theta)))
         assert client.sync().code == "rebuilding.nothing"
         assert service.heard[-1].body == b"nothing"
         assert client.sync(force=True).code == "task.answered"
         service.published = None
         search(client, service)
         assert client.sync(force=True).outcome == "sent"
-        service.published = ("rebuilding", wire.encode_task(wire.Task(name_of(service.terms.run, 2, 2), 0, theta)))
+        service.published = ("rebuilding", encode_task(Task(rebuilding_name(service.terms.run, 2, 2), 0, theta)))
         assert client.sync(force=True).outcome == "sent"
-        reply = wire.decode_reply(service.heard[-1].body)
-        assert reply.run == name_of(service.terms.run, 2, 2) and reply.release.any()
+        reply = decode_reply(service.heard[-1].body)
+        assert reply.run == rebuilding_name(service.terms.run, 2, 2) and reply.release.any()
         service.published = ("rebuilding", service.published[1].replace(b"rebuilt 2", b"rebuilt!2"))
         assert client.sync(force=True).code == "device.run"
 

@@ -28,8 +28,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.personal import LocalOffset, OutputLayer
+from quorank.federation.reply import decode_reply, decode_task, encode_reply
 from quorank.learning import PDGD, Counterfactual, Evolution
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
@@ -64,9 +65,9 @@ def test_the_simulator_s_bytes(learner, ranker, tiny_collection, tmp_path) -> No
             theta = random_theta(simulator, round_)
             task = task_of(simulator, round_, theta, clients=(client,))
             reply = answered(device, user, task)
-            (expected,) = simulator.replies(wire.decode_task(task), np.array([client]))
+            (expected,) = simulator.replies(decode_task(task), np.array([client]))
             assert expected.release.any()
-            assert reply == wire.encode_reply(replace(expected, statistics=(0.0, 0.0, 0.0)))
+            assert reply == encode_reply(replace(expected, statistics=(0.0, 0.0, 0.0)))
             # a new process for every round
             device.store.close()
             device = device_of(simulator, tmp_path / str(client), client)
@@ -116,7 +117,7 @@ def test_personal_layers_follow_the_simulator(tiny_collection, tmp_path) -> None
                 state,
                 sent=lambda clients, rows, sent=sent: sent.update(zip(clients.tolist(), rows.copy(), strict=True)),
             )
-            reply = wire.decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
+            reply = decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
             assert reply.release.tobytes() == sent[2].tobytes()
             state, _ = simulator.federation.round(state, gathered)
             assert device.store.personal.tobytes() == state.personal[2].tobytes()
@@ -135,7 +136,7 @@ def test_momentum_follows_the_simulator_and_ends_with_consent(tiny_collection, t
             state, sent=lambda clients, rows: sent.update(zip(clients.tolist(), rows.copy(), strict=True))
         )
         device = device_of(simulator, tmp_path, 2)  # a new process for every round
-        reply = wire.decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
+        reply = decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
         assert reply.release.tobytes() == sent[2].tobytes()
         state, _ = simulator.federation.round(state, gathered)
         assert device.store.carried("run").tobytes() == state.carried[2].tobytes()
@@ -219,7 +220,7 @@ def test_a_clip_far_from_the_agreed_one_is_declined(tiny_collection, tmp_path) -
         assert device.answer(task_of(simulator, private=private)) == Declined(
             "task"
         )  # an older coordinator, or a false one
-    reply = wire.decode_reply(answered(device, user, task_of(simulator, private=memory_of(0.02))))
+    reply = decode_reply(answered(device, user, task_of(simulator, private=memory_of(0.02))))
     assert np.array_equal(reply.release, np.rint(reply.release))
     assert np.linalg.norm(reply.release) / grid_unit(0.02, CLIENTS) == pytest.approx(0.02)
     assert not reply.within
@@ -371,7 +372,7 @@ def test_what_leaves_holds_none_of_the_rows_clicks_or_texts(privacy, tiny_collec
     assert re.fullmatch(
         rb'\{"run":"run","round":0,"client":0,"interactions":3,"within":(true|false),"lengths":\[\d+,3\]', header
     )
-    assert wire.decode_reply(reply).statistics == (0.0, 0.0, 0.0)
+    assert decode_reply(reply).statistics == (0.0, 0.0, 0.0)
     assert not [piece for piece in private if piece in reply]
 
 
@@ -425,9 +426,9 @@ def test_noise_is_the_device_s_own_and_fresh_for_each_release(tiny_collection, t
     plain = simulator_of(tiny_collection, Federation(CLIENTS, 3))
     bound = simulator.mechanism.bound
     assert bound < np.inf
-    replies = [wire.decode_reply(answered(device_of(simulator, tmp_path / n), user, task)).release for n in "abc"]
-    (addressed,) = simulator.replies(wire.decode_task(task), np.array([0]))
-    update = wire.decode_reply(answered(device_of(plain, tmp_path / "p"), user, task)).release
+    replies = [decode_reply(answered(device_of(simulator, tmp_path / n), user, task)).release for n in "abc"]
+    (addressed,) = simulator.replies(decode_task(task), np.array([0]))
+    update = decode_reply(answered(device_of(plain, tmp_path / "p"), user, task)).release
     for one in replies:
         assert not np.array_equal(one, addressed.release)  # the run's seed does not know this noise
         assert not np.array_equal(one, update)
@@ -454,7 +455,7 @@ def test_updates_are_kept_for_unlearning_every_so_many_rounds(tiny_collection, t
     assert [round_ for round_, _ in kept] == [1, 3, 5]
     plain = simulator_of(tiny_collection, Federation(CLIENTS, 3), rounds=5)
     for round_, update in kept:  # before privacy
-        task = wire.decode_task(task_of(plain, round_ - 1, random_theta(simulator, round_ - 1)))
+        task = decode_task(task_of(plain, round_ - 1, random_theta(simulator, round_ - 1)))
         (reply,) = plain.replies(task, np.array([0]))
         assert np.array_equal(update, reply.release.astype(np.float32))
 
@@ -488,7 +489,7 @@ def test_lists_of_an_older_ranker_weigh_as_they_were_drawn(step, tiny_collection
     device.answer(task_of(simulator, 0, old))
     search(device, user, 3)
     interactions = [interaction for _, interaction in device.store.interactions(0, 3)]
-    late = wire.decode_reply(device.answer(task_of(simulator, 2, new))).release
+    late = decode_reply(device.answer(task_of(simulator, 2, new))).release
     assert device.store.ranker.round == 2
     local, pairs = new.copy(), 0
     for one in interactions:

@@ -14,8 +14,9 @@ import pytest
 from devices import SEED, simulator_of, terms_of, user_of
 from small_service import Said, SmallService
 
-from quorank.federation import Federation, wire
-from quorank.federation.leavers.rebuilding import name_of
+from quorank.federation import Federation
+from quorank.federation.reply import Task, encode_task
+from quorank.federation.unlearning import rebuilding_name
 from quorank.member import Client
 from quorank.privacy import ClippedGaussian
 from quorank.protocol import http_client as line
@@ -51,7 +52,7 @@ def client(service, tmp_path):
 def task_of(simulator, round_=0, run="run", theta=None, private=None, clients=()):
     start = simulator.initial()
     theta = start.theta if theta is None else theta
-    return wire.encode_task(wire.Task(run, round_, theta, start.private if private is None else private, clients))
+    return encode_task(Task(run, round_, theta, start.private if private is None else private, clients))
 
 
 def replies(service):
@@ -157,7 +158,7 @@ def test_tasks_that_were_not_agreed(service, client, simulator) -> None:
     for kind, content, code in (
         ("round", task_of(simulator, run="other"), "device.run"),
         ("round", task_of(simulator, run="../../device.sqlite"), "device.run"),
-        ("round", task_of(simulator, run=name_of("run", 1, 1)), "device.run"),
+        ("round", task_of(simulator, run=rebuilding_name("run", 1, 1)), "device.run"),
         ("round", task_of(simulator, ROUNDS), "device.over"),
         ("round", task_of(simulator, 2**40), "device.over"),
         ("round", task_of(simulator, clients=(1,)), "device.client"),
@@ -173,7 +174,7 @@ def test_tasks_that_were_not_agreed(service, client, simulator) -> None:
         ("over", task_of(simulator, ROUNDS + 1), "device.task"),
         ("secure", good[:-1], "device.malformed"),
         ("rebuilding", good, "device.run"),
-        ("rebuilding", task_of(simulator, ROUNDS, run=name_of("run", 1, 1)), "device.over"),
+        ("rebuilding", task_of(simulator, ROUNDS, run=rebuilding_name("run", 1, 1)), "device.over"),
         ("tuning", good, "device.task"),
     ):
         service.published = (kind, content)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from devices import CLIENTS, SEED, random_theta, search, simulator_of, task_of, terms_of, user_of
 
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
+from quorank.federation.reply import Task, encode_task
 from quorank.kernels.compiled import plainly
 from quorank.learning import PDGD
 from quorank.member.client_privacy import masked_vector
@@ -35,9 +36,9 @@ with Client.open(sys.argv[1], sys.argv[2]) as client:
     rows = [[(7 * i + j) % 5 for j in range(46)] for i in range(40)]
     for _ in range(4):
         client.record(client.rank(rows), [True] + [False] * 9)
-    from quorank.federation import wire
-    task = wire.Task("run", 0, client.device.start, client.terms.client_mechanism.start())
-    assert isinstance(client.device.answer(wire.encode_task(task)), bytes)
+    from quorank.federation.reply import Task, encode_task
+    task = Task("run", 0, client.device.start, client.terms.client_mechanism.start())
+    assert isinstance(client.device.answer(encode_task(task)), bytes)
     assert client.sync().code == "service.away"
     status = client.status()
 heavy = [name for name in ("numba", "scipy", "pyarrow", "matplotlib", "dp_accounting", "typer") if name in sys.modules]
@@ -150,6 +151,6 @@ def test_the_start_is_kept_out_of_the_task(tiny_collection, tmp_path) -> None:
         shown = device.rank(np.eye(11))
         device.record(shown, np.arange(10) == 3)
         assert store.ranker is None and replace(store.latest_interactions(1)[0]).round == 0
-        device.answer(wire.encode_task(wire.Task("run", 0, first)))
+        device.answer(encode_task(Task("run", 0, first)))
         assert store.ranker is not None and store.ranker.theta.tolist() == first.tolist()
         assert store.waiting() == 1

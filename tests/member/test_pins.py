@@ -14,7 +14,7 @@ from quorank.engines.driver import Driver, Own
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.kept.keeping import KeptInFolder
+from quorank.federation.journal import DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import ClientPins, Pins
 from quorank.member.private_store import PrivateStore
@@ -122,8 +122,8 @@ class Network:
             self.simulator.initial(),
             4,
             seed=SEED,
-            rules=RoundLimits(least=0.5, deadline=60.0),
-            keeping=KeptInFolder(folder / "coordinator"),
+            limits=RoundLimits(minimum_fraction=0.5, deadline=60.0),
+            storage=DirectoryStorage(folder / "coordinator"),
         )
         self.names = {c: f"node-{c}" for c in range(MEMBERS)}
         self.memory = MemoryTransport(self.answer, list(self.names.values()))

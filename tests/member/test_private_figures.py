@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
-from quorank.federation import wire
+from quorank.federation.reply import decode_reply
 from quorank.federation.rounds import Report
 from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
 from quorank.privacy import ClippedGaussian, SecureSum
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.protocol.terms import Terms
 from quorank.service.live.status_sources import DECAY, LEAST_DEVICES, quality_of
 
@@ -85,13 +85,13 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     device = device_of(simulator, tmp_path / "a", report_epsilon=1.0)
     first = answered(device, user, task)
     assert device.answer(task) == first, "the same bytes again, never a second report"
-    reply = wire.decode_reply(first)
-    plain = wire.decode_reply(answered(device_of(simulator, tmp_path / "b"), user_of(simulator), task))
+    reply = decode_reply(first)
+    plain = decode_reply(answered(device_of(simulator, tmp_path / "b"), user_of(simulator), task))
     assert np.array_equal(reply.release, plain.release) and plain.statistics == (0.0, 0.0, 0.0)
     assert reply.statistics in {(0.0, 0.0, 0.0), (1.0, 0.0, 0.0)}
     (release,) = device.store.releases()
     report = release.privacy["report"]
-    assert report["value"] == FigureResponse(1.0).unbiased(reply.statistics[0])
+    assert report["value"] == MetricResponse(1.0).unbiased(reply.statistics[0])
     assert (report["epsilon"], report["epsilon_per_report"], report["delta"]) == (4.0, 1.0, 0.0)
     with device.store.transaction():
         device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
@@ -114,7 +114,7 @@ def test_a_report_is_of_the_lists_that_the_update_is_made_of(tiny_collection, tm
     waiting = [interaction.clicks for _, interaction in device.store.interactions(0, 3)]
     seen = []
     monkeypatch.setattr(
-        FigureResponse, "respond", lambda self, x, seed, round_, client: seen.append((x, round_, client)) or 1
+        MetricResponse, "respond", lambda self, x, seed, round_, client: seen.append((x, round_, client)) or 1
     )
     device.answer(task_of(simulator))
     assert seen == [(mean_ndcg(waiting, simulator.simulation.k), 0, 0)]
@@ -127,7 +127,7 @@ def test_terms_with_reports_and_back(tiny_collection) -> None:
     simulator = simulator_of(tiny_collection)
     terms = terms_of(simulator, 0, report_epsilon=0.5)
     assert Terms.read(json.loads(json.dumps(terms.table()))) == terms and terms.table()["version"] == 2
-    assert terms.figure == FigureResponse(0.5)
+    assert terms.figure == MetricResponse(0.5)
     assert terms.reports["epsilon"] == 0.5 * terms.rounds and terms.reports["composed"]["delta"] == 1e-5
     silent = terms_of(simulator, 0)
     assert silent.table()["version"] == 1 and "report_epsilon" not in silent.table()
@@ -170,7 +170,7 @@ def round_of(number: int, participants: int, figure: float) -> Report:
 
 def test_the_figures_of_rounds_against_brute_force() -> None:
     """Each device's report is drawn many times; mean, error and smoothed error are those of the draws."""
-    figure, random = FigureResponse(2.0), np.random.default_rng(3)
+    figure, random = MetricResponse(2.0), np.random.default_rng(3)
     truths = [np.full(6, 0.5), np.full(2, 0.1), np.full(9, 0.25), np.full(4, 0.75)]  # 0.25: the worst figure
     p, q = math.exp(2.0) / (math.exp(2.0) + 2.0), 1.0 / (math.exp(2.0) + 2.0)
     found = []
@@ -197,7 +197,7 @@ def test_the_figures_of_rounds_against_brute_force() -> None:
 
 
 def test_a_figure_of_too_few_devices_is_not_shown() -> None:
-    figure = FigureResponse(1.0)
+    figure = MetricResponse(1.0)
     few = [round_of(1, LEAST_DEVICES - 1, 0.4)]
     assert quality_of([], figure, "q").best is None and quality_of(few, figure, "q").best is None
     one = quality_of([*few, round_of(2, LEAST_DEVICES, 0.6), round_of(3, 1, 0.9), round_of(4, 0, 0.0)], figure, "q")

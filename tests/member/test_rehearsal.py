@@ -61,7 +61,7 @@ def test_a_device_that_gives_nothing_is_asked_a_few_times(tiny_collection, tmp_p
 
 def test_a_round_that_can_do_without_it_goes_on(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, RoundLimits(enough=0.8))
+    coordinator = coordinator_of(simulator, RoundLimits(close_fraction=0.8))
     assert take_part(device_of(simulator, tmp_path, 2), Direct(coordinator, 2, others_of(simulator))) == 0
     assert coordinator.done
 

@@ -7,7 +7,8 @@ import pytest
 from devices import SEED, random_theta, simulator_of, terms_of, user_of
 from small_service import SmallService
 
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
+from quorank.federation.reply import Task, encode_task
 from quorank.member import Client
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.server import RoundFailed
@@ -48,7 +49,7 @@ class SecureCourse:
     def __init__(self, service, round_: int = 0) -> None:
         simulator = service.simulator
         self.service, self.mechanism = service, simulator.mechanism
-        self.task = wire.Task("run", round_, random_theta(simulator, round_), simulator.initial().private)
+        self.task = Task("run", round_, random_theta(simulator, round_), simulator.initial().private)
         self.round = SecureRound(
             self.task,
             b"session %d" % round_,
@@ -56,7 +57,7 @@ class SecureCourse:
             self.mechanism.signed_by,
             neighbourhood=self.mechanism.plan,
         )
-        service.published = ("secure", wire.encode_task(self.task))
+        service.published = ("secure", encode_task(self.task))
         self.taken, self.posted = set(service.answers), 0
 
     def post(self) -> None:
@@ -129,7 +130,7 @@ def test_a_round_gives_the_sum_of_the_mechanism(service, clients, monkeypatch) -
 
 def plain_replies(simulator, task, number):
     plain = simulator_of_plain(simulator)
-    return [reply.release for reply in plain.replies(wire.Task("run", task.round, task.theta), np.array([number]))]
+    return [reply.release for reply in plain.replies(Task("run", task.round, task.theta), np.array([number]))]
 
 
 def simulator_of_plain(simulator):

@@ -14,7 +14,7 @@ from refusals import refused
 from small_service import CODE, SmallService
 from tuned_fleets import field_of, rehearsed
 
-from quorank.federation import wire
+from quorank.federation.reply import decode_reply
 from quorank.member import Tuner
 from quorank.member.device_database import FILE
 from quorank.protocol.keys import MemberKey
@@ -137,7 +137,7 @@ def test_a_version_is_answered_once_with_the_mean_of_its_searches(service: Any, 
         assert tuner.sync(force=True).outcome == "sent"
         first, *others = replies(service)
         assert others == [first, first]
-        reply = wire.decode_reply(first)
+        reply = decode_reply(first)
         assert reply.interactions == 2 and reply.release.shape == (13,) and reply.statistics == (0.0, 0.0, 0.0)
         search(tuner, 3)
         assert tuner.sync(force=True).outcome == "nothing"  # the version was answered
@@ -162,7 +162,7 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         tuner.record_typed(characters=5, rank=0)
         service.say(SHIPPED * 0.9, 1, figures=True)
         assert tuner.sync(force=True).outcome == "sent"
-        reply = wire.decode_reply(replies(service)[0])
+        reply = decode_reply(replies(service)[0])
         assert not reply.release.any() and all(value == int(value) for value in reply.statistics)
         assert tuner.releases()[0].privacy["epsilon"] == 4.0
         assert tuner.sync(force=True).outcome == "nothing"

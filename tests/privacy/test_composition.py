@@ -21,7 +21,6 @@ ACCOUNTED = [
     (ClippedGaussian(3.0), EVERYONE),
     (ClippedGaussian(noise_multiplier=4.0), SOME),
     (ClippedGaussian(noise_multiplier=6.0), FIXED),
-    (ClippedGaussian(3.0, over_rounds="tree"), EVERYONE),
     (ClippedGaussian(3.0, sum="secure"), EVERYONE),
     (Signs(p=0.7), EVERYONE),
     (RandomisedResponse(p=0.5), EVERYONE),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from secure_rounds import seeded
 
 from quorank.errors import BadInput
-from quorank.privacy.mechanisms.figure_response import (
+from quorank.privacy.mechanisms.metric_response import (
     LEAST,
     MOST,
-    FigureResponse,
+    MetricResponse,
     other_probability,
     true_probability,
     variance_at,
@@ -42,7 +42,7 @@ def law(x: float, epsilon: float, m: int) -> dict[int, float]:
 
 @given(EPSILONS, FIGURES, FIGURES)
 def test_no_two_figures_are_told_apart_by_more_than_epsilon(epsilon: float, x: float, y: float) -> None:
-    m = FigureResponse(epsilon).steps
+    m = MetricResponse(epsilon).steps
     one, two = law(x, epsilon, m), law(y, epsilon, m)
     for sent in range(m + 1):
         assert one[sent] <= math.exp(epsilon) * two[sent] * (1 + 1e-9)
@@ -52,7 +52,7 @@ def test_no_two_figures_are_told_apart_by_more_than_epsilon(epsilon: float, x: f
 
 @given(EPSILONS, FIGURES, st.integers(1, 12))
 def test_a_report_is_unbiased_and_its_variance_is_the_stated_one(epsilon: float, x: float, m: int) -> None:
-    figure = FigureResponse(epsilon)
+    figure = MetricResponse(epsilon)
     figure.__dict__["steps"] = m
     chances = law(x, epsilon, m)
     mean = sum(chance * figure.unbiased(sent) for sent, chance in chances.items())
@@ -64,7 +64,7 @@ def test_a_report_is_unbiased_and_its_variance_is_the_stated_one(epsilon: float,
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0])
 def test_the_worst_variance_is_reached_and_no_other_number_of_steps_nor_laplace_noise_has_less(epsilon) -> None:
-    figure, grid = FigureResponse(epsilon), np.linspace(0.0, 1.0, 5001)
+    figure, grid = MetricResponse(epsilon), np.linspace(0.0, 1.0, 5001)
     for m in (figure.steps, 1, 2, 7):
         highest = max(variance_at(float(x), epsilon, m) for x in grid)
         assert highest <= worst_variance(epsilon, m) <= highest * 1.001
@@ -78,7 +78,7 @@ def test_the_worst_variance_is_reached_and_no_other_number_of_steps_nor_laplace_
 def test_no_noise_of_the_same_epsilon_has_less_variance() -> None:
     """Laplace noise, and two-sided geometric noise of scale m/ε on a grid of m steps with its rounding at its worst."""
     for epsilon in np.geomspace(LEAST, MOST, 25):
-        found = FigureResponse(float(epsilon)).variance
+        found = MetricResponse(float(epsilon)).variance
         assert found < 2.0 / epsilon**2
         for m in (1, 2, 3, 5, 8, 16, 32, 100, 1000):
             assert found < (1.0 / (2.0 * math.sinh(epsilon / (2 * m)) ** 2) + 0.25) / m**2
@@ -86,17 +86,17 @@ def test_no_noise_of_the_same_epsilon_has_less_variance() -> None:
 
 def test_a_liar_moves_the_mean_by_what_the_documents_say() -> None:
     for epsilon, reach in ((1.0, 2.2), (0.1, 20.0)):
-        figure = FigureResponse(epsilon)
+        figure = MetricResponse(epsilon)
         assert figure.unbiased(figure.steps) - figure.unbiased(0) == pytest.approx(reach, rel=0.02)
 
 
 def test_one_bit_is_best_below_log_3() -> None:
     assert worst_variance(math.log(3), 1) == pytest.approx(worst_variance(math.log(3), 2))
-    assert [FigureResponse(math.log(3) + e).steps for e in (-0.01, 0.01)] == [1, 2]
+    assert [MetricResponse(math.log(3) + e).steps for e in (-0.01, 0.01)] == [1, 2]
 
 
 def test_the_table_of_the_module() -> None:
-    found = [(FigureResponse(e).steps, FigureResponse(e).variance) for e in (0.1, 0.5, 1, 2, 3, 4, 8)]
+    found = [(MetricResponse(e).steps, MetricResponse(e).variance) for e in (0.1, 0.5, 1, 2, 3, 4, 8)]
     stated = [(1, 100), (1, 4.17), (1, 1.17), (2, 0.25), (3, 0.0970), (4, 0.0442), (16, 0.00278)]
     for (steps, variance), (m, value) in zip(found, stated, strict=True):
         assert steps == m and variance == pytest.approx(value, rel=2e-3)
@@ -104,7 +104,7 @@ def test_the_table_of_the_module() -> None:
 
 @pytest.mark.parametrize(("epsilon", "x"), [(0.5, 0.3), (1.0, 1.0), (2.0, 0.3), (4.0, 0.61), (4.0, 0.0)])
 def test_what_devices_send_follows_the_law(epsilon: float, x: float) -> None:
-    figure, give = FigureResponse(epsilon), seeded((epsilon, x))
+    figure, give = MetricResponse(epsilon), seeded((epsilon, x))
     sent = [figure.respond(x, give(32), 7, client) for client in range(3000)]
     assert_follows(sent, law(x, epsilon, figure.steps))
     values = [figure.unbiased(steps) for steps in sent]
@@ -114,7 +114,7 @@ def test_what_devices_send_follows_the_law(epsilon: float, x: float) -> None:
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.1, 300), (1.0, 40), (2.0, 9), (4.0, 5)])
 def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, rounds: int) -> None:
-    figure, delta, step = FigureResponse(epsilon), 1e-5, 1e-4
+    figure, delta, step = MetricResponse(epsilon), 1e-5, 1e-4
     k, q = figure.steps + 1, other_probability(epsilon, figure.steps)
     loss = pld.from_randomized_response(k * q, k, value_discretization_interval=step)
     bound = loss.self_compose(rounds).get_epsilon_for_delta(delta)
@@ -124,7 +124,7 @@ def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, 
 
 
 def test_the_composition_of_three_reports_by_hand() -> None:
-    figure, delta = FigureResponse(1.0), 0.01
+    figure, delta = MetricResponse(1.0), 0.01
     p, q = true_probability(1.0, 1), other_probability(1.0, 1)
     assert figure.steps == 1 and p + q == pytest.approx(1.0)
 
@@ -140,22 +140,22 @@ def test_the_composition_of_three_reports_by_hand() -> None:
 
 
 def test_the_statement_names_unit_delta_and_horizon() -> None:
-    stated = FigureResponse(0.5).statement(200, 1e-6)
+    stated = MetricResponse(0.5).statement(200, 1e-6)
     assert stated["epsilon_per_report"] == 0.5 and stated["epsilon"] == 100.0 and stated["delta"] == 0.0
     assert stated["unit"] == "client" and "200 reports" in stated["horizon"]
     assert stated["composed"]["delta"] == 1e-6 and stated["composed"]["epsilon"] < 100.0
-    assert "1 report, " in FigureResponse(0.5).statement(1, 1e-6)["horizon"]
+    assert "1 report, " in MetricResponse(0.5).statement(1, 1e-6)["horizon"]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 0.001, 11.0, math.nan, math.inf])
 def test_an_epsilon_that_is_refused(epsilon: float) -> None:
     with pytest.raises(BadInput, match="epsilon of a report"):
-        FigureResponse(epsilon)
+        MetricResponse(epsilon)
 
 
 def test_figures_that_are_refused() -> None:
     for x in (-0.01, 1.01, math.nan):
         with pytest.raises(BadInput, match="reported figure: must be at least 0 and at most 1"):
-            FigureResponse(1.0).respond(x, bytes(32), 0, 0)
+            MetricResponse(1.0).respond(x, bytes(32), 0, 0)
     with pytest.raises(BadInput, match="delta"):
-        FigureResponse(1.0).epsilon_of(3, 0.0)
+        MetricResponse(1.0).epsilon_of(3, 0.0)

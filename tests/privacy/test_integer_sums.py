@@ -196,33 +196,6 @@ def test_many_may_leave_a_large_masked_cohort() -> None:
     assert 100 < total.participants < 140 and total.total.any()
 
 
-@pytest.mark.parametrize("kind", ["tree", "square-root", "optimal"])
-def test_noise_over_rounds_is_one_release_for_the_whole_run(kind) -> None:
-    """The noise that a client's constant update drowns in: whitened by C, its length is σ·sens·clip in every round."""
-    part = ClippedGaussian(epsilon=6.0, over_rounds=kind, clip=0.2)
-    setting = Setting(100, 100, 12, parameters=400)
-    mechanism = part.mechanism(setting, 8)
-    noise = np.array([mechanism.finish(np.zeros(400), 0.0, 0, 100, t, mechanism.start()).total for t in range(12)])
-    c = np.zeros((12, 12))
-    for t in range(12):
-        c[t, : t + 1] = mechanism.factor.row(t)
-    white = c @ noise / (mechanism.once * mechanism.factor.sensitivity * 0.2)
-    assert stats.kstest(white.ravel(), "norm").pvalue > 1e-3
-    # one client with the same update of norm 1 in every round moves C·x by the sensitivity
-    assert np.linalg.norm(c @ np.ones(12)) == pytest.approx(mechanism.factor.sensitivity)
-    assert mechanism.statement()["epsilon"] == pytest.approx(6.0, rel=1e-6)
-    spent = [e for _, e in mechanism.spent()]
-    assert spent == sorted(spent) and spent[-1] == pytest.approx(6.0, rel=1e-6)
-    released = [mechanism.finish(np.zeros(1), 0.0, 0, 100, t, mechanism.start()).noise / 0.2 for t in range(12)]
-    assert mechanism.noise_multiplier == pytest.approx(math.sqrt(np.mean(np.square(released))))
-    assert mechanism.least_multiplier == pytest.approx(min(released))
-
-
-def test_noise_over_rounds_is_for_full_participation() -> None:
-    with pytest.raises(BadInput, match="everyone in every round"):
-        ClippedGaussian(over_rounds="tree").mechanism(Setting(100, 10, 5, "sampled"), 1)
-
-
 NOISES = {
     "no noise": SecureSum(clip=0.5, masks=False),
     "noise of clients": ClippedGaussian(noise_multiplier=1.0, clip=0.5, sum="secure", masks=False),

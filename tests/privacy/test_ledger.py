@@ -48,13 +48,8 @@ def test_equal_rounds_are_one_entry() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 20])
-@pytest.mark.parametrize("over_rounds", ["independent", "tree", "optimal"])
-def test_epsilon_is_that_of_the_rounds_that_were_played(rounds, over_rounds) -> None:
-    content = ledger_of(
-        ClippedGaussian(3.0, over_rounds=over_rounds),
-        {"kind": "gaussian", "epsilon": 3.0, "over_rounds": over_rounds},
-        rounds,
-    )
+def test_epsilon_is_that_of_the_rounds_that_were_played(rounds) -> None:
+    content = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0}, rounds)
     assert recount(content) == content["privacy"]["epsilon"]
     assert (content["privacy"]["epsilon"] == pytest.approx(3.0)) == (rounds == 20)
     assert content["spent"] == [] or content["spent"][-1]["round"] <= rounds

@@ -13,7 +13,7 @@ from refusals import refused
 
 from quorank.privacy import ClippedGaussian, RandomisedResponse, Setting, Signs, accounting
 from quorank.privacy.composition import NOTHING_COUNTS, compose, gaussian_loss
-from quorank.privacy.ledger import compose_runs, counts_on_secret_cohorts, ledger, read_ledger, recount
+from quorank.privacy.ledger import assumes_secret_cohorts, compose_runs, ledger, read_ledger, recount
 from quorank.privacy.setting import Turns
 
 ROUNDS, MOST, REST, SIZE = 40, 6, 3, 5
@@ -126,7 +126,7 @@ def test_a_ledger_holds_the_limits_that_it_counts_on_and_is_counted_again_from_t
     limits = content["setting"]["most_rounds"], content["setting"]["rest"]
     assert limits == (MOST, REST) and recount(content) == content["privacy"]["epsilon"]
     assert content["releases"][0]["participants"] == {"least": 12, "most": 50} and "withheld" not in content
-    assert not counts_on_secret_cohorts(ClippedGaussian(3.0), FLEET), "who came is no secret"
+    assert not assumes_secret_cohorts(ClippedGaussian(3.0), FLEET), "who came is no secret"
     for change in ({"most_rounds": MOST + 1}, {"rest": REST + 4}):
         other = content | {"setting": content["setting"] | change}
         assert recount(other | {"mechanism": {"kind": "gaussian", "noise_multiplier": 2.0}}) != pytest.approx(

@@ -14,7 +14,7 @@ from full_disks import fill, run_on_small_disk
 from real_services import RealService, real_service, until
 from signed_calls import Caller, Got, reply_of
 
-from quorank.federation import wire
+from quorank.federation.reply import decode_task
 from quorank.protocol.invitation import Invitation
 from quorank.service.members import invite
 
@@ -94,7 +94,7 @@ def is_asked(service: RealService, caller: Caller) -> bool:
 def theta_of(service: RealService, caller: Caller, round_: int) -> np.ndarray | None:
     """The parameters of this round's task, from a worker that has it: the other may hear of it a moment later."""
     got = service.signed(caller, "GET", "/v1/task")
-    task = wire.decode_task(got.body) if got.status == 200 else None
+    task = decode_task(got.body) if got.status == 200 else None
     return task.theta if task is not None and task.round == round_ else None
 
 

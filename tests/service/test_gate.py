@@ -15,7 +15,7 @@ import pytest
 from signed_calls import Caller, Desk, Got, digest, folder_of, publish, reply_of
 
 from quorank import __version__
-from quorank.federation import wire
+from quorank.federation.reply import decode_task, longest_reply
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
@@ -359,7 +359,7 @@ def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Ca
 def test_who_is_not_asked_is_told_so(desk: Desk, anna: Caller) -> None:
     publish(desk.home, desk.store, epoch_of(desk), 3, asked=(anna.number + 1).to_bytes(4, "little"))
     got = desk.signed(anna, "GET", "/v1/task")
-    assert (got.status, got.headers["quorank-asked"]) == (200, "0") and wire.decode_task(got.body).round == 3
+    assert (got.status, got.headers["quorank-asked"]) == (200, "0") and decode_task(got.body).round == 3
     again = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": got.headers["etag"]})
     assert (again.status, again.headers["quorank-asked"]) == (304, "0")
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, 3)).code == "reply.unasked"
@@ -475,7 +475,7 @@ def test_long_bodies_are_refused_unread(desk: Desk, anna: Caller) -> None:
 
 
 def test_bodies_without_end_are_given_up(desk: Desk, anna: Caller) -> None:
-    longest = wire.longest_reply(5)
+    longest = longest_reply(5)
 
     def endless() -> Iterator[bytes]:
         while True:

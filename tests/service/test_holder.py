@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from devices import SEED, killed, shoot, simulator_of
 from fleets import SERVICE, Fleet, enrolled, sent
-from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
-from quorank.federation import Arrivals, Federation, Poisson, Sampled, wire
-from quorank.federation.asynchronous import Asynchronous
+from quorank.federation import Arrivals, Federation, Poisson, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.reply import decode_task, encode_reply
 from quorank.federation.rules.krum import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import is_signed, task_content
@@ -25,7 +24,7 @@ CLIENTS, ROUNDS = 6, 3
 
 
 def coordinator_of(simulator: Simulator, holder: Holder, **options) -> Coordinator:
-    limits = options.pop("rules", RoundLimits())
+    limits = options.pop("limits", RoundLimits())
     return Coordinator(
         simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, limits, holder.keeping(),
         holder.clock, **options,
@@ -51,9 +50,9 @@ def fleet(tmp_path, simulator) -> Fleet:
     return found
 
 
-def played(fleet: Fleet, rounds: int = ROUNDS, rules: RoundLimits | None = None, **options) -> Coordinator:
+def played(fleet: Fleet, rounds: int = ROUNDS, limits: RoundLimits | None = None, **options) -> Coordinator:
     holder = fleet.holder(**options)
-    coordinator = coordinator_of(fleet.simulator, holder, rules=rules or RoundLimits())
+    coordinator = coordinator_of(fleet.simulator, holder, limits=limits or RoundLimits())
     for _ in range(rounds):
         holder.round(coordinator)
     fleet.store.release()
@@ -83,7 +82,7 @@ def test_rounds_come_to_the_bits_of_the_run_in_process(federation, tiny_collecti
     assert fleet.store.replies("run", 0) == [] and not fleet.store.replies("run", ROUNDS - 1)
     over = fleet.store.publication()
     assert over is not None and (over.kind, over.round) == ("over", ROUNDS)
-    assert (wire.decode_task(over.content).theta == coordinator.ranker).all()
+    assert (decode_task(over.content).theta == coordinator.ranker).all()
     for one in (*fleet.published, over):
         assert is_signed(SERVICE.public, task_content(one.kind, one.content), one.signature)
         assert not is_signed(SERVICE.public, task_content("tuning", one.content), one.signature)
@@ -128,17 +127,17 @@ def test_a_reply_that_is_committed_before_the_round_ends_is_in_it(fleet, simulat
     """The holder has looked, a worker commits, the holder ends the round: the reply was accepted, so it counts."""
     fleet.away = {5}
     holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder, rules=RoundLimits(enough=0.5, least=0.5))
-    save, late = coordinator.keeping.save, []
+    coordinator = coordinator_of(simulator, holder, limits=RoundLimits(close_fraction=0.5, minimum_fraction=0.5))
+    save, late = coordinator.storage.save, []
 
     def saving(saved) -> None:
         if not late:
             found = fleet.store.publication()
-            task = wire.decode_task(found.content)
+            task = decode_task(found.content)
             late.append(sent(fleet.store, 5, "reply", found.number, fleet.answer(5, task)))
         save(saved)
 
-    coordinator.keeping.save = saving
+    coordinator.storage.save = saving
     assert holder.round(coordinator).participants == CLIENTS
     assert not late[0].code
     found = fleet.store.publication()
@@ -207,7 +206,7 @@ def test_noise_in_shares_is_never_incomplete(tmp_path, simulator) -> None:
     """With fewer than the noise counts on, the round waits: for who enrols, whatever the deadline says."""
     fleet = Fleet(tmp_path, simulator)
     enrolled(fleet.store, 4)
-    rules = RoundLimits(deadline=1.0, fewest=CLIENTS)
+    rules = RoundLimits(deadline=1.0, minimum_replies=CLIENTS)
     with pytest.raises(Interrupted):
         played(fleet, 1, rules, stop=lambda: fleet.now > 9.0)
     assert len(fleet.store.replies("run", 0)) == 4
@@ -217,10 +216,10 @@ def test_noise_in_shares_is_never_incomplete(tmp_path, simulator) -> None:
 
 def test_the_deadline_goes_on_where_a_holder_dies(fleet, simulator, monkeypatch) -> None:
     fleet.away = {0, 1}
-    rules = RoundLimits(deadline=100.0, least=0.5)
+    rules = RoundLimits(deadline=100.0, minimum_fraction=0.5)
     first = fleet.holder(stop=lambda: fleet.now > 60.0)
     with pytest.raises(Interrupted):
-        first.round(coordinator_of(simulator, first, rules=rules))
+        first.round(coordinator_of(simulator, first, limits=rules))
     fleet.store.release()
     opened = fleet.store.publication().opened
     monkeypatch.setattr(fleet.store.database, "now", lambda: opened + 60.0)
@@ -231,9 +230,9 @@ def test_the_deadline_goes_on_where_a_holder_dies(fleet, simulator, monkeypatch)
 
 def test_what_cannot_count_is_counted_by_code_and_not_waited_for(fleet, simulator) -> None:
     fleet.lies = {
-        0: lambda reply: wire.encode_reply(replace(reply, client=1)),
+        0: lambda reply: encode_reply(replace(reply, client=1)),
         1: lambda reply: b"QRNK is all that it says",
-        2: lambda reply: wire.encode_reply(replace(reply, release=reply.release * np.nan)),
+        2: lambda reply: encode_reply(replace(reply, release=reply.release * np.nan)),
     }
     coordinator = played(fleet, 1)
     assert coordinator.reports[0].participants == 3
@@ -270,13 +269,6 @@ def test_before_something_else_nobody_is_asked(fleet, simulator) -> None:
     holder.busy = lambda: False
     holder.round(coordinator)
     assert fleet.store.publication().round == 2
-
-
-def test_what_it_refuses(fleet, simulator) -> None:
-    holder = fleet.holder()
-    rules = RoundLimits(asynchronous=Asynchronous(3))
-    with refused("option.conflict", "asynchronous"):
-        holder.round(coordinator_of(simulator, holder, rules=rules))
 
 
 def test_members_come_in_time_and_not_all_at_once() -> None:

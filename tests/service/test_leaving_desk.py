@@ -15,12 +15,13 @@ from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
-from quorank.federation import Federation, Sampled, wire
+from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.leavers.departures import LEAVERS
-from quorank.federation.leavers.rebuilding import name_of
-from quorank.federation.leavers.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.federation.reply import Task, decode_reply, decode_task, encode_task
+from quorank.federation.unlearning import rebuilding_name
+from quorank.federation.unlearning.departures import LEAVERS
+from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger
 from quorank.learning.online import OnlineRanker
 from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
@@ -50,7 +51,7 @@ class World(Fleet):
         self.keys = enrolled(self.store, CLIENTS)
         self.devices = {c: device_of(self.simulator, self.folder / str(c), c) for c in range(CLIENTS)}
         self.answering = {c: DeviceAnswers(device) for c, device in self.devices.items()}
-        self.asked: list[tuple[int, wire.Task]] = []
+        self.asked: list[tuple[int, Task]] = []
         self.begin()
 
     def begin(self, **options: Any) -> None:
@@ -64,13 +65,13 @@ class World(Fleet):
         )  # fmt: skip
         self.desk = LeavingDesk(
             self.coordinator, simulator.initial().theta, self.interval, self.total_epsilon, holder=holder,
-            tell=lambda event, **numbers: self.told.append((event, numbers)),
+            log=lambda event, **numbers: self.told.append((event, numbers)),
         )  # fmt: skip
         holder.tend = self.desk.look
 
     def reply(self, found: Publication) -> None:
         """Devices that are asked and have not answered do, where they have something to give."""
-        task = wire.decode_task(found.content)
+        task = decode_task(found.content)
         done = {reply.member for reply in self.store.replies(found.run, found.round)}
         for member in self.members():
             if member in done or not found.asks(member):
@@ -98,9 +99,9 @@ class World(Fleet):
 
     def round(self) -> None:
         self.desk.hear()
-        self.desk.attend()
+        self.desk.process_requests()
         self.desk.holder.round(self.coordinator)
-        self.desk.attend()
+        self.desk.process_requests()
 
     def request(self, client: int, at: float = 5.0) -> bytes:
         return leaving_request(self.devices[client].terms, self.keys[client], at, b"one")
@@ -118,7 +119,7 @@ class World(Fleet):
         """It asks, and is let go between two rounds."""
         request = self.ask(client)
         self.desk.hear()
-        self.desk.attend()
+        self.desk.process_requests()
         return request
 
     def events(self) -> list[str]:
@@ -191,7 +192,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert world.coordinator.reports[-1].participants == 5
     for client in sorted(set(range(CLIENTS)) - {LEAVER}):
         log = [(release.run, release.round) for release in world.devices[client].store.releases()]
-        rebuilding = [(name_of("run", 1, 1), round_) for round_ in (1, 2, 3)]
+        rebuilding = [(rebuilding_name("run", 1, 1), round_) for round_ in (1, 2, 3)]
         assert log == [("run", r) for r in (1, 2, 3)] + rebuilding + [("run", r) for r in (4, 5, 6)]
 
 
@@ -248,9 +249,9 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
         [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
     world.desk.hear()
-    world.desk.attend()
+    world.desk.process_requests()
     assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
-    assert {client for client, task in world.asked if task.run == name_of("run", 2, 1)} == {0, 1, 3, 5}
+    assert {client for client, task in world.asked if task.run == rebuilding_name("run", 2, 1)} == {0, 1, 3, 5}
     assert "rebuilding_given_up" in world.events()
     assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
 
@@ -267,11 +268,11 @@ def test_nobody_is_forgotten_by_another_s_word(world) -> None:
         for _ in range(2):
             world.desk.hear()
         assert world.coordinator.refused.pop(code) == 1 and not world.coordinator.refused
-        assert world.desk.gone == ()
+        assert world.desk.left == ()
         world.store.database.execute("DELETE FROM leaving")
     assert not sent(world.store, LEAVER, "leave", 0, world.request(LEAVER)).code
     world.desk.hear()
-    assert world.desk.gone == (LEAVER,)
+    assert world.desk.left == (LEAVER,)
     assert sent(world.store, LEAVER, "leave", 0, world.request(LEAVER, 6.0)).code == "leaving.repeated"
 
 
@@ -295,7 +296,7 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(tiny_collect
     assert world.coordinator.state.theta.tobytes() == simulator.initial().theta.tobytes()
     assert world.coordinator.state.round == 2
     assert world.desk.leavers[0].method == "anew" and not world.asked
-    task = wire.encode_task(wire.Task(name_of("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private))
+    task = encode_task(Task(rebuilding_name("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private))
     assert world.answering[0].answer(task) == Declined("task")
 
 
@@ -312,9 +313,9 @@ def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(
     assert leaver.rounds == 2 and leaver.refused is None
     assert leaver.epsilon is not None and leaver.epsilon > 1.0
     (reply,) = [
-        wire.decode_reply(release.reply)
+        decode_reply(release.reply)
         for release in world.devices[0].store.releases()
-        if release.run == name_of("run", 1, 1) and release.round == 1
+        if release.run == rebuilding_name("run", 1, 1) and release.round == 1
     ]
     unit = world.simulator.mechanism.unit_of(world.simulator.initial().private)
     assert 0.0 < np.linalg.norm(reply.release) <= 0.05 * unit
@@ -393,7 +394,7 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
     late = []
 
     def also() -> None:
-        if [t for _, t in world.asked if (t.run, t.round) == (name_of("run", 1, 1), 2)] and not late:
+        if [t for _, t in world.asked if (t.run, t.round) == (rebuilding_name("run", 1, 1), 2)] and not late:
             late.append(world.ask(4))
             if restart:
                 raise Interrupted(4, ROUNDS)
@@ -402,11 +403,11 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
     world.desk.hear()
     if restart:  # killed in its third round; the other client asks before it goes on
         with pytest.raises(Interrupted):
-            world.desk.attend()
+            world.desk.process_requests()
         world.begin()
         assert [(entry.number, entry.rounds) for entry in world.desk.ledger.entries] == [(1, 2)]
         world.desk.hear()
-    world.desk.attend()
+    world.desk.process_requests()
     assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
     entries = world.desk.ledger.entries
     closed = 2 if restart else 3  # the round in which the other asked was closed without it
@@ -426,7 +427,7 @@ def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp
         [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
     world.desk.hear()
-    world.desk.attend()
+    world.desk.process_requests()
     assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("anew", False), ("anew", False)]
     assert [(entry.number, entry.finished) for entry in world.desk.ledger.entries] == [(1, False)]
     assert world.events()[-2:] == ["rebuilding_given_up", "rebuilding_refused"]
@@ -463,8 +464,8 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     world.play(2)
     answer = world.answering[0].answer
 
-    def task(run: str = name_of("run", 1, 1), round_: int = 0, theta=theta, clients=()) -> bytes:
-        return wire.encode_task(wire.Task(run, round_, theta, {}, clients))
+    def task(run: str = rebuilding_name("run", 1, 1), round_: int = 0, theta=theta, clients=()) -> bytes:
+        return encode_task(Task(run, round_, theta, {}, clients))
 
     first = answer(task())
     assert isinstance(first, bytes)
@@ -477,11 +478,11 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     assert answer(task(run="other rebuilt 1 every 1")) == Declined("run")
     assert answer(task(run="run rebuilt 1 every 0")) == Declined("run")
     second, third = answer(task(round_=1)), answer(task(round_=2))
-    assert answer(task(run=name_of("run", 2, 1), round_=0)) != first  # of another run: its name is in it
-    numbers = [wire.decode_reply(reply).release for reply in (first, second, third)]
+    assert answer(task(run=rebuilding_name("run", 2, 1), round_=0)) != first  # of another run: its name is in it
+    numbers = [decode_reply(reply).release for reply in (first, second, third)]
     assert np.array_equal(numbers[0], numbers[2])  # the batches begin again
     assert not np.array_equal(numbers[0], numbers[1])
-    both = wire.decode_reply(answer(task(run=name_of("run", 3, 7)))).release  # all that it holds, and no more
+    both = decode_reply(answer(task(run=rebuilding_name("run", 3, 7)))).release  # all that it holds, and no more
     assert np.linalg.norm(both - (numbers[0] + numbers[1]) / 2.0) < 0.2 * np.linalg.norm(both)
     assert answer(task(round_=0, theta=theta + 1.0)) == Declined("repeated")
     store = world.devices[0].store

@@ -12,7 +12,7 @@ from quorank.errors import Interrupted
 from quorank.experiments.simulated_members import SimulatedMembers
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.wire import decode_task
+from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey

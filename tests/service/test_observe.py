@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quorank
-from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
+from quorank.federation.reply import Reply, encode_reply
 from quorank.service.live.event_log import (
     EVENTS,
     OTHER,
@@ -124,9 +124,9 @@ def test_plain_numbers_stay_what_they_are(value) -> None:
 
 def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
     simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, RoundLimits(longest=10.0))
+    coordinator = coordinator_of(simulator, RoundLimits(max_norm=10.0))
     size = simulator.simulation.parameters
-    good = wire.Reply("run", 0, 0, np.zeros(size), 3)
+    good = Reply("run", 0, 0, np.zeros(size), 3)
     found = [coordinator.receive(good).code]
     coordinator.plan()
     assert coordinator.receive(good).accepted
@@ -138,9 +138,9 @@ def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
     }  # fmt: skip
     for values in change.values():
         fields = {"run": "run", "round": 0, "client": 1, "release": np.zeros(size), "interactions": 3} | values
-        found.append(coordinator.receive(wire.Reply(**fields)).code)
+        found.append(coordinator.receive(Reply(**fields)).code)
     found.append(coordinator.receive(SECRET.encode()).code)
-    head = wire.encode_reply(good)
+    head = encode_reply(good)
     found.append(coordinator.receive(head[:5] + b"\x63\x00" + head[7:]).code)
     assert found == ["reply.no-open-round", *change, "reply.malformed", "reply.protocol"]
     assert coordinator.refused == dict.fromkeys(found, 1)

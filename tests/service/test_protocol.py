@@ -15,7 +15,7 @@ import pytest
 from real_services import real_service, until
 from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 
-from quorank.federation import wire
+from quorank.federation.reply import decode_reply, longest_reply
 from quorank.protocol import requests
 from quorank.protocol.messages import leaving_request
 from quorank.service.intake.intake import OPERATOR
@@ -121,7 +121,7 @@ def test_answers_are_those_of_the_openapi_file(desk: Desk, tmp_path: Path) -> No
 
 def test_the_page_has_the_longest_reply() -> None:
     assert "4,107 + 8·(parameters + 3)" in PAGE
-    assert wire.longest_reply(46) == 4107 + 8 * (46 + 3)
+    assert longest_reply(46) == 4107 + 8 * (46 + 3)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_a_client_in_javascript_takes_part(tmp_path: Path, privacy: str) -> None
         assert first["verdict"]["accepted"] is True
         assert played() == first, "the same key, the same reply"
         (stored,) = store.replies("run", 0)
-        reply = wire.decode_reply(stored.content, 5)
+        reply = decode_reply(stored.content, 5)
         assert (reply.client, reply.interactions) == (1, 3) and np.linalg.norm(reply.release) > 0.0
         assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
         body = reply_of(0, release=np.zeros(5))

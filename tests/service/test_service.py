@@ -26,7 +26,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.runner import Runner
-from quorank.federation import wire
+from quorank.federation.reply import decode_task, encode_reply
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.protocol.messages import leaving_receipt, leaving_request
@@ -81,7 +81,7 @@ class Devices(Fleet):
         self.log = io.StringIO()
 
     def reply(self, found) -> None:
-        task = wire.decode_task(found.content)
+        task = decode_task(found.content)
         for member in self.members():
             if found.asks(member) and (member, found.run, found.round) not in self.answered:
                 outcome = sent(self.store, member, "reply", found.number, self.answer(member, task))
@@ -267,7 +267,7 @@ def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
     assert after != before and (devices.home.path / "ranker.json").read_bytes() == after
     over = devices.store.publication()
     assert (over.kind, over.round) == ("over", ROUNDS)
-    assert wire.decode_task(over.content).theta.tolist() == json.loads(after)["parameters"]
+    assert decode_task(over.content).theta.tolist() == json.loads(after)["parameters"]
     assert devices.events()[-4:] == ["finished", "member_left", "rebuilding_begun", "rebuilding_finished"]
 
 
@@ -305,7 +305,7 @@ def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
     def reported(member, task):
         (reply,) = devices.simulator.replies(task, np.array([member]))
         steps = figure.respond(0.5, bytes(32), task.round, member)
-        return wire.encode_reply(replace(reply, statistics=(float(steps), 0.0, 0.0)))
+        return encode_reply(replace(reply, statistics=(float(steps), 0.0, 0.0)))
 
     devices.answer = reported
     service = devices.play()

@@ -9,11 +9,12 @@ import pytest
 from devices import coordinator_of, simulator_of
 from played_federations import played_session, played_tuning
 
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.participation import Arrivals
+from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rounds import Report
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.service.live.live_page import draw_page
 from quorank.service.live.status import MemberCounts, MemberStatus, RoundFigures, Status
 from quorank.service.live.status_sources import LEAST_DEVICES, coordinator_status, quality_of, round_figures
@@ -28,16 +29,16 @@ BASE = Status(
 def played(tiny_collection):
     """Two rounds are over, and of the third 4 of 6 clients have answered; one reply came twice, one was too long."""
     simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, RoundLimits(least=0.5, deadline=60.0, longest=50.0))
+    coordinator = coordinator_of(simulator, RoundLimits(minimum_fraction=0.5, deadline=60.0, max_norm=50.0))
     history = []
     for number in range(3):
         task = coordinator.plan()
         replies = simulator.replies(task, np.arange(6 if number < 2 else 4))
-        assert all(coordinator.receive(wire.encode_reply(reply)).accepted for reply in replies)
+        assert all(coordinator.receive(encode_reply(reply)).accepted for reply in replies)
         if number < 2:
             history.append(round_figures(coordinator.advance(), 10.0 + number))
-    coordinator.receive(wire.encode_reply(replies[0]))
-    coordinator.receive(wire.Reply("run", 2, 5, np.full(simulator.simulation.parameters, 1e3), 3))
+    coordinator.receive(encode_reply(replies[0]))
+    coordinator.receive(Reply("run", 2, 5, np.full(simulator.simulation.parameters, 1e3), 3))
     return coordinator, history
 
 
@@ -87,7 +88,7 @@ def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) 
     coordinator.enrolled = range(6)
     task = coordinator.plan()
     for reply in simulator.replies(task, np.arange(3)):
-        assert coordinator.receive(wire.encode_reply(reply)).accepted
+        assert coordinator.receive(encode_reply(reply)).accepted
     found = coordinator_status(BASE, coordinator, [], open_seconds=20.0)
     assert (found.cohort, found.needed, found.replies, found.accepted) == (4, 2, 3, 3)
     assert (found.counts.waiting, found.deadline_seconds) == (0, 100.0)
@@ -95,7 +96,7 @@ def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) 
 
 def test_members_that_cannot_come_are_not_asked(played) -> None:
     coordinator, history = played
-    coordinator.excuse([5])
+    coordinator.set_unavailable([5])
     found = coordinator_status(BASE, coordinator, history)
     assert (found.cohort, found.replies, found.counts.waiting) == (5, 4, 1)
     alone = coordinator_status(replace(BASE, members=()), coordinator, history)
@@ -107,7 +108,7 @@ def report(round_: int, participants: int, figure: float) -> Report:
 
 
 def test_quality_is_what_devices_reported_together() -> None:
-    figure = FigureResponse(1.0)
+    figure = MetricResponse(1.0)
     assert quality_of([report(1, 50, 0.5)], None, "q") is None
     few = [report(1, LEAST_DEVICES - 1, 0.4)]
     nothing = quality_of(few, figure, "q")

@@ -10,8 +10,9 @@ from devices import SEED, simulator_of
 from fleets import Fleet, enrolled, sent
 
 from quorank.engines.process import Simulator
-from quorank.federation import Arrivals, Federation, wire
+from quorank.federation import Arrivals, Federation
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.reply import decode_task
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import MemberKey
 from quorank.service.holders.rounds import Holder
@@ -28,7 +29,7 @@ def simulator(tiny_collection) -> Simulator:
 
 def coordinator_of(simulator: Simulator, holder: Holder) -> Coordinator:
     start = simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS
-    return Coordinator(*start, seed=SEED, keeping=holder.keeping(), clock=holder.clock, enrolled=holder)
+    return Coordinator(*start, seed=SEED, storage=holder.keeping(), clock=holder.clock, enrolled=holder)
 
 
 def replayed(simulator: Simulator, cohorts: list[list[int]]) -> bytes:
@@ -61,7 +62,7 @@ def test_enough_end_a_round_and_each_member_keeps_its_turns_also_with_a_new_hold
     for member in range(9):
         rounds = [t for t, cohort in enumerate(cohorts) if member in cohort]
         assert len(rounds) <= 2 and all(b - a > 1 for a, b in itertools.pairwise(rounds))
-        assert coordinator.state.taken.of(member) == (len(rounds), rounds[-1] if rounds else -1)
+        assert coordinator.state.turns.of(member) == (len(rounds), rounds[-1] if rounds else -1)
     codes = {outcome.code for _, outcome in fleet.outcomes}
     assert codes >= {"", "reply.round-full", "reply.resting", "reply.too-often"}
     assert coordinator.state.theta.tobytes() == replayed(simulator, cohorts)
@@ -94,7 +95,7 @@ def test_who_enrols_while_the_run_goes_is_in_it_and_who_is_revoked_is_not(simula
     assert came(fleet) == [[0, 1, 2], [41, 42, 43]]
     found = fleet.store.publication()
     assert found is not None
-    reply = fleet.answer(41, wire.decode_task(found.content))
+    reply = fleet.answer(41, decode_task(found.content))
     assert sent(fleet.store, 41, "reply", found.number, reply).code == "reply.resting"
-    assert coordinator.state.taken.of(43) == (1, 1) and coordinator.state.taken.of(40) == (0, -1)
+    assert coordinator.state.turns.of(43) == (1, 1) and coordinator.state.turns.of(40) == (0, -1)
     assert coordinator.state.theta.tobytes() == replayed(simulator, came(fleet))

@@ -12,8 +12,9 @@ import numpy as np
 
 from quorank.engines.process import Simulator
 from quorank.experiments.simulated_user import SimulatedUser
-from quorank.federation import Federation, wire
+from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.reply import Task, encode_task
 from quorank.learning import Simulation
 from quorank.member.device import Device
 from quorank.member.private_store import PrivateStore
@@ -32,10 +33,10 @@ def simulator_of(
     return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds)
 
 
-def coordinator_of(simulator: Simulator, rules: RoundLimits | None = None) -> Coordinator:
+def coordinator_of(simulator: Simulator, limits: RoundLimits | None = None) -> Coordinator:
     return Coordinator(
         simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds or 1, seed=SEED,
-        rules=rules or RoundLimits(),
+        limits=limits or RoundLimits(),
     )  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def user_of(simulator: Simulator, client: int = 0) -> SimulatedUser:
 def task_of(simulator: Simulator, round_: int = 0, theta: Any = None, run: str = "run", **more: Any) -> bytes:
     start = simulator.initial()
     parameters = start.theta if theta is None else theta
-    return wire.encode_task(wire.Task(run, round_, parameters, more.pop("private", start.private), **more))
+    return encode_task(Task(run, round_, parameters, more.pop("private", start.private), **more))
 
 
 def search(device: Device, user: SimulatedUser, times: int) -> None:

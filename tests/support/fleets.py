@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quorank.engines.process import Simulator
-from quorank.federation import wire
+from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Publication
 from quorank.service.holders.rounds import Holder
@@ -44,7 +44,7 @@ class Fleet:
         self.store = open_store(folder, database)
         self.now = 0.0
         self.away: set[int] = set()
-        self.lies: dict[int, Callable[[wire.Reply], bytes]] = {}
+        self.lies: dict[int, Callable[[Reply], bytes]] = {}
         self.outcomes: list[tuple[int, Outcome]] = []
         self.published: list[Publication] = []
         self.together = 1000  # replies that come between two looks of the holder
@@ -72,12 +72,12 @@ class Fleet:
         """Those who have not answered do, so many together."""
         answered = {reply.member for reply in self.store.replies(found.run, found.round, most=100000)}
         asked = None if not found.asked else set(np.frombuffer(found.asked, "<u4").tolist())
-        task = wire.decode_task(found.content)
+        task = decode_task(found.content)
         due = [m for m in self.members() if m not in answered and (asked is None or m in asked)]
         for member in due[: self.together]:
             self.outcomes.append((member, sent(self.store, member, "reply", found.number, self.answer(member, task))))
 
-    def answer(self, member: int, task: wire.Task) -> bytes:
+    def answer(self, member: int, task: Task) -> bytes:
         """What a member replies to a task."""
         (reply,) = self.simulator.replies(task, np.array([member]))
-        return self.lies.get(member, wire.encode_reply)(reply)
+        return self.lies.get(member, encode_reply)(reply)

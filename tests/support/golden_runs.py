@@ -45,12 +45,6 @@ RUNS: dict[str, tuple[str, ...]] = {
         "federation.participation.cohort=10",
         "partition.kind=labels",
     ),
-    "gaussian over rounds": (
-        "privacy.kind=gaussian",
-        "privacy.epsilon=30",
-        "privacy.over_rounds=tree",
-        "federation.server=momentum",
-    ),
     "gaussian in secure sums": (
         "privacy.kind=gaussian",
         "privacy.noise_multiplier=1.5",

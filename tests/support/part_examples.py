@@ -327,9 +327,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("privacies", {"kind": "gaussian", "clip_rate": 0.0}),
     ("privacies", {"kind": "gaussian", "accountant": "moments"}),
     ("privacies", {"kind": "gaussian", "sum": "secure", "quantile": 0.5}),
-    ("privacies", {"kind": "gaussian", "sum": "secure", "over_rounds": "tree"}),
-    ("privacies", {"kind": "gaussian", "over_rounds": "tree", "quantile": 0.5}),
-    ("privacies", {"kind": "gaussian", "over_rounds": "random"}),
     ("privacies", {"kind": "gaussian", "dropouts": 0.1}),
     ("privacies", {"kind": "gaussian", "sum": "secure", "dropouts": 0.9}),
     ("privacies", {"kind": "secure-sum", "clip": 0.0}),
@@ -438,3 +435,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("sources", {"kind": "firefox", "path": ""}),
     ("sources", {"kind": "chromium", "path": 5}),
 ]
+
+
+def sampled_pairs(one: list[Any], other: list[Any]) -> list[tuple[Any, Any]]:
+    """Pairs of two families in which every part meets two parts of the other family, or all of a smaller one."""
+    few, many = sorted((len(one), len(other)))
+    pairs = {(i % len(one), (i + shift * (1 + i // few)) % len(other)) for i in range(many) for shift in (0, 1)}
+    return [(one[i], other[j]) for i, j in sorted(pairs)]

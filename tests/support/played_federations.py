@@ -18,10 +18,10 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.reply import Reply, encode_reply
 from quorank.privacy.composition import Loss, compose
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.service.live.event_log import plain_event
 from quorank.service.live.status import (
     KEPT_EVENTS,
@@ -85,9 +85,11 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
     """A federation of devices in the middle of its run."""
     experiment = experiment_of(clients, rounds)
     people = SimulatedClients.playing(experiment, folder)
-    simulator, figure = people.simulator, FigureResponse(report)
+    simulator, figure = people.simulator, MetricResponse(report)
     now, random = [0.0], np.random.default_rng(5)
-    limits = RoundLimits(enough=0.95, least=0.5, deadline=300.0, heaviest=simulator.setting.interactions)
+    limits = RoundLimits(
+        close_fraction=0.95, minimum_fraction=0.5, deadline=300.0, max_interactions=simulator.setting.interactions
+    )
     coordinator = Coordinator(
         experiment.federation, simulator.mechanism, simulator.initial(), rounds, "search-at-work", experiment.seed,
         limits, clock=lambda: now[0], figure=figure,
@@ -108,16 +110,16 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
         opened = now[0]
         for client, delay in sorted(zip(cohort.tolist(), delays.tolist(), strict=True), key=lambda one: one[1]):
             late = client in AWAY and number > played // 2
-            if late or coordinator.complete() or delay > (60.0 if number == played else limits.deadline):
+            if late or coordinator.is_complete() or delay > (60.0 if number == played else limits.deadline):
                 continue
             now[0], seen[client] = opened + delay, opened + delay
-            coordinator.receive(wire.encode_reply(replies[client]))
+            coordinator.receive(encode_reply(replies[client]))
             if random.random() < 0.2 / clients or (number == played - 1 and client == 5):
-                verdict = coordinator.receive(wire.encode_reply(replies[client]))
+                verdict = coordinator.receive(encode_reply(replies[client]))
                 log.write("reply_refused", round=number, client=client, reason=verdict.code)
         if number == played:
             break
-        if not coordinator.complete():
+        if not coordinator.is_complete():
             now[0] = opened + limits.deadline
         report_of_round = coordinator.advance()
         done, seconds = report_of_round.round, now[0] - opened
@@ -146,7 +148,7 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
     return coordinator_status(base, coordinator, history, open_seconds=now[0] - opened, refused=refused)
 
 
-def told(reply: wire.Reply, figure: FigureResponse) -> wire.Reply:
+def told(reply: Reply, figure: MetricResponse) -> Reply:
     """The reply as a device sends it: instead of how good its lists were, a private report of that."""
     x = min(1.0, max(0.0, reply.statistics[0] / reply.interactions))
     steps = figure.respond(x, hashlib.sha256(b"secret").digest(), reply.round, reply.client)

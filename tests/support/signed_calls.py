@@ -19,8 +19,8 @@ import numpy as np
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.federation import wire
-from quorank.federation.replies import ReplyLimits
+from quorank.federation.accepted_replies import ReplyLimits
+from quorank.federation.reply import Reply, Task, encode_reply, encode_task
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, task_content
 from quorank.protocol.messages import Kind, Publication
@@ -61,7 +61,7 @@ def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: str = "n
 
 def publish(home: Home, store: SqlStore, epoch: int, round_: int = 0, kind: Kind = "round", **more: Any) -> Publication:
     """The task of a round, as a holder publishes it."""
-    body = wire.encode_task(wire.Task("run", round_, np.zeros(5)))
+    body = encode_task(Task("run", round_, np.zeros(5)))
     limits = ReplyLimits("run", round_, 5, home.terms(0).setting.interactions, 1e6, 1000)
     documents = more.pop("documents", {LIMITS: json.dumps(asdict(limits)).encode()})
     task = Publication(kind, "run", round_, body, home.key.sign(task_content(kind, body)), 7.0, **more)
@@ -71,7 +71,7 @@ def publish(home: Home, store: SqlStore, epoch: int, round_: int = 0, kind: Kind
 def reply_of(member: int, round_: int = 0, value: float = 0.1, **more: Any) -> bytes:
     """A device's reply."""
     fields: dict[str, Any] = {"run": "run", "interactions": 3, "release": np.full(5, value)} | more
-    return wire.encode_reply(wire.Reply(round=round_, client=member, **fields))
+    return encode_reply(Reply(round=round_, client=member, **fields))
 
 
 @dataclass

@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.reply import Task, decode_reply, encode_task
 from quorank.protocol.certificates import Authority
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
@@ -89,8 +89,8 @@ class SmallService:
             return self.published
         if self.coordinator.done:
             state = self.coordinator.state
-            return "over", wire.encode_task(wire.Task(self.coordinator.run, state.round, state.theta))
-        return "round", wire.encode_task(self.coordinator.plan())
+            return "over", encode_task(Task(self.coordinator.run, state.round, state.theta))
+        return "round", encode_task(self.coordinator.plan())
 
     def signed(self, kind: str, content: bytes, **more: str) -> Said:
         signature = base64.b64encode(self.key.sign(task_content(kind, content))).decode()
@@ -142,7 +142,7 @@ class SmallService:
         if asked.body == b"nothing" or coordinator is None or self.published is not None:
             self.replies["", 0, member] = asked.body
             return self._confirmed()
-        reply = wire.decode_reply(asked.body, len(coordinator.state.theta))
+        reply = decode_reply(asked.body, len(coordinator.state.theta))
         key = (reply.run, reply.round, member)
         if key in self.replies:
             require(self.replies[key] == asked.body, "reply.repeated", "this round was answered before, otherwise")
@@ -153,7 +153,7 @@ class SmallService:
         if self.others is not None:
             for other in self.others(coordinator.plan(), sorted(coordinator.waiting)):
                 coordinator.receive(other)
-        if coordinator.complete():
+        if coordinator.is_complete():
             coordinator.advance()
         return self._confirmed()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleets import enrolled, sent
 
-from quorank.federation import wire
+from quorank.federation.reply import decode_reply, encode_reply
 from quorank.protocol.keys import MemberKey
 from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
 from quorank.service.live.event_log import EventLog
@@ -70,4 +70,4 @@ class TunedFleet:
 
     def lie(self, member: int, **changes: Any) -> Outcome:
         """A reply with something else in it."""
-        return self.send(member, wire.encode_reply(replace(wire.decode_reply(self.reply(member)), **changes)))
+        return self.send(member, encode_reply(replace(decode_reply(self.reply(member)), **changes)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quorank.federation.leavers.unlearning import Rebuilt
+from quorank.federation.unlearning.methods import Rebuilt
 from quorank.privacy import Setting
 from quorank.privacy.ledger import combined_privacy, ledger
 from quorank.privacy.mechanisms.mechanism import Mechanism

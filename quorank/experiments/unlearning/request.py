@@ -1,9 +1,9 @@
-"""Unlearning in a finished run: the ranker rebuilt without some clients, judged, put in place, and their data erased.
+"""Unlearning in a finished run: rebuild the ranker without some clients, judge it, install it, and erase their data.
 
 The thesis judges unlearning by a leaver that poisoned its updates (§6.1.4). Here the rebuilt ranker is also compared
-with a retrained one by what both would show (`rank_distance`), which needs no poison: rebuilt and retrained rankers
-that differ no more than two retrainings with other draws are as good as the same. If the distance is larger, the
-rebuilding forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
+with a retrained one by what both would show (`rank_distance`), which needs no poison: a rebuilt and a retrained ranker
+that differ no more than two retrainings with other draws are equally good. A larger distance means that the rebuilding
+forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, load_run, spent_of
-from quorank.experiments.kept_updates import kept_rounds, read_kept
+from quorank.experiments.kept_updates import kept_rounds
 from quorank.experiments.ranker_of_run import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
@@ -36,16 +36,13 @@ from quorank.experiments.unlearning.commit import (
     traces_of,
 )
 from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
-from quorank.federation import Federation, State
-from quorank.federation.leavers.unlearning import (
+from quorank.federation import State
+from quorank.federation.unlearning.methods import (
     KeptRound,
     Rebuilt,
-    ascend,
     fresh_seed,
     momentum_over,
-    reaggregate,
     rebuild,
-    reference_ranker,
     retrain,
     scaled_steps,
 )
@@ -61,23 +58,14 @@ Watch = Callable[[int, int], None]
 Along = Callable[[int, Doubles], None]
 INTERVAL, SEEDS = 10, 3
 AVERAGE = 3.0
-"""γ of the mean that is handed out, unless the rebuilding is as published."""
-RADIUS = 1.0 / 3.0
-"""Of the ball of projected gradient ascent, as a share of the reference's distance to rankers that learned nothing."""
-RANDOM_RANKERS = 10
-"""Rankers that learned nothing, over which that distance is a mean."""
-Method = Literal["fresh", "stretched", "published", "retrain", "fine-tune", "fedremove", "pga"]
-"""How a ranker forgets. `published`: FedEraser, eqs 6.1 and 6.2 to the letter. `stretched`: each round counts for the
-whole interval, and rankers are averaged. `fresh`: so too, but updates keep their own length instead of taking that of the
-kept ones, so that nothing of the leavers acts any more. `retrain`: all rounds from the start. `fine-tune`: some more rounds
-from the last ranker. `fedremove`: the others' kept updates combined once more. `pga`: the leavers undo their learning,
-then as `fine-tune`."""
-KEEP_TRACES: tuple[Method, ...] = ("fine-tune", "fedremove", "pga")
-"""Methods that start from what was learned with the leavers, so that traces of them may remain."""
+"""γ of the mean of rankers that `fresh` returns."""
+Method = Literal["fresh", "published", "retrain"]
+"""Ways to rebuild (`federation.unlearning.methods`): `published` is FedEraser, eqs 6.1 and 6.2. `fresh`, the default: each
+round counts for the whole interval, rankers are averaged, and updates keep their own length. `retrain`: all rounds."""
 
 
 def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone: Sequence[int]) -> None:
-    """Refuse clients that are not there any more or never were, and federations that cannot do without them."""
+    """Refuse unknown clients, clients unlearned before, and federations that cannot do without these."""
     federation = experiment.federation
     require(len(asked) > 0, "client.missing", "name at least one client that leaves", "--client")
     for client in asked:
@@ -94,61 +82,58 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     federation.aggregation.check(federation.participation.fewest(remaining))
 
 
-def check_method(experiment: Experiment, run: Path, method: Method) -> None:
-    """Refuse a way to forget that a run's parts do not allow."""
+def check_run(experiment: Experiment, run: Path) -> None:
+    """Refuse a run that cannot be rebuilt, or whose rebuilding could not be added to the ε that it has spent."""
     without = 'run it again with partition.without = ["NAME"], which is exact'
     sentence = f"a log decides who takes part in its rounds, which would be others without a client; {without}"
     require(not experiment.partition.replays, "unlearning.replayed-log", sentence, str(run))
-    if method != "pga":
-        return
-    learner, privacy = experiment.federation.learner, experiment.federation.privacy
-    sentence = f"{learner.kind} learns nothing on the client that a leaver could undo; choose another --method"
-    require(learner.learns_on_client, "unlearning.nothing-to-undo", sentence, str(run))
-    alone = "a leaver would undo its learning in the open, where no noise and no sum hides it"
-    sentence = f"{alone}, and this run has privacy {privacy.kind}; choose another --method"
-    require(not privacy.protects, "unlearning.leaver-in-the-open", sentence, str(run))
-
-
-def check_private(experiment: Experiment, run: Path) -> None:
-    """Refuse a run whose rebuilding could not be added to what it has spent."""
-    known = not experiment.federation.counts_on_secret_cohorts
     sentence = (
         "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
         "could be stated for both; run it again without the client"
     )
-    require(known, "unlearning.secret-cohorts", sentence, str(run))
+    require(not experiment.federation.assumes_secret_cohorts, "unlearning.secret-cohorts", sentence, str(run))
 
 
 @dataclass(eq=False)
 class Unlearning:
-    """Request to forget clients of a finished run; nothing is written before `commit`."""
+    """Request to forget clients of a finished run; nothing is written before `commit`.
+
+    Args:
+        run: Directory of the run.
+        clients: Clients that ask to leave.
+        interval: Δt, rounds between the kept updates that are used.
+        local_steps: n′, interactions of a client in a round of the rebuilding.
+        threads: Threads; the result does not depend on them.
+        watch: Called with the number of rounds done and planned.
+        method: `Method`.
+        along: Called with the number of rounds done and the ranker by then, of rebuilding and retraining.
+    """
 
     run: Path
-    clients: tuple[int, ...]  # who asks to leave
-    interval: int | None = None  # Δt
-    local_steps: int | None = None  # n′
+    clients: tuple[int, ...]
+    interval: int | None = None
+    local_steps: int | None = None
     threads: int = field(default_factory=available_threads)
     watch: Watch | None = None
     method: Method = "fresh"
-    along: Along | None = None  # called with the rankers on the way: of the rebuilding, and of retraining
+    along: Along | None = None
 
     def __post_init__(self) -> None:
         load_run(self.run)  # refuses what is no finished run
         self.experiment: Experiment = storage.read_experiment(self.run)
-        self.gone = left_before(self.run)
-        check_leavers(self.experiment, self.run, self.clients, self.gone)
-        check_private(self.experiment, self.run)
-        check_method(self.experiment, self.run, self.method)
-        self._check_effort()
+        self.left = left_before(self.run)
+        check_leavers(self.experiment, self.run, self.clients, self.left)
+        check_run(self.experiment, self.run)
+        self._choose_effort()
         self.runner = Runner(self.experiment, self.threads)
         self._check_copies()
         self._done = self._planned = 0
 
-    def _check_effort(self) -> None:
-        """Choose Δt and n′ where they were not asked for; refuse those that the run has no kept updates for."""
+    def _choose_effort(self) -> None:
+        """Choose default Δt and n′; refuse those for which the run has no kept updates."""
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
-        if self.method in ("retrain", "fine-tune") or (self.method == "fresh" and self.experiment.federation.everyone):
-            kept = 1  # nothing that was kept is read
+        if self.method == "retrain" or (self.method == "fresh" and self.experiment.federation.everyone):
+            kept = 1  # no kept update is read
         again = f"run it again with --set federation.keep_every={INTERVAL}"
         nothing = f"its clients kept no updates; {again}"
         if self.experiment.federation.privacy.protects:
@@ -169,60 +154,60 @@ class Unlearning:
             require(self.interval in (None, 1), "option.conflict", sentence, option)
             require(self.steps == b, "option.conflict", sentence, f"--local-steps {self.steps}")
             self.every = 1
-        if self.method == "fedremove":
-            sentence = "nobody interacts when kept updates are combined once more; leave this option out"
-            require(self.local_steps is None, "option.conflict", sentence, f"--local-steps {self.steps}")
 
     def _check_copies(self) -> None:
-        """Refuse a copy of what will be erased before anything is done."""
+        """Refuse copies of the data to erase before anything is done."""
         traces = traces_of(self.run, self.leavers, self.runner.parameters)
         check_erased(self.run, self.leavers, traces, files_to_erase(self.run, self.leavers))
 
     @property
     def leavers(self) -> tuple[int, ...]:
-        """All who are gone when this is done."""
-        return tuple(sorted({*self.gone, *self.clients}))
+        """Clients unlearned after this request, ascending."""
+        return tuple(sorted({*self.left, *self.clients}))
 
     @cached_property
     def start(self) -> Doubles:
-        """The ranker before the first round of the run."""
+        """Ranker before the first round of the run."""
         return self.runner.simulator.initial().theta
 
     @cached_property
     def before(self) -> Doubles:
-        """The ranker of the run as it is now."""
+        """Current ranker of the run."""
         return read_ranker(self.run / storage.RANKER).theta
 
     @cached_property
     def rebuilt(self) -> Rebuilt:
-        """The ranker without the leavers by the method that was asked for, and what it took."""
-        self._planned += self.rounds
-        simulator = self._simulator()
-        if self.method in ("retrain", "fine-tune"):
-            start = self.start if self.method == "retrain" else self.before
-            rebuilt = retrain(simulator, start, self.rounds, self._tick)
-        elif self.method == "pga":
-            self._planned += self.rounds
-            theta, steps = self._ascended()
-            rebuilt = replace(retrain(simulator, theta, self.rounds, self._tick), ascent_steps=steps)
-        elif self.method == "fedremove":
-            rebuilt = reaggregate(simulator, self.start, self._kept(), self._tick, stretch=float(self.every))
+        """Ranker without the leavers, and the effort it took."""
+        self.expect_rounds(self.rounds)
+        federation = self.experiment.federation
+        if self.method == "retrain":
+            engine = self.engine(federation.client_momentum)
+            rebuilt = retrain(engine, self.start, self.rounds, self.tick)
         else:
-            rebuilt = self._calibrated(simulator)
+            momentum, gain = momentum_over(federation.client_momentum, self.every)
+            engine, step_factor = self.engine(momentum), float(self.every)
+            if federation.learner.learns_on_client:
+                # n′ steps stand for n; evolution strategies send a mean, not a way
+                step_factor *= federation.interactions / self.steps
+            if self.method == "fresh":
+                own: dict[str, Any] = {"step_factor": step_factor, "average": AVERAGE, "lengths": "own", "gain": gain}
+            else:
+                own = {}
+            rebuilt = rebuild(engine, self.start, self.kept(), self.tick, **own)
         part = self.experiment.tables()["privacy"]
-        self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
+        self.entry = rebuilding_entry(part, engine.mechanism, engine.setting, rebuilt, self.leavers)
         return rebuilt
 
     @property
     def rounds(self) -> int:
-        """T/Δt, how many rounds the rebuilding takes."""
+        """T/Δt, rounds of the rebuilding."""
         return len(range(1, self.experiment.rounds + 1, self.every))
 
-    def _simulator(self) -> Simulator:
-        """What plays the rounds of the rebuilding: n′ local steps of those who stay, with draws of its own."""
+    def engine(self, momentum: float) -> Simulator:
+        """Return the engine of the rebuilding: n′ local steps of the remaining clients, with draws of its own."""
         experiment, runner = self.experiment, self.runner
         try:
-            federation = replace(experiment.federation, interactions=self.steps, client_momentum=self._momentum[0])
+            federation = replace(experiment.federation, interactions=self.steps, client_momentum=momentum)
         except BadInput as error:
             raise error.at(f"--local-steps {self.steps}") from None
         each, b = runner.simulator.interactions, experiment.federation.interactions
@@ -235,51 +220,8 @@ class Unlearning:
             absent=self.leavers,
         )
 
-    @property
-    def _momentum(self) -> tuple[float, float]:
-        """β of a round of the rebuilding, and the gain of its updates."""
-        whole = self.method in ("retrain", "fine-tune", "pga")  # its rounds are as those of the run
-        return momentum_over(self.experiment.federation.client_momentum, 1 if whole else self.every)
-
-    def _calibrated(self, simulator: Simulator) -> Rebuilt:
-        """T/Δt rounds of n′ local steps, calibrated (eq. 6.2) unless updates keep their own length."""
-        federation = self.experiment.federation
-        stretch, average = (1.0, None) if self.method == "published" else (float(self.every), AVERAGE)
-        if self.method == "fresh" and federation.learner.learns_on_client:
-            # n′ steps stand for n; evolution strategies send a mean, not a way
-            stretch *= federation.interactions / self.steps
-        lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
-        kept = self._kept()
-        gain = self._momentum[1]
-        return rebuild(
-            simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths, gain=gain
-        )
-
-    def _ascended(self) -> tuple[Doubles, int]:
-        """The ranker after the leavers' projected gradient ascent from the mean of the others' local rankers."""
-        experiment, runner, size = self.experiment, self.runner, self.runner.parameters
-        present = [c for c in storage.clients_with_kept(self.run) if c not in self.gone]
-        own = {client: read_kept(self.run, client, size) for client in present}
-        last = max((int(rounds[-1]) for rounds, _ in own.values() if len(rounds)), default=0)
-        held = [c for c, (rounds, _) in own.items() if last in rounds]
-        nothing = f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}"
-        require(not set(held) <= set(self.clients), "kept-updates.missing", nothing, str(self.run))
-        updates = np.array([own[c][1][own[c][0] == last][0] for c in held], dtype=np.float64)
-        each, members = runner.simulator.interactions, np.array(held, dtype=np.int64)
-        weights = np.ones(len(members)) if each is None else each[members].astype(np.float64)
-        reference = reference_ranker(self.before, updates, weights, np.isin(members, self.clients))
-        seed = fresh_seed(experiment.seed, "ascent", self.leavers)
-        features = runner.workload.simulation.data.n_features
-        blank = [experiment.ranker.initial(features, seed ^ i) for i in range(RANDOM_RANKERS)]
-        radius = RADIUS * float(np.mean([np.linalg.norm(reference - theta) for theta in blank]))
-        federation = Federation(experiment.federation.clients, self.steps, experiment.federation.learner)
-        simulation = replace(runner.workload.simulation, seed=seed)
-        simulator = Simulator(federation, simulation, self.threads, rounds=self.rounds)
-        leavers = np.array(sorted(self.clients), dtype=np.int64)
-        return ascend(simulator, reference, radius, self.rounds, leavers, self._tick)
-
-    def _kept(self) -> list[KeptRound]:
-        """The rounds that are done again: who is in them, and the lengths that these clients kept."""
+    def kept(self, *, updates: bool = False) -> list[KeptRound]:
+        """Return the rounds to play again: their remaining clients and the lengths, or whole updates, that these kept."""
         experiment, runner = self.experiment, self.runner
         wanted = range(1, experiment.rounds + 1, self.every)
         remaining = [c for c in range(experiment.federation.clients) if c not in self.leavers]
@@ -290,11 +232,10 @@ class Unlearning:
         if not everyone:
             own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
-        whole = self.method == "fedremove"
-        return kept_rounds(self.run, remaining, wanted, runner.parameters, whole=whole)
+        return kept_rounds(self.run, remaining, wanted, runner.parameters, whole=updates)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
-        """Retrain without the leavers, with the same draws for everyone else or with those of another seed."""
+        """Retrain without the leavers, with the run's draws or those of another seed; return θ and local steps."""
         experiment, runner = self.experiment, self.runner
         simulation = runner.workload.simulation
         simulator = Simulator(
@@ -305,26 +246,26 @@ class Unlearning:
             interactions=runner.simulator.interactions,
             absent=self.leavers,
         )
-        found = retrain(simulator, self.start, experiment.rounds, self._tick)
+        found = retrain(simulator, self.start, experiment.rounds, self.tick)
         return found.theta, found.local_steps
 
     def ndcg(self, *thetas: Doubles) -> list[float]:
         """Compute the offline nDCG@10 of rankers on the run's own test split."""
-        return [figures["ndcg@10"] for figures in self.offline(*thetas)]
+        return [metrics["ndcg@10"] for metrics in self.offline(*thetas)]
 
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
-        """Compute the offline figures of rankers, as `summary.json` holds them."""
+        """Compute the offline metrics of rankers, as `summary.json` holds them."""
         names = ("ndcg@10", "maxrr", *(f"ndcg@{depth}" for depth in self.experiment.evaluation.further))
         means = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
-        return [dict(zip(names, figures, strict=True)) for figures in means.T.tolist()]
+        return [dict(zip(names, metrics, strict=True)) for metrics in means.T.tolist()]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
-        """Compute the mean distance of what two rankers show for the test queries."""
+        """Compute the mean distance of two rankers' lists for the test queries."""
         splits = [evaluator.data for evaluator in self.runner.workload.evaluators]
         return mean_distance(self.experiment.ranker, one, other, splits, self.experiment.evaluation.k)
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures of the rebuilding."""
+    def metrics(self) -> dict[str, Any]:
+        """Return quality and effort of the rebuilding."""
         rebuilt, federation = self.rebuilt, self.experiment.federation
         before, after = self.ndcg(self.before, rebuilt.theta)
         share = self.steps * rebuilt.rounds / (federation.interactions * self.experiment.rounds)
@@ -336,22 +277,19 @@ class Unlearning:
             "interval": self.every,
             "local_steps": self.steps if rebuilt.local_steps else 0,
             "method": self.method,
-            "keeps_traces": self.method in KEEP_TRACES,
             "rounds": rebuilt.rounds,
             "local_updates": rebuilt.local_steps,
             "zero_updates": {"no_direction": rebuilt.directionless, "no_length": rebuilt.lengthless},
         }
-        if rebuilt.ascent_steps:
-            result["leavers_local_updates"] = rebuilt.ascent_steps
         if self.entry["privacy"] is not None:
             result["privacy"] = self.entry["privacy"] | {"adds_to": "what the run itself has spent"}
         return result
 
     def comparison(self, seeds: int = SEEDS) -> dict[str, Any]:
-        """Compare the rebuilt ranker with retrained ones, and these among themselves."""
+        """Compare the rebuilt ranker with a retrained one, and that with `seeds` retrainings by other seeds."""
         expected = "expected at least 1 retraining to tell the noise by"
         require(seeds >= 1, "value.out-of-range", expected, f"--seeds {seeds}")
-        self._planned += (seeds + 1) * self.experiment.rounds
+        self.expect_rounds((seeds + 1) * self.experiment.rounds)
         rebuilt = self.rebuilt.theta
         retrained, steps = self.retrained()
         draws = [fresh_seed(self.experiment.seed, f"retraining {i}", self.leavers) for i in range(seeds)]
@@ -380,7 +318,7 @@ class Unlearning:
         features, statement = self.runner.collection.train.n_features, ledger["altogether"]
         names = feature_names(experiment.data, features)
         ranker = ranker_bytes(saved_ranker(experiment, theta, features, statement, names=names, by="unlearning"))
-        # in this order: nothing is handed out before it is accounted for
+        # in this order: no ranker is published before its ε is in the ledger
         files = {
             storage.LEDGER: json_bytes(ledger).decode(),
             storage.RANKER: ranker.decode(),
@@ -390,7 +328,12 @@ class Unlearning:
         note_request(self.run, self.clients, self.leavers, files, result, out)
         return finish_request(self.run)
 
-    def _tick(self, done: int, theta: Doubles) -> None:
+    def expect_rounds(self, rounds: int) -> None:
+        """Add rounds to the planned number that `watch` is given."""
+        self._planned += rounds
+
+    def tick(self, done: int, theta: Doubles) -> None:
+        """Report a round of the rebuilding or of a retraining."""
         self._done += 1
         if self.along is not None:
             self.along(done, theta)
@@ -412,10 +355,23 @@ def unlearn(
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Forget clients of a finished run; return the figures, with `compare` those of retraining too.
+    """Forget clients of a finished run; repeating an interrupted request finishes it.
 
-    `report` writes the page about the run as it is afterwards. A request that was cut short is finished when it is
-    repeated.
+    Args:
+        run: Directory of the run.
+        clients: Clients that leave.
+        report: Renders the run's HTML report afterwards.
+        interval: Δt.
+        local_steps: n′.
+        method: `Method`.
+        compare: Also retrain, and compare.
+        seeds: Further retrainings of the comparison.
+        out: Directory of the rebuilt ranker; `unlearned` in the run by default.
+        threads: Threads.
+        watch: Called with the number of rounds done and planned.
+
+    Returns:
+        Quality and effort, and the erased files.
     """
     storage.tidy(run)
     if out is not None:
@@ -423,7 +379,7 @@ def unlearn(
     if is_pending(run, clients, out):
         return finish_request(run)
     request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
-    result = request.figures()
+    result = request.metrics()
     if compare:
         result |= request.comparison(seeds)
     return request.commit(result, report, out)

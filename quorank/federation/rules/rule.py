@@ -38,7 +38,7 @@ class Aggregation(ABC):
     def check(self, n: int) -> None:
         """Refuse a cohort of n clients that the rule cannot protect."""
 
-    def check_room(self, n: int, memory: int) -> None:
+    def check_pair_memory(self, n: int, memory: int) -> None:
         """Refuse a cohort of n clients whose pairs do not fit into so many bytes of memory."""
         each = 8 * self.pair_arrays
         largest = math.isqrt(memory // each) if each else n

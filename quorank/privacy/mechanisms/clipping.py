@@ -150,11 +150,11 @@ class ReleaseBound:
 
     clip: float  # C, of the update
     unit: float = 1.0  # what the release multiplies the update by
-    whole: bool = False
+    integers: bool = False
 
     def check(self, releases: Doubles, clients: Integers) -> None:
         """Refuse releases (clients, parameters) beyond it, by the client's number."""
-        if self.whole:
+        if self.integers:
             check_grid(releases, self.clip, self.unit, clients)
         else:
             check_releases(releases, self.clip * self.unit, clients)

@@ -18,10 +18,6 @@ whether its update was within the clip, that count gets noise of standard deviat
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
 follows the clip, so that the noise is as fine in every round.
 
-With `over_rounds` the noise is spread or correlated over the rounds, for federations in which everyone is in every
-round. The whole run is one Gaussian mechanism on C·x, the cohort sums x weighted by the factor C of `correlated`: with
-noise of standard deviation σ·sens(C)·clip its ε is that of one release with multiplier σ.
-
 With `sum = "secure"` the updates are whole numbers under masks (`integer_sums`) and the noise is Skellam, drawn by the
 clients in shares or by the coordinator. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021
 (`discrete_noise`), with the sensitivity of the rounded update. Neighbouring are two federations in which one client's
@@ -50,7 +46,6 @@ from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.composition import Loss, gaussian_loss
 from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
-from quorank.privacy.mechanisms.correlated import Factor
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import (
     SET_ASIDE,
@@ -91,9 +86,6 @@ FINE = 2.0**22
 NOISE = "discrete Gaussian, in whole numbers"
 """Of plain sums, as statements say it."""
 
-ONCE = Setting(1, 1, 1)
-"""One release: what a whole run with noise over the rounds is to the accountant."""
-
 
 @dataclass(frozen=True)
 class ClippedGaussian(Privacy):
@@ -108,7 +100,6 @@ class ClippedGaussian(Privacy):
     quantile: float | None = None  # γ: the share of updates that should be within the clip
     clip_rate: float = 0.2  # η_C, how fast the clip follows its quantile
     accountant: Accountant = "pld"  # how ε is counted: privacy loss distributions or Rényi differential privacy
-    over_rounds: Literal["independent", "tree", "square-root", "optimal"] = "independent"  # noise over rounds
     sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees nothing but sums, under masks
     noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
     masks: bool = True  # play every message of the secure sums; without, only their sums
@@ -125,16 +116,14 @@ class ClippedGaussian(Privacy):
             require_range("quantile", self.quantile, above=0.0, below=1.0)
         require_range("clip_rate", self.clip_rate, above=0.0, most=2.0)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
-        secure, spread = self.sum == "secure", self.over_rounds != "independent"
+        secure = self.sum == "secure"
         sentence = 'are of secure sums: set sum = "secure", or choose a sampled or poisson participation'
         require(secure or self.dropouts == 0.0, "option.conflict", sentence, "dropouts")
         require_range("groups", self.sum_groups, least=1)
         sentence = 'are of secure sums: set sum = "secure"'
         require(secure or self.sum_groups == 1, "option.conflict", sentence, "groups")
-        sentence = f"cannot be followed with {'secure sums' if secure else 'over_rounds'}: leave quantile out"
-        require(self.quantile is None or not (secure or spread), "option.conflict", sentence, "quantile")
-        sentence = "secure sums take independent noise in every round: leave over_rounds out"
-        require(not (secure and spread), "option.conflict", sentence, "over_rounds")
+        sentence = "cannot be followed with secure sums: leave quantile out"
+        require(self.quantile is None or not secure, "option.conflict", sentence, "quantile")
 
     @property
     def hides_single_updates(self) -> bool:
@@ -149,11 +138,7 @@ class ClippedGaussian(Privacy):
         return self.sum == "plain"
 
     @property
-    def independent_noise(self) -> bool:
-        return self.over_rounds == "independent"
-
-    @property
-    def relies_on_secret_cohorts(self) -> bool:
+    def assumes_secret_cohorts(self) -> bool:
         return self.sum == "plain"
 
     @property
@@ -162,7 +147,7 @@ class ClippedGaussian(Privacy):
 
     @property
     def sums_histograms(self) -> Literal["", "exact", "noisy"]:
-        return "noisy" if self.sum_groups == 1 and self.independent_noise else ""
+        return "noisy" if self.sum_groups == 1 else ""
 
     def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
         if not isinstance(mechanism, GaussianMechanism):
@@ -212,15 +197,12 @@ class ClippedGaussian(Privacy):
 
     def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Clipping alone, where the noise of the sum is the coordinator's."""
-        if self.sum == "plain" and self.over_rounds == "independent":
+        if self.sum == "plain":
             return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
         return self.mechanism(setting, seed)
 
     def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
-        if self.over_rounds != "independent":
-            mechanism: GaussianMechanism = _correlated_mechanism(self, setting, seed)
-        else:
-            mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
+        mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
         mechanism.check_noise()
         return mechanism
 
@@ -264,7 +246,9 @@ def recommended_momentum(interactions: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GaussianMechanism(Mechanism):
-    """Clipping on the client, independent discrete Gaussian noise on each round's sum of whole numbers."""
+    """Clipping on the client, independent discrete Gaussian noise on each round's sum of integers."""
+
+    can_release_again: ClassVar[bool] = True
 
     part: ClippedGaussian
     setting: Setting
@@ -320,7 +304,7 @@ class GaussianMechanism(Mechanism):
         return clip_to_grid(updates, self.clip(memory), self.unit_of(memory), clients)
 
     def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound:
-        return ReleaseBound(self.clip(memory), self.unit_of(memory), whole=True)
+        return ReleaseBound(self.clip(memory), self.unit_of(memory), integers=True)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)
@@ -401,103 +385,6 @@ class GaussianMechanism(Mechanism):
 def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
     """A sum of whole numbers with noise of whole numbers, in the units of an update."""
     return np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
-
-
-def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
-    sentence = (
-        f"over_rounds = {part.over_rounds!r} needs everyone in every round: with {setting.participation} leave it out"
-    )
-    require(setting.participation == "full", "option.conflict", sentence, "privacy")
-    factor = Factor(part.over_rounds, setting.rounds)
-    deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])
-    typical = float(np.sqrt(np.mean(deviations**2)))
-
-    def mechanism(once: float) -> CorrelatedMechanism:
-        return CorrelatedMechanism(part, setting, seed, once * factor.sensitivity * typical, factor, once)
-
-    if part.noise_multiplier is not None:
-        return mechanism(part.noise_multiplier / (factor.sensitivity * typical))
-    return mechanism(part.calibrated(ONCE, lambda once: mechanism(once).slack(setting.rounds, part.epsilon)))
-
-
-@dataclass(frozen=True, eq=False)
-class CorrelatedMechanism(GaussianMechanism):
-    """Gaussian noise over the rounds by a factor C; `noise_multiplier` is the root mean square over the rounds."""
-
-    factor: Factor = Factor("independent", 1)  # noqa: RUF009  a frozen value
-    once: float = 1.0  # σ, the multiplier of the whole run as one release
-
-    @property
-    def least_multiplier(self) -> float:
-        deviations = (self.factor.noise_std(t) for t in range(self.setting.rounds))
-        return self.once * self.factor.sensitivity * min(deviations)
-
-    @cached_property
-    def sum_multiplier(self) -> float:
-        """The multiplier of independent noise that would leave as much on the sum of all rounds."""
-        last = np.zeros(self.setting.rounds)  # the last row of B = A C⁻¹
-        for t in range(self.setting.rounds):
-            last[: t + 1] += self.factor.inverse_row(t)
-        whole = self.once * self.factor.sensitivity * float(np.linalg.norm(last))
-        return whole / math.sqrt(self.setting.rounds)
-
-    @cached_property
-    def _sigma(self) -> float:
-        """The standard deviation of z, in units: for updates of the clip, and what rounding can add to them."""
-        longest = self.part.clip * grid_unit(self.part.clip, self.setting.cohort)
-        most = self.factor.rounding(1.01 * self.once * self.factor.sensitivity * longest)
-        sentence = "so many rounds cannot be rounded to so few units; leave over_rounds out"
-        require(most < 0.01 * longest, "privacy.off-the-grid", sentence, "privacy")
-        return self.once * self.factor.sensitivity * (longest + most * math.sqrt(self.setting.parameters))
-
-    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
-        unit = self.unit_of(memory)
-        noisy = _noisy(total, self.factor.noise(round_, len(total), self._key, self._sigma), unit)
-        std = self._sigma / unit * self.factor.noise_std(round_)
-        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, std)
-
-    @property
-    def _widest_sigma(self) -> float:
-        return self._sigma
-
-    def drawn(self, rounds: int) -> tuple[WholeNoise, ...]:
-        least = self._sigma * min(self.factor.own_share(t) for t in (0, self.setting.rounds - 1))
-        return (WholeNoise(least, rounds * self.setting.parameters),)
-
-    @cached_property
-    def _row_sums(self) -> Doubles:
-        """(rounds,) the squared sum of each row of C: how much each round adds to the squared sensitivity."""
-        return np.array([self.factor.row(t).sum() ** 2 for t in range(self.setting.rounds)])
-
-    def epsilon(self, rounds: int) -> float:
-        """Return ε of the first rounds: their part of the sensitivity, under the same noise."""
-        if rounds == 0:
-            return 0.0
-        delta = gaussian_delta(self.part.delta)
-        return self._discrete(accounting.epsilon(ONCE, self._multiplier(rounds), delta, self.part.accountant), rounds)
-
-    def _multiplier(self, rounds: int) -> float:
-        """The multiplier of the first rounds as one release."""
-        share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
-        return self.once / share
-
-    def loss(self, rounds: int) -> Loss:
-        if rounds == 0:
-            return Loss()
-        return replace(gaussian_loss(ONCE, self._multiplier(rounds), 1), whole=self.drawn(rounds))
-
-    def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        done = self.setting.rounds if rounds is None else rounds
-        return self.part.stated(self.setting, done, self.epsilon(done), self.noise_multiplier) | {
-            "over_rounds": self.part.over_rounds,
-            "whole_run_multiplier": self.once,
-            "sensitivity_over_rounds": self.factor.sensitivity,
-            "noise": NOISE,
-            "accountant": f"one release for the whole run, dp-accounting, {self.part.accountant.upper()}",
-        }
-
-    def spent(self) -> list[tuple[int, float]]:
-        return [(t, self.epsilon(t)) for t in _marks(self.setting.rounds)]
 
 
 def _marks(rounds: int) -> list[int]:

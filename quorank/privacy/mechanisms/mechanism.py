@@ -21,8 +21,12 @@ from quorank.privacy.streams import Seed
 
 Memory = dict[str, Doubles]
 
-INCOMPLETE = "the noise of {} is drawn in equal shares, and is complete only if as many clients as planned send theirs"
-"""Why a cohort whose size is left to chance is refused, to be filled with the kind."""
+
+def incomplete_noise(kind: str) -> str:
+    """Return why noise in equal shares needs a cohort of the planned size."""
+    return (
+        f"the noise of {kind} is drawn in equal shares, and is complete only if as many clients as planned send theirs"
+    )
 
 
 class Sum(NamedTuple):
@@ -43,7 +47,8 @@ class Sum(NamedTuple):
 class Mechanism(ABC):
     """One run's privacy on both sides of the wire."""
 
-    sums_as_sent: ClassVar[bool] = False  # releases are the updates themselves, summed as they come, without noise
+    sums_as_sent: ClassVar[bool] = False  # releases are the updates themselves, summed without noise
+    can_release_again: ClassVar[bool] = False  # clients may release the same interactions again, for a rebuilding
 
     @property
     def weighted(self) -> bool:
@@ -149,6 +154,7 @@ class Plain(Mechanism):
 
     weighted: ClassVar[bool] = True
     sums_as_sent: ClassVar[bool] = True
+    can_release_again: ClassVar[bool] = True
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return 0
@@ -187,12 +193,7 @@ class Privacy(ABC):
         return False
 
     @property
-    def independent_noise(self) -> bool:
-        """Whether the noise of a round is independent of that of the others."""
-        return True
-
-    @property
-    def relies_on_secret_cohorts(self) -> bool:
+    def assumes_secret_cohorts(self) -> bool:
         """Whether its ε for sampled cohorts holds only while nobody knows who was in them."""
         return False
 

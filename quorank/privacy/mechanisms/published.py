@@ -28,7 +28,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
-from quorank.privacy.mechanisms.mechanism import INCOMPLETE, Mechanism, Memory, Privacy, Sum
+from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum, incomplete_noise
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -61,7 +61,7 @@ class PublishedLaplace(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
-        require(setting.known_size, "option.conflict", INCOMPLETE.format(self.kind), "privacy")
+        require(setting.known_size, "option.conflict", incomplete_noise(self.kind), "privacy")
         return PublishedMechanism(self, setting, seed)
 
 

@@ -62,7 +62,7 @@ class Service(Held[Home]):
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
                 coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,
-                reports=Loss(pure=settings.report_epsilon * coordinator.rounds), tell=self.tell, holder=self.holder,
+                reports=Loss(pure=settings.report_epsilon * coordinator.rounds), log=self.tell, holder=self.holder,
             )  # fmt: skip
         self.privacy = DeployedPrivacy(
             experiment, coordinator, setting_of(experiment, settings.n_features),
@@ -108,7 +108,7 @@ class Service(Held[Home]):
         """Let those go who have asked to leave; whether there were any."""
         busy = self.desk is not None and self.desk.busy()
         if self.desk is not None and busy:
-            self.desk.attend()
+            self.desk.process_requests()
             self._count()
         return busy
 
@@ -130,11 +130,13 @@ class Service(Held[Home]):
         seconds, self.opened, self._saved = now - self.opened, now, now
         self._count()
         epsilon = None if self.privacy.spent is None else self.privacy.spent.epsilon
-        figures = round_figures(report, seconds, figure=self.coordinator.figure, epsilon=epsilon, planned=planned)
+        figures = round_figures(
+            report, seconds, figure=self.coordinator.metric_response, epsilon=epsilon, planned=planned
+        )
         self.history = with_round(self.history, figures)
         hidden, came = planned is not None, self.holder.received_bytes
         self.tell("round_closed", **round_facts(report, figures, cohort, came, hidden=hidden))
-        if report.participants < self.coordinator.rules.enough * cohort:
+        if report.participants < self.coordinator.limits.close_fraction * cohort:
             numbers = {} if hidden else {"replies": report.participants, "cohort": cohort, "seen": self._there(seconds)}
             self.tell("round_short", round=report.round, **numbers)
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from quorank.federation import wire
-from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.checkpoint import CoordinatorCheckpoint
+from quorank.federation.reply import Reply
 from quorank.protocol.messages import Publication
 from quorank.protocol.transport import MailAnswer
 from quorank.service.store.sql_store import Finished, SqlStore
 
-Following = Callable[[Saved], Publication | None]
+Following = Callable[[CoordinatorCheckpoint], Publication | None]
 """The task that is published together with a checkpoint; None leaves the one that is there."""
 
 
@@ -28,25 +28,25 @@ class KeptInStore:
         self.store, self.epoch, self.name = store, epoch, name
         self.following: Following = lambda saved: None
         # documents of the same transaction
-        self.beside: Callable[[Saved], Mapping[str, bytes | None]] = lambda saved: {}
+        self.beside: Callable[[CoordinatorCheckpoint], Mapping[str, bytes | None]] = lambda saved: {}
         self.taken: int | None = None  # the last reply of the open round that was handed in; None: nobody looks
 
     @property
     def where(self) -> str:
         return "the service's store"
 
-    def load(self) -> Saved | None:
+    def load(self) -> CoordinatorCheckpoint | None:
         content = self.store.document(self.name)
-        return None if content is None else Saved.parse(content, self.where)
+        return None if content is None else CoordinatorCheckpoint.parse(content, self.where)
 
     def accepted(self) -> Iterable[bytes]:
         """Nothing: the holder reads the open round's replies again, with the members that they came from."""
         return ()
 
-    def append(self, replies: Sequence[wire.Reply]) -> None:
+    def append(self, replies: Sequence[Reply]) -> None:
         """Nothing: they were committed before anybody handed them in."""
 
-    def save(self, saved: Saved) -> None:
+    def save(self, saved: CoordinatorCheckpoint) -> None:
         publication = self.following(saved)
         documents = {self.name: saved.to_bytes(), **self.beside(saved)}
         finished = Finished(saved.run, saved.state.round - 1, self.taken)

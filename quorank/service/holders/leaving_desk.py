@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, field
 
 from quorank.errors import BadInput
-from quorank.federation.leavers.departures import Departures
-from quorank.federation.leavers.rebuilding_run import Rebuilding
+from quorank.federation.unlearning.departures import Departures
+from quorank.federation.unlearning.rebuilding import Rebuilding
 from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.service.holders.kept_state import KeptInStore
 from quorank.service.holders.rounds import Holder
@@ -63,24 +63,24 @@ class LeavingDesk(Departures):
                 found = self.holder.store.member(member)
                 keys = {} if found is None or found.key is None else {member: found.key}
                 leaving = check_leaving_request(request, self.coordinator.run, keys)
-                self.depart(leaving.client, leaving.digest, leaving.at)
+                self.add_leaver(leaving.client, leaving.digest, leaving.at)
             except BadInput as error:
                 self._refused.add((member, request))
-                self.coordinator.refuse(error, member)
+                self.coordinator.count_refusal(error, member)
 
-    def attend(self) -> None:
+    def process_requests(self) -> None:
         """Let all go who have asked to leave, and confirm it."""
         while self.pending and not self.coordinator.open:
-            super().attend()
+            super().process_requests()
             self.hear()
 
-    def document(self, name: str) -> bytes | None:
+    def read_document(self, name: str) -> bytes | None:
         return self.holder.store.document(name)
 
-    def keep_document(self, name: str, content: bytes) -> None:
+    def write_document(self, name: str, content: bytes) -> None:
         self.holder.store.keep(self.holder.epoch, {name: content})
 
-    def keeping(self) -> KeptInStore:
+    def storage(self) -> KeptInStore:
         return self.holder.keeping(REBUILDING)
 
     def play_round(self, rebuilding: Rebuilding) -> None:
@@ -88,5 +88,5 @@ class LeavingDesk(Departures):
         self.hear()
 
     def clear(self, run: str) -> None:
-        self.keeping().remove()
+        self.storage().remove()
         self.holder.store.keep(self.holder.epoch, {}, Finished(run, 2**31))

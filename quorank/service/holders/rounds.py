@@ -22,10 +22,10 @@ import numpy as np
 from quorank.engines.node_driver import NodeDriver, Stopped
 from quorank.engines.secure_driver import SecureDriver
 from quorank.errors import BadInput, Interrupted, require
-from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report, State
+from quorank.federation.unlearning import NOTHING
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
@@ -117,14 +117,14 @@ class Holder:
 
     def publication(self, coordinator: Coordinator, state: State, kind: Kind) -> Publication:
         """The task of the round that begins with this state."""
-        content = wire.encode_task(wire.Task(coordinator.run, state.round, state.theta, state.private))
+        content = encode_task(Task(coordinator.run, state.round, state.theta, state.private))
         participation, clients = coordinator.federation.participation, coordinator.federation.clients
-        deadline, room, most, rest = coordinator.rules.deadline, 0, 0, 0
+        deadline, room, most, rest = coordinator.limits.deadline, 0, 0, 0
         if coordinator.enrolled is not None:  # whoever comes
             asked, room, turns = b"", participation.size(clients), participation.turns
             most, rest, deadline = turns.most or 0, turns.rest, min(deadline, participation.seconds)
         else:
-            cohort = coordinator.members(state.round, state.taken) - self._without(coordinator)
+            cohort = coordinator.members(state.round, state.turns) - self._without(coordinator)
             asked = b"" if len(cohort) == clients else listed(cohort)
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
@@ -134,7 +134,7 @@ class Holder:
     def _over(self, coordinator: Coordinator, state: State) -> Publication:
         """That all rounds are done, with the last ranker."""
         ranker = coordinator.federation.ranker(state)
-        content = wire.encode_task(wire.Task(coordinator.run, state.round, ranker))
+        content = encode_task(Task(coordinator.run, state.round, ranker))
         return signed_task(self.key, "over", coordinator.run, state.round, content, LONGEST_NEXT)
 
     def _paused(self) -> Publication | None:
@@ -158,7 +158,7 @@ class Holder:
     def _judging(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
         if kind == "secure":
             return {}
-        return {LIMITS: json.dumps(asdict(coordinator.limits(state))).encode()}
+        return {LIMITS: json.dumps(asdict(coordinator.reply_limits(state))).encode()}
 
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish that all rounds are done, with the ranker as it is now."""
@@ -175,8 +175,6 @@ class Holder:
 
     def round(self, coordinator: Coordinator, kind: Kind = "round") -> Report:
         """Play the coordinator's next round to its end."""
-        sentence = "over HTTPS a reply is to the open round; leave asynchronous out, or let rounds take whoever comes"
-        require(coordinator.rules.asynchronous is None, "option.conflict", sentence, "asynchronous")
         require(not coordinator.done, "run.done", f"the run's {coordinator.rounds} rounds are done")
         secure = isinstance(coordinator.mechanism, IntegerSums)
         self._begin(coordinator, "secure" if secure else kind)
@@ -184,7 +182,7 @@ class Holder:
 
     def _begin(self, coordinator: Coordinator, kind: Kind) -> None:
         """Open the round, or go on with the one that an earlier holder has opened."""
-        keeping, state = coordinator.keeping, coordinator.state
+        keeping, state = coordinator.storage, coordinator.state
         if isinstance(keeping, KeptInStore):
             keeping.following = lambda saved: self._follow(coordinator, kind, saved.state)
             keeping.beside = lambda saved: self._documents(coordinator, kind, saved.state)
@@ -200,9 +198,9 @@ class Holder:
         while True:
             came = self._take(coordinator)
             self._excuse(coordinator)
-            if coordinator.complete():
-                if isinstance(coordinator.keeping, KeptInStore):
-                    coordinator.keeping.taken = self._taken
+            if coordinator.is_complete():
+                if isinstance(coordinator.storage, KeptInStore):
+                    coordinator.storage.taken = self._taken
                 try:
                     return coordinator.advance()
                 except RepliesCame:
@@ -240,7 +238,7 @@ class Holder:
         self.seen(coordinator)
         return len(batch)
 
-    def _opened(self, coordinator: Coordinator, stored: StoredReply) -> wire.Reply | bytes | None:
+    def _opened(self, coordinator: Coordinator, stored: StoredReply) -> Reply | bytes | None:
         """The reply, where it is its sender's; the coordinator says what is wrong with bytes that are none."""
         if stored.content == NOTHING:
             if self._empty[0] != coordinator.run:
@@ -248,12 +246,12 @@ class Holder:
             self._empty[1].add(stored.member)
             return None
         try:
-            reply = wire.decode_reply(stored.content, coordinator.parameters)
+            reply = decode_reply(stored.content, coordinator.parameters)
         except BadInput:
             return stored.content
         if reply.client == stored.member:
             return reply
-        coordinator.refuse(BadInput("reply.other-client", "the reply names another client than its sender"))
+        coordinator.count_refusal(BadInput("reply.other-client", "the reply names another client than its sender"))
         self._silent.add(stored.member)
         return None
 
@@ -277,7 +275,7 @@ class Holder:
             return
         self._looked = now
         missing = coordinator.cohort - self.admitted()
-        coordinator.excuse(missing | self._silent | self._without(coordinator))
+        coordinator.set_unavailable(missing | self._silent | self._without(coordinator))
 
     def _without(self, coordinator: Coordinator) -> set[int]:
         """Who has said that it holds nothing for this run."""

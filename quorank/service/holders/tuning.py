@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
+from quorank.federation.reply import Task, encode_task
 from quorank.files.documents import ANYTHING, parse_json
 from quorank.protocol.messages import Publication, leaving_receipt
 from quorank.service.holders.holding import Held, main
@@ -113,7 +113,7 @@ class TuningService(Held[TuningHome]):
 
     def finish(self) -> None:
         state = self.version.state
-        content = wire.encode_task(wire.Task(self.run, state.version, state.published))
+        content = encode_task(Task(self.run, state.version, state.published))
         self.declare("over", state.version, content, LONGEST_NEXT)
 
     def attend(self) -> None:

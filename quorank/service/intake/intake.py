@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quorank.errors import BadInput, require
-from quorank.federation import wire
-from quorank.federation.leavers.rebuilding import NOTHING
-from quorank.federation.replies import ReplyLimits
+from quorank.federation.accepted_replies import ReplyLimits
+from quorank.federation.reply import longest_reply
+from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json, shape_of
 from quorank.protocol import requests
 from quorank.protocol.messages import Publication, check_leaving_request
@@ -373,7 +373,7 @@ class Intake:
     async def _reply(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)
         limits = self._view.limits
-        longest = wire.longest_reply(self._parameters if limits is None else limits.parameters)
+        longest = longest_reply(self._parameters if limits is None else limits.parameters)
         body = await self._body(asked, longest, head)
         open_, limits = self._view.open, self._view.limits
         if open_ is None or limits is None or not open_.takes_replies:
@@ -411,7 +411,7 @@ class Intake:
         name, _, value = asked.query.partition("=")
         good = name == "id" and value.isascii() and value.isdecimal() and len(value) < 19
         require(good, "mail.malformed", "say which message is answered: /v1/mail?id=N")
-        most = PARTY_BYTES if member.kind == "party" else max(MAIL_BYTES, 4 * wire.longest_reply(self._parameters))
+        most = PARTY_BYTES if member.kind == "party" else max(MAIL_BYTES, 4 * longest_reply(self._parameters))
         body = await self._body(asked, most, head)
         await self._commit(head, "mail", int(value), body)
         return as_json(200, {"accepted": True}, self._next())

@@ -16,7 +16,7 @@ import numpy as np
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.privacy.ledger import WITHHELD
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.service.live.event_log import add_refusals
 from quorank.service.live.status import (
     LISTED,
@@ -56,7 +56,7 @@ def round_figures(
     report: Report,
     seconds: float | None,
     *,
-    figure: FigureResponse | None = None,
+    figure: MetricResponse | None = None,
     epsilon: float | None = None,
     planned: int | None = None,
 ) -> RoundFigures:
@@ -81,7 +81,7 @@ def round_facts(
 
 
 def quality_of(
-    reports: Sequence[Report], response: FigureResponse | None, name: str, planned: int | None = None
+    reports: Sequence[Report], response: MetricResponse | None, name: str, planned: int | None = None
 ) -> Quality | None:
     """Return the newest round's mean report and the smoothed one: Σ w·n·x / Σ w·n with w = DECAY^age.
 
@@ -117,9 +117,9 @@ def coordinator_status(
     `history` is of the rounds that are over (`round_figures`, `with_round`), `open_seconds` of the open one by a
     monotonic clock, and `refused` what was refused before it came to the coordinator.
     """
-    done, ending = coordinator.done, coordinator.ending
-    came = 0 if done else coordinator.came
-    asked = 0 if done else len(coordinator.waiting) + came if coordinator.enrolled is None else ending.enough
+    done, ending = coordinator.done, coordinator.closing
+    came = 0 if done else coordinator.accepted_count
+    asked = 0 if done else len(coordinator.waiting) + came if coordinator.enrolled is None else ending.replies
     past = sum(report.participants for report in coordinator.reports)
     deadline = None
     if open_seconds is not None and math.isfinite(ending.deadline) and not done:
@@ -136,7 +136,7 @@ def coordinator_status(
         seconds_left=seconds_left(history, left, open_seconds),
         last_round_seconds=history[-1].seconds if history else None,
         cohort=(0 if done else planned) if hidden else asked,
-        needed=0 if done else math.ceil(coordinator.rules.least * planned) if planned is not None else ending.least,
+        needed=0 if done else ending.minimum if planned is None else coordinator.limits.closing(planned).minimum,
         replies=None if hidden else came,
         accepted=None if hidden else past + came,
         refused=add_refusals(coordinator.refused, refused or {}),
@@ -145,7 +145,7 @@ def coordinator_status(
         received_bytes=None if hidden else base.received_bytes,
         counts=replace(base.counts, waiting=waiting, late=None if hidden else base.counts.late),
         members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
-        quality=quality_of(coordinator.reports, coordinator.figure, measure(k), planned),
+        quality=quality_of(coordinator.reports, coordinator.metric_response, measure(k), planned),
         history=tuple(history),
         problems=(*base.problems, *_too_few(coordinator, open_seconds or 0.0)),
     )
@@ -153,7 +153,7 @@ def coordinator_status(
 
 def _too_few(coordinator: Coordinator, open_seconds: float) -> list[Problem]:
     """A round that has long waited for members without whom its noise is not complete."""
-    fewest, there = coordinator.rules.fewest, len(coordinator.waiting) + coordinator.came
+    fewest, there = coordinator.limits.minimum_replies, len(coordinator.waiting) + coordinator.accepted_count
     if not coordinator.open or there >= fewest or open_seconds <= WAITING_SECONDS:
         return []
     sentence = f"the round waits: {there} members of its cohort are there, and its noise takes {fewest}"

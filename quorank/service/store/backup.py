@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
 from quorank.errors import BadInput, first_line, require
-from quorank.federation.kept.checkpoint import Saved
+from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
 from quorank.files.documents import read_json
@@ -94,10 +94,10 @@ def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
     sentence = "this backup is not of a run with devices, or of one before its first round ended; leave --skip out"
     require(content is not None and isinstance(planned, int), "restore.no-round", sentence, "--skip")
     assert content is not None
-    saved = Saved.parse(content, "the backup's checkpoint")
+    saved = CoordinatorCheckpoint.parse(content, "the backup's checkpoint")
     left = planned - saved.state.round
     require(0 < rounds <= left, "value.out-of-range", f"{left} rounds of the run are left", "--skip")
-    later = saved.skipping(rounds)
+    later = saved.with_lost_rounds(rounds)
     with store.database.transaction():
         store.database.execute("UPDATE documents SET content = ? WHERE name = 'coordinator'", later.to_bytes())
         store.database.execute("DELETE FROM replies")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.unlearning import NOTHING
 from quorank.protocol.messages import Publication
 from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.federation.leavers.rebuilding import NOTHING
+from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import Each, parse_json
 from quorank.protocol.messages import Publication
 from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot

@@ -24,7 +24,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.metrics.significance import bonferroni
-from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.privacy.streams import Seed
 from quorank.tuning.studies.analysis import client_means
 from quorank.tuning.studies.study import Study, TypedSearches
@@ -82,9 +82,9 @@ class PrivateMeans:
         _ = self.response
 
     @cached_property
-    def response(self) -> FigureResponse:
+    def response(self) -> MetricResponse:
         """The randomised response of one metric."""
-        return FigureResponse(self.epsilon / len(self.study.metrics))
+        return MetricResponse(self.epsilon / len(self.study.metrics))
 
     def answer(self, means: Mapping[str, float], seed: Seed, client: int = 0) -> tuple[int, ...]:
         """Return what a device sends for its own means, a number of steps for each metric; the seed is its secret."""

@@ -10,6 +10,7 @@ import pytest
 from honest_cohorts import first, honest_updates
 from hypothesis import given
 from hypothesis import strategies as st
+from part_examples import sampled_pairs
 from refusals import refused
 from scipy.stats import norm
 
@@ -45,11 +46,13 @@ EXAMPLES = [
     *(Tailored(against=a) for a in ("update", "sign", "deviation", "memory")),
     Tailored(apart=True, decoys=True),
 ]
-ALL = pytest.mark.parametrize("attack", EXAMPLES, ids=str)
+KINDS = pytest.mark.parametrize("kind", ATTACKS.members)
 
 
-@ALL
-@pytest.mark.parametrize("mask", [first(1), first(4), np.arange(10) % 3 == 1, first(6), first(10)], ids=str)
+MASKS = [first(1), first(4), np.arange(10) % 3 == 1, first(6), first(10)]
+
+
+@pytest.mark.parametrize(("attack", "mask"), sampled_pairs(EXAMPLES, MASKS), ids=str)
 def test_honest_updates_pass_untouched_and_everything_is_finite(attack, mask) -> None:
     updates, theta = honest_updates(1)
     before, ranker = updates.copy(), theta.copy()
@@ -64,15 +67,15 @@ def test_honest_updates_pass_untouched_and_everything_is_finite(attack, mask) ->
     assert updates.tobytes() == before.tobytes()
 
 
-@ALL
-def test_without_a_malicious_client_nothing_changes(attack) -> None:
-    updates, theta = honest_updates(2)
+@KINDS
+def test_without_a_malicious_client_nothing_changes(kind) -> None:
+    attack, (updates, theta) = ATTACKS.members[kind](), honest_updates(2)
     assert attack.poison(updates, first(0), theta, KEY, 0).tobytes() == updates.tobytes()
     nobody = np.empty((0, 20))
     assert attack.poison(nobody, np.empty(0, dtype=bool), theta, KEY, 0).shape == (0, 20)
 
 
-@pytest.mark.parametrize("kind", ATTACKS.members)
+@KINDS
 def test_partial_knowledge_sees_only_the_attacker_s_clients(kind) -> None:
     """What others would send changes nothing in what the attacker sends."""
     updates, theta = honest_updates(3)
@@ -90,8 +93,8 @@ def test_partial_knowledge_sees_only_the_attacker_s_clients(kind) -> None:
         assert full.poison(updates, first(3), theta, KEY, 0)[:3].tobytes() != one.tobytes()
 
 
-@pytest.mark.parametrize("kind", ATTACKS.members)
-@pytest.mark.parametrize(("m", "n"), [(1, 2), (5, 10), (6, 10), (2, 3)])
+@KINDS
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (5, 10)])
 def test_half_or_more_malicious_clients_are_refused(kind, m, n) -> None:
     attack = ATTACKS.read({"kind": kind, "clients": m}, "attack")
     with pytest.raises(BadInput, match=f"attack: {m} of {n} clients would be malicious"):
@@ -99,7 +102,7 @@ def test_half_or_more_malicious_clients_are_refused(kind, m, n) -> None:
     attack.check(2 * m + 1)
 
 
-@pytest.mark.parametrize("kind", ATTACKS.members)
+@KINDS
 def test_all_malicious_is_refused(kind) -> None:
     for m, n in ((1, 1), (10, 10), (12, 10)):
         with refused("attack.too-many-clients", "attack"):
@@ -127,9 +130,9 @@ def test_bad_values_are_refused(table) -> None:
         ATTACKS.read(table, "place")
 
 
-@ALL
-def test_shapes_that_do_not_belong_together_are_refused(attack) -> None:
-    updates, theta = honest_updates(4)
+@KINDS
+def test_shapes_that_do_not_belong_together_are_refused(kind) -> None:
+    attack, (updates, theta) = ATTACKS.members[kind](), honest_updates(4)
     for bad in ((updates, first(3, 9), theta), (updates, first(3), theta[1:]), (updates[0], first(3), theta)):
         with pytest.raises(BadInput, match="do not belong together"):
             attack.poison(*bad, KEY, 0)

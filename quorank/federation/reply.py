@@ -24,7 +24,7 @@ from quorank.kernels.arrays import Doubles
 Memory = dict[str, Doubles]
 
 PROTOCOL = 1
-LARGEST = 1 << 28
+LARGEST_MESSAGE = 1 << 28
 """No message is longer than this many bytes: thirty million numbers."""
 
 _HEAD = struct.Struct("<4sBHI")
@@ -142,8 +142,8 @@ def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
 
 def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     name = _NAMES[kind]
-    sentence = f"a {name} of {len(data)} bytes is longer than {LARGEST} bytes: it is refused"
-    require(len(data) <= LARGEST, f"{name}.too-long", sentence)
+    sentence = f"a {name} of {len(data)} bytes is longer than {LARGEST_MESSAGE} bytes: it is refused"
+    require(len(data) <= LARGEST_MESSAGE, f"{name}.too-long", sentence)
     _expect(kind, len(data) >= _HEAD.size)
     magic, found, version, length = _HEAD.unpack_from(data)
     _expect(kind, magic == _MAGIC and found == kind and _HEAD.size + length <= len(data))

@@ -38,7 +38,7 @@ _MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
-class FigureResponse:
+class MetricResponse:
     """Randomised response of one run's reports."""
 
     epsilon: float  # ε, of one report

@@ -1,8 +1,8 @@
-"""Ledger of a coordinator's rebuildings: every noisy sum of theirs is counted before it can leave, finished or not.
+"""Ledger of a coordinator's rebuildings: every noisy sum is counted before it is released.
 
-A rebuilding releases a sum in each of its rounds: the next round's task holds a ranker that was made of it. So a round is
-kept here before its checkpoint is, and stays when the rebuilding is given up because one more client leaves, or when
-the coordinator is killed. A kill between the two counts one release too many, never one too few.
+A rebuilding releases a sum in each of its rounds, as the next task's ranker. A round is written here before its
+checkpoint, and stays when the rebuilding is abandoned or the coordinator is killed: a kill between the two writes counts
+one release too many, never one too few.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.privacy.ledger import ledger
 
 DOCUMENT = "rebuildings"
-"""The name under which it is kept."""
+"""Name of the stored document."""
 
 
 @dataclass(frozen=True)
 class CountedRebuilding:
-    """What one rebuilding has released."""
+    """Releases of one rebuilding."""
 
     number: int
-    without: tuple[int, ...]  # who has left
-    setting: Setting  # its plan
+    without: tuple[int, ...]  # clients that have left
+    setting: Setting  # planned
     releases: tuple[tuple[float, float | None, float], ...] = ()  # (participants, sensitivity, noise) of each round
     finished: bool = False
 
     @property
     def rounds(self) -> int:
-        """Rounds whose sum was made."""
+        """Number of released sums."""
         return len(self.releases)
 
     def loss(self, privacy: Privacy) -> Loss | None:
-        """Return what the releases give away; None where no ε is stated."""
+        """Return the privacy loss of the releases; None if no ε is stated."""
         return privacy.mechanism(self.setting, 0).loss(self.rounds)
 
     def entry(self, privacy: Privacy, *, withhold: bool) -> dict[str, Any]:
-        """Return the rebuilding as an entry of a ledger."""
+        """Return the rebuilding as a ledger entry; `withhold` hides the participants."""
         part = to_table(privacy)
         shape = (self.rounds, 3)
         rows = [
-            (there, math.nan if sensitivity is None else sensitivity, noise)
-            for there, sensitivity, noise in self.releases
+            (clients, math.nan if sensitivity is None else sensitivity, noise)
+            for clients, sensitivity, noise in self.releases
         ]
         columns = np.array(rows, dtype=np.float64).reshape(shape).T
         mechanism = privacy.mechanism(self.setting, 0)
@@ -74,20 +74,20 @@ _REBUILDINGS = Items(
 
 
 class RunPlan(NamedTuple):
-    """Rounds of a run and of a rebuilding of it, and what devices report beside their updates over the whole run."""
+    """Numbers of rounds of a run and a rebuilding, and the loss of the metrics that devices report."""
 
-    rounds: int  # that the run was planned for
-    ends: int  # after which it ends by now
+    rounds: int  # planned
+    ends: int  # current end
     done: int
     rebuilding: int
     reports: Loss
 
 
-class RebuildingRoom(NamedTuple):
-    """Whether a rebuilding fits into the run's budget of ε, and at which price."""
+class BudgetFit(NamedTuple):
+    """Outcome of fitting a rebuilding into the run's budget of ε."""
 
     fits: bool
-    shorter: int = 0  # rounds of the run whose place it takes
+    shorter: int = 0  # rounds of the run that it replaces
     reached: float = 0.0  # ε of run, reports and all rebuildings with this one, at the run's whole length
     budget: float = 0.0
     delta: float = 0.0
@@ -95,14 +95,17 @@ class RebuildingRoom(NamedTuple):
 
 @dataclass(eq=False)
 class RebuildingLedger:
-    """The rebuildings of one coordinator; `privacy` is the run's with the run's noise.
+    """Rebuildings of one coordinator.
 
-    `content` is what was kept before, and `keep` is handed what must survive from now on.
+    Args:
+        privacy: The run's privacy with the run's noise.
+        content: The stored document, if there is one.
+        write: Replaces the stored document.
     """
 
     privacy: Privacy
     content: bytes | None = None
-    keep: Callable[[bytes], None] = lambda content: None
+    write: Callable[[bytes], None] = lambda content: None
     entries: list[CountedRebuilding] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -110,17 +113,21 @@ class RebuildingLedger:
             found = parse_json(self.content, _REBUILDINGS, DOCUMENT, advice="; restore the store from a backup")
             self.entries = [_read(entry) for entry in found]
 
-    def room_for(
+    def fit(
         self, number: int, loss: Loss | None, mechanism: Mechanism, plan: RunPlan, budget: float | None
-    ) -> RebuildingRoom:
-        """Whether a rebuilding that gives `loss` away fits in beside the run of this `mechanism`.
+    ) -> BudgetFit:
+        """Fit a rebuilding with this loss into the budget by shortening the run.
 
-        The run ends earlier by as many rounds as that takes. `budget` is the ε of all together, by default what the whole
-        run and its reports were planned for.
+        Args:
+            number: Number of the rebuilding.
+            loss: Its loss; None if no ε is stated.
+            mechanism: The run's.
+            plan: Numbers of rounds.
+            budget: ε of everything together; by default the planned ε of run and reports.
         """
         planned = mechanism.loss(plan.rounds)
         if planned is None or loss is None:
-            return RebuildingRoom(True)
+            return BudgetFit(True)
         delta = float((mechanism.statement(1) or {})["delta"])
         budget = budget or compose(planned + plan.reports, delta).epsilon
         others = [plan.reports, *self.losses(but=number), loss]
@@ -132,31 +139,31 @@ class RebuildingLedger:
             found = compose(total_loss([run, *others]), delta).epsilon
             reached = found if math.isinf(reached) else reached
             if found <= budget * (1.0 + 1e-9):
-                return RebuildingRoom(True, shorter)
-        return RebuildingRoom(False, 0, reached, budget, delta)
+                return BudgetFit(True, shorter)
+        return BudgetFit(False, 0, reached, budget, delta)
 
     def begin(self, number: int, without: tuple[int, ...], setting: Setting) -> None:
-        """Note a rebuilding before its first round; one that goes on is noted already."""
+        """Record a rebuilding before its first round; a continued one is recorded already."""
         if all(entry.number != number for entry in self.entries):
             self._write([*self.entries, CountedRebuilding(number, without, setting)])
 
-    def count(self, number: int, round_: int, gathered: CohortSum) -> None:
-        """Count the sum of a round (from 0) of a rebuilding; a round that is closed again counts once."""
-        sensitivity = gathered.sensitivity if math.isfinite(gathered.sensitivity) else None
-        release = (float(gathered.clients), sensitivity, float(gathered.noise))
+    def count(self, number: int, round_: int, cohort_sum: CohortSum) -> None:
+        """Count the sum of a round, from 0; a repeated round counts once."""
+        sensitivity = cohort_sum.sensitivity if math.isfinite(cohort_sum.sensitivity) else None
+        release = (float(cohort_sum.clients), sensitivity, float(cohort_sum.noise))
         self._change(number, lambda entry: replace(entry, releases=(*entry.releases[:round_], release)))
 
     def finish(self, number: int) -> None:
-        """Note that the rebuilt ranker was taken over."""
+        """Record that the rebuilt ranker has replaced the run's."""
         self._change(number, lambda entry: replace(entry, finished=True))
 
     def losses(self, but: int | None = None) -> list[Loss]:
-        """Return what all rebuildings, but one, have given away; those without an ε are left out."""
+        """Return the losses of all rebuildings but one, as far as an ε is stated."""
         found = [entry.loss(self.privacy) for entry in self.entries if entry.number != but]
         return [loss for loss in found if loss is not None]
 
     def table(self, *, withhold: bool) -> list[dict[str, Any]]:
-        """Return the rebuildings as entries of a ledger."""
+        """Return the rebuildings as ledger entries."""
         return [entry.entry(self.privacy, withhold=withhold) for entry in self.entries]
 
     def _change(self, number: int, change: Callable[[CountedRebuilding], CountedRebuilding]) -> None:
@@ -165,14 +172,14 @@ class RebuildingLedger:
     def _write(self, entries: list[CountedRebuilding]) -> None:
         if entries != self.entries:
             text = json.dumps([asdict(entry) for entry in entries], allow_nan=False)
-            self.keep(text.encode())
+            self.write(text.encode())
         self.entries = entries
 
 
 def _read(entry: Any) -> CountedRebuilding:
     releases = tuple(
-        (float(there), None if length is None else float(length), float(noise))
-        for there, length, noise in entry["releases"]
+        (float(clients), None if sensitivity is None else float(sensitivity), float(noise))
+        for clients, sensitivity, noise in entry["releases"]
     )
     without = tuple(int(client) for client in entry["without"])
     return CountedRebuilding(

@@ -1,1 +1,0 @@
-"""What a coordinator keeps: its checkpoint, and the journal of the open round."""

@@ -1,0 +1,251 @@
+"""Departures of clients from a running service, and the rebuilding of its ranker without them.
+
+From its request on a client is in no cohort, the open round's included. After that round the ranker is rebuilt from its
+start without all who have left (`rebuilding`): the others learn again from the interactions that they hold, in fewer and
+longer rounds, with the noise of the run. Where clients cannot release their interactions again, or hold none, the ranker
+is reset to its start, which forgets all that was learned.
+
+Each round of a rebuilding is one more release of the others' interactions, counted when it is made, also if the rebuilding
+is abandoned because another client leaves (`rebuilding_ledger`). All releases together stay within the run's planned ε: a
+rebuilding takes the place of rounds of the run, which ends earlier by them, unless a larger budget was reserved
+(`total_epsilon`). A rebuilding that fits neither way is refused before it begins, and the ranker is reset.
+
+One influence of a leaver cannot be undone: the lists that the others hold were shown by rankers that it had a part in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Literal, NamedTuple
+
+from quorank.errors import BadInput, require, require_range
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.journal import RoundStorage
+from quorank.federation.rounds import Federation
+from quorank.federation.unlearning import rebuilding_name
+from quorank.federation.unlearning.rebuilding import Rebuilding, rebuilding_of, rebuilding_setting, without_clients
+from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
+from quorank.files.documents import Items, parse_json, shape_of
+from quorank.kernels.arrays import Doubles
+from quorank.privacy.composition import Loss
+
+LEAVERS = "leavers"
+"""Name of the document of all requests to leave."""
+INTERVAL = 10  # Δt
+
+Method = Literal["fresh", "anew"]
+"""Rebuilt from what the others hold, or reset to the start."""
+
+Log = Callable[..., None]
+"""Logs an event with its numbers (`service.live.event_log.EVENTS`)."""
+
+
+@dataclass(frozen=True)
+class Leaver:
+    """One client that has asked to leave, as stored."""
+
+    client: int
+    digest: str  # of its request
+    at: float
+    number: int | None = None  # of the rebuilding without it
+    done: bool = False
+    method: Method | None = None
+    rounds: int = 0  # of the rebuilding
+    epsilon: float | None = None  # spent by the rebuilding, beside the run
+    refused: float | None = None  # total ε that a refused rebuilding would have reached
+    shorter: int = 0  # rounds of the run that the rebuilding replaced
+
+
+class RebuildingResult(NamedTuple):
+    """Ranker without the leavers and what it cost."""
+
+    theta: Doubles
+    rounds: int = 0  # of the rebuilding; 0 after a reset
+    epsilon: float | None = None  # of those rounds
+    refused: float | None = None  # total ε that a refused rebuilding would have reached
+    shorter: int = 0  # rounds of the run that it replaces
+
+
+@dataclass(eq=False)
+class Departures(ABC):
+    """Leavers of one coordinator; `process_requests` is called between two rounds.
+
+    A subclass stores documents, plays rounds and calls `add_leaver` for every verified request.
+
+    Args:
+        coordinator: The run's.
+        start: Ranker before the first round, (parameters,).
+        interval: Δt, rounds of the run per round of a rebuilding.
+        total_epsilon: Budget of run, reports and rebuildings together; the run's planned ε by default.
+        reports: Loss of the metrics that devices report over the whole run.
+        log: Logs an event.
+    """
+
+    coordinator: Coordinator
+    start: Doubles
+    interval: int = INTERVAL
+    total_epsilon: float | None = None
+    reports: Loss = field(default_factory=Loss)
+    log: Log = lambda event, **numbers: None
+    leavers: list[Leaver] = field(default_factory=list, init=False)
+    ledger: RebuildingLedger = field(init=False)
+    _federation: Federation = field(init=False)  # with all clients
+    _rounds: int = field(init=False)  # planned rounds of the run
+    _current: Rebuilding | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        require_range("interval", self.interval, least=1)
+        self._federation, self._rounds = self.coordinator.federation, self.coordinator.rounds
+        require(
+            self._federation.aggregation.history == 0.0,
+            "leaving.history",
+            "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
+        )
+        privacy = self._federation.privacy.with_noise_of(self.coordinator.mechanism)
+        self.ledger = RebuildingLedger(privacy, self.read_document(DOCUMENT), partial(self.write_document, DOCUMENT))
+        content = self.read_document(LEAVERS)
+        if content is not None:
+            found = parse_json(content, Items(shape_of(Leaver)), LEAVERS, advice="; restore the store from a backup")
+            self.leavers = [Leaver(**entry) for entry in found]
+        self._exclude_leavers()
+        self._shorten_run()
+
+    @abstractmethod
+    def read_document(self, name: str) -> bytes | None:
+        """Return the document of this name, if there is one."""
+
+    @abstractmethod
+    def write_document(self, name: str, content: bytes) -> None:
+        """Replace the document of this name."""
+
+    @abstractmethod
+    def storage(self) -> RoundStorage:
+        """Return the storage of an open rebuilding."""
+
+    @abstractmethod
+    def play_round(self, rebuilding: Rebuilding) -> None:
+        """Play the next round of a rebuilding, and add the leavers of the meantime."""
+
+    @abstractmethod
+    def clear(self, run: str) -> None:
+        """Delete checkpoint and replies of a rebuilding that is over or abandoned."""
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Clients that have asked to leave, ascending."""
+        return tuple(sorted({leaver.client for leaver in self.leavers}))
+
+    @property
+    def pending(self) -> list[Leaver]:
+        """Leavers whose influence is still in the ranker."""
+        return [leaver for leaver in self.leavers if not leaver.done]
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether the ranker is being rebuilt."""
+        return self._current is not None
+
+    @property
+    def refused(self) -> float | None:
+        """Total ε that the last refused rebuilding would have reached; None if none was refused."""
+        return next((one.refused for one in reversed(self.leavers) if one.refused is not None), None)
+
+    def add_leaver(self, client: int, digest: str, at: float) -> None:
+        """Record a verified request to leave, with its digest and time."""
+        self._write([*self.leavers, Leaver(client, digest, at)])
+        self._exclude_leavers()
+        self._log("member_left", client=client)
+
+    def process_requests(self) -> None:
+        """Rebuild the ranker for all pending leavers; does nothing while a round is open."""
+        while self.pending and not self.coordinator.open:
+            if any(leaver.number is None for leaver in self.pending):
+                number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
+                self._clear(number - 1)
+                self._write([one if one.done else replace(one, number=number) for one in self.leavers])
+            number = self.pending[0].number or 1
+            found = self._rebuild(number)
+            if found is None:
+                continue
+            theta, rounds, epsilon, refused, shorter = found
+            self.coordinator.replace_ranker(theta)
+            self.ledger.finish(number)
+            method: Method = "fresh" if rounds else "anew"
+            over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon, "refused": refused}
+            over["shorter"] = shorter
+            self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
+            self._shorten_run()
+            if shorter:
+                self._log("run_shortened", rounds=self.coordinator.rounds)
+            self._clear(number)
+
+    def _exclude_leavers(self) -> None:
+        """Remove the leavers from all cohorts."""
+        if self.leavers:
+            self.coordinator.remove_clients(without_clients(self._federation, self.left), self.left)
+        if self._current is not None:
+            federation = without_clients(self._current.federation, self.left, rebuilds=True)
+            self._current.remove_clients(federation, self.left)
+
+    def _shorten_run(self) -> None:
+        """End the run earlier by the rounds that rebuildings have replaced."""
+        replaced = {one.number: one.shorter for one in self.leavers if one.done}
+        self.coordinator.rounds = self._rounds - sum(replaced.values())
+
+    def _rebuild(self, number: int) -> RebuildingResult | None:
+        """Rebuild or reset the ranker; None if another client leaves meanwhile."""
+        coordinator, left = self.coordinator, self.left
+        done, remaining = coordinator.state.round, self._federation.clients - len(left)
+        rounds = math.ceil(done / self.interval)
+        reset = RebuildingResult(self.start.copy())
+        if rounds == 0 or remaining <= 0 or not coordinator.mechanism.can_release_again:
+            return reset
+        name = rebuilding_name(coordinator.run, number, self.interval)
+        try:
+            rebuilding = rebuilding_of(
+                coordinator, self._federation, self.start, rounds, name, left, float(self.interval), self.storage()
+            )
+        except BadInput as error:  # nothing can be learned in so few rounds within the privacy budget
+            if not error.code.startswith("privacy."):
+                raise
+            self._log("rebuilding_refused")
+            return reset
+        plan = RunPlan(self._rounds, coordinator.rounds, done, rounds, self.reports)
+        loss = rebuilding.mechanism.loss(rounds)
+        fit = self.ledger.fit(number, loss, coordinator.mechanism, plan, self.total_epsilon)
+        if not fit.fits:
+            self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
+            return reset._replace(refused=fit.reached)
+        setting = rebuilding_setting(self._federation, rounds, len(self.start), len(left))
+        self.ledger.begin(number, left, setting)
+        if rebuilding.state.round == 0:
+            self._log("rebuilding_begun", rounds=rounds)
+        rebuilding.before_use = partial(self.ledger.count, number)
+        self._current = rebuilding
+        try:
+            while not rebuilding.done:
+                self.play_round(rebuilding)
+                if self.left != left:
+                    self._log("rebuilding_given_up", rounds=rebuilding.state.round)
+                    return None
+        finally:
+            self._current = None
+        statement = rebuilding.mechanism.statement(rounds) or {}
+        self._log("rebuilding_finished", rounds=rounds, epsilon=statement.get("epsilon"), delta=statement.get("delta"))
+        return RebuildingResult(rebuilding.ranker.copy(), rounds, statement.get("epsilon"), shorter=fit.shorter)
+
+    def _log(self, event: str, **numbers: object) -> None:
+        self.log(event, round=self.coordinator.state.round, **numbers)
+
+    def _clear(self, number: int) -> None:
+        self.clear(rebuilding_name(self.coordinator.run, number, self.interval))
+
+    def _write(self, leavers: list[Leaver]) -> None:
+        text = json.dumps([asdict(leaver) for leaver in leavers])
+        self.write_document(LEAVERS, text.encode())
+        self.leavers = leavers
