@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quorank.cli.display import compact, print_figures, print_text, say, table_of
-from quorank.cli.options import FiguresJson
+from quorank.cli.display import compact, print_result, print_text, say, table_of
+from quorank.cli.options import Json
 from quorank.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def bench(
-    json: FiguresJson = False,
-    quick: Annotated[bool, Option("--quick", help="Shorter turns: noisier figures.")] = False,
-    fleet: Annotated[bool, Option("--fleet", help="A service and its devices instead, on this machine.")] = False,
-    devices: Annotated[int, Option("--devices", help="With --fleet: how many.")] = 10_000,
-    rounds: Annotated[int, Option("--rounds", help="With --fleet: how many each takes part in.")] = 2,
-    workers: Annotated[int, Option("--workers", help="With --fleet: intake workers.")] = 1,
-    database: Annotated[str, Option("--database", help="With --fleet: a PostgreSQL database in place of SQLite.")] = "",
+    json: Json = False,
+    quick: Annotated[bool, Option("--quick", help="Measure for a shorter time, with more noise.")] = False,
+    fleet: Annotated[bool, Option("--fleet", help="Measure a service with its devices instead.")] = False,
+    devices: Annotated[int, Option("--devices", help="With --fleet: number of devices.")] = 10_000,
+    rounds: Annotated[int, Option("--rounds", help="With --fleet: rounds of each device.")] = 2,
+    workers: Annotated[int, Option("--workers", help="With --fleet: number of intake workers.")] = 1,
+    database: Annotated[str, Option("--database", help="With --fleet: PostgreSQL database in place of SQLite.")] = "",
 ) -> None:
-    """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
+    """Measure speed on this machine, against NumPy, memory bandwidth and scikit-learn."""
     if fleet:
         from quorank.cli.bench_fleet import bench_fleet
 
@@ -56,15 +56,15 @@ def bench(
     say("measuring a second start …")
     figures["start"] = speed.start_up()
     for name, measure in workloads.items():
-        say(f"measuring {name}-like lists again, of which the best times count …")
+        say(f"measuring {name}-like lists again; the better time counts …")
         figures[name] = measure(seconds / 2)
-    print_figures(figures, json, lambda _: print_text(_table(figures)))
+    print_result(figures, json, lambda _: print_text(_table(figures)))
 
 
 def _program(name: str) -> ModuleType:
-    """Import a program of benchmarks/, which lies beside the package in a checkout and inside it when installed.
+    """Import a program of benchmarks/, which is next to the package in a checkout and inside an installed one.
 
-    It has the name that `python -m` gives it in a checkout: compiled functions are kept under the name of their module.
+    Its module is named as by `python -m` in a checkout, since compiled functions are cached under their module's name.
     """
     package = Path(__file__).parents[1]
     for folder in (package / "benchmarks", package.parent / "benchmarks"):
@@ -81,7 +81,7 @@ def _program(name: str) -> ModuleType:
 
 
 def _table(figures: dict[str, Any]) -> Table:
-    heads, title = ("what", "figure", "against", "ratio"), "Speed on this machine (per second: interactions)"
+    heads, title = ("quantity", "value", "against", "ratio"), "Speed on this machine (per second: interactions)"
     table = table_of(heads, _rows(figures), "right", title)
     table.columns[-1].style = "bold"
     return table

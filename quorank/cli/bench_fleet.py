@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from quorank.cli.display import print_figures, print_text, say, table_of
+from quorank.cli.display import print_result, print_text, say, table_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,7 +32,7 @@ def bench_fleet(
     traffic = program.FleetTraffic(min(devices, 1000) if quick else devices, rounds, workers=workers, database=database)
     say(f"measuring {traffic.devices:,} devices in {traffic.rounds} rounds …")
     figures = {"fleet": program.measure(traffic), "flower": FLOWER}
-    print_figures(figures, json, lambda found: print_text(fleet_table(found)))
+    print_result(figures, json, lambda found: print_text(fleet_table(found)))
 
 
 def fleet_table(figures: dict[str, Any]) -> Table:

@@ -5,31 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
+from quorank.cli.display import print_result
+from quorank.cli.options import Json
 from quorank.errors import require
 
 _COST = (
-    "quorank: looking at {0} private runs of the same clients costs what they compose to, up to {0} times one's ε: "
-    "quorank privacy ledger RUN RUN... says how much"
+    "quorank: the privacy loss of {0} runs of the same clients composes, up to {0} times the ε of one run; "
+    "see quorank privacy ledger RUN RUN..."
 )
 
 
 def compare(
     runs: Annotated[
-        list[Path], Argument(help="Run directories, or grid directories for all of their runs.", metavar="RUN")
+        list[Path], Argument(help="Run directories; a grid directory stands for all of its runs.", metavar="RUN")
     ],
-    plot: Annotated[
-        Path | None, Option(help="Also draw the learning curves into this file (.svg, .png, .pdf).")
-    ] = None,
+    plot: Annotated[Path | None, Option(help="Also draw learning curves into a file (.svg, .png, .pdf).")] = None,
     html: Annotated[Path | None, Option(help="Also write a self-contained HTML page.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON only.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Put runs side by side: means over runs, differences from the first setting, their significance.
+    """Compare settings: means over runs, and significance of differences.
 
-    Runs that differ only in their seed or fold are repetitions of one setting; the first setting is the
-    baseline.
+    Runs that differ only in their seed or fold are repetitions of one setting.
+    Differences are from the first setting.
     """
     from rich.console import Console
 
@@ -38,20 +37,16 @@ def compare(
     from quorank.reports.panel_files import checked_format
 
     if plot is not None:
-        checked_format(plot)  # before minutes of reading, not after
+        checked_format(plot)  # before minutes of reading
         missing = f"the directory {plot.parent} does not exist"
         require(plot.parent.is_dir(), "folder.missing", missing, str(plot))
-    found = load_runs(runs)
-    groups = group_runs(found)
+    loaded = load_runs(runs)
+    groups = group_runs(loaded)
     table = compare_table(groups)
     messages = Console(stderr=True, soft_wrap=True, highlight=False)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(table.as_dict(), indent=2, allow_nan=False, default=str))
-    else:
-        Console().print(table)
-    private = [run for run in found if (run.summary.get("privacy") or {}).get("epsilon") is not None]
+    content = table.as_dict() if as_json else None
+    print_result(content, as_json, lambda _: Console().print(table), indent=2, allow_nan=False, default=str)
+    private = [run for run in loaded if (run.summary.get("privacy") or {}).get("epsilon") is not None]
     if len(private) > 1:
         messages.print(_COST.format(len(private)), markup=False)
     if plot is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quorank.cli import coordinators
-from quorank.cli.display import print_figures, say
+from quorank.cli import coordinator_process
+from quorank.cli.display import print_result, say
 from quorank.cli.options import Detach, FilesOut, Json, RunName
 from quorank.errors import BadInput, require
 
@@ -130,7 +130,7 @@ def start(
             "run": run,
             "report-epsilon": report_epsilon,
         }
-        coordinators.change(home, chosen, once, "devices")
+        coordinator_process.change(home, chosen, once, "devices")
     more = ["--exit-when-done"] if exit_when_done else []
     if not json:
         say(f"the operator's page: {page_address(home)}")
@@ -187,7 +187,7 @@ def stop(folder: Folder) -> None:
     from quorank.service.overview import Overview
 
     home = Home.open(folder)
-    coordinators.stop(home, folder)
+    coordinator_process.stop(home, folder)
     say(f"stopped after round {Overview(home).read().rounds}")
 
 
@@ -227,7 +227,7 @@ def invite(
             if not json:
                 say(f"{name} is client {member.number}; its invitation is {file}")
     figures = {"invitations": made} if several else made[0]
-    print_figures(figures, json, lambda _: None)
+    print_result(figures, json, lambda _: None)
 
 
 @app.command("open")
@@ -250,7 +250,7 @@ def open_(
         file = out or Path(f"{home.settings.run}.json")
         open_enrolment(home, store, quota, days, file)
     figures = {"file": str(file), "quota": quota, "days": days}
-    print_figures(figures, json, lambda _: say(f"{quota} devices may enrol within {days:g} days with {file}"))
+    print_result(figures, json, lambda _: say(f"{quota} devices may enrol within {days:g} days with {file}"))
 
 
 @app.command()
@@ -258,7 +258,7 @@ def close(folder: Folder, json: Json = False) -> None:
     """End open enrolment; who has enrolled stays."""
     with _opened(folder) as (_, store):
         ended = store.close_enrolment()
-    print_figures({"closed": ended}, json, lambda _: say(f"{ended} open enrolments have ended"))
+    print_result({"closed": ended}, json, lambda _: say(f"{ended} open enrolments have ended"))
 
 
 @app.command()
@@ -277,7 +277,7 @@ def token(folder: Folder, json: Json = False) -> None:
 
     home = Home.open(folder)
     figures = {"page": page_address(home), "token": home.token}
-    print_figures(figures, json, lambda _: print(page_address(home)))
+    print_result(figures, json, lambda _: print(page_address(home)))
 
 
 @app.command()
@@ -323,7 +323,7 @@ def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write i
     home = Home.open(folder)
     found = back_up(home.path, home.settings.database, file)
     figures = {"file": str(file), "members": found.members, "files": found.files, "bytes": found.bytes}
-    print_figures(figures, json, lambda _: say(f"{file} holds {found.members} members and {found.files} files"))
+    print_result(figures, json, lambda _: say(f"{file} holds {found.members} members and {found.files} files"))
 
 
 @app.command()
@@ -354,7 +354,7 @@ def restore(
     home = Home.open(folder)
     home.write_settings(replace(home.settings, database=database or ""))
     figures = {"folder": str(folder), "members": found.members, "files": found.files, "skipped": skip}
-    print_figures(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
+    print_result(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
 
 
 @contextmanager
@@ -385,7 +385,9 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     found = Experiment.read(read_experiment_file(shipped_file(file) or file))
     check_experiment(found)
     found, count = fitted_to_data(found) if features is None else (found, features)
-    return Home.create(folder, found, Settings(run or file.stem, count, **coordinators.with_address(chosen, "devices")))
+    return Home.create(
+        folder, found, Settings(run or file.stem, count, **coordinator_process.with_address(chosen, "devices"))
+    )
 
 
 def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, Any]) -> Home:
@@ -393,7 +395,7 @@ def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, An
     from quorank.tuning.field import read_field_tuning
 
     tuning = read_field_tuning(file)
-    settings = settings_of(run or file.stem, tuning, **coordinators.with_address(chosen, "devices"))
+    settings = settings_of(run or file.stem, tuning, **coordinator_process.with_address(chosen, "devices"))
     return TuningHome.make(folder, tuning, settings)
 
 

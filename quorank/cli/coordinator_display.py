@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorank.cli.display import print_figures, print_rows
+from quorank.cli.display import print_result, print_rows
 from quorank.service.live.status import Quality, Status
 
 _WHOM = {"devices": "devices", "parties": "parties", "tuning": "devices", "simulation": "clients"}
@@ -13,7 +13,7 @@ _NAMED = 12
 
 def show_status(status: Status, as_json: bool) -> None:
     """Print the status, as JSON or for people."""
-    print_figures(status.bounded().table(), as_json, lambda _: print_status(status), allow_nan=False)
+    print_result(status.bounded().table(), as_json, lambda _: print_status(status), allow_nan=False)
 
 
 def print_status(status: Status) -> None:

@@ -1,4 +1,4 @@
-"""quorank data: list, describe, generate, import and fetch collections."""
+"""`quorank data`: list, describe, generate, import and fetch collections."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures, print_rows, print_text, say, table_of
+from quorank.cli.display import print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
-from quorank.cli.texts import find_text, skipped_table, tell_skipped
+from quorank.cli.text_collections import find_text, report_skipped, skipped_table
 from quorank.errors import require
 from quorank.text.formats import NAMED_FORMATS
 
@@ -28,7 +28,7 @@ app = typer.Typer(help="Ranking data: list, describe, generate, import and fetch
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the collections that can be used, and those that can be had."""
+    """List available collections and public ones to fetch or import."""
     from dataclasses import asdict
 
     from quorank.data.collections import PUBLIC
@@ -58,7 +58,7 @@ def list_(as_json: Json = False) -> None:
     ]
     known, public = list(imported_collections().values()), list(PUBLIC.values())
     tables = {"imported": [asdict(entry) for entry in known], "public": [asdict(entry) for entry in public]}
-    print_figures({"generated": generated, **tables}, as_json, _show_list, indent=2)
+    print_result({"generated": generated, **tables}, as_json, _show_list, indent=2)
 
 
 def _show_list(tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -90,13 +90,13 @@ def stats(
             f"({NAMED_FORMATS})."
         ),
     ],
-    fold: Annotated[int, Option(help="Fold, for a collection in five folds.")] = 1,
+    fold: Annotated[int, Option(help="Fold of a collection with five folds.")] = 1,
     normalize: Annotated[Literal["query", "none"], Option(help="Describe normalised or raw features.")] = "none",
     queries: Annotated[int | None, Option(help="Training queries of generated data.")] = None,
     seed: Annotated[int, Option(help="Seed of generated data.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Describe a collection: queries, documents, labels and features of each split, or the texts that it holds."""
+    """Describe a collection: queries, documents, labels and features of each split."""
     from quorank.data import DataSource, load
     from quorank.data.feature_names import feature_names
     from quorank.data.normalisation import NORMALISATIONS
@@ -111,7 +111,7 @@ def stats(
     collection = load(chosen)
     names = feature_names(chosen, collection.train.n_features)
     found = describe_collection(collection) | {"fold": fold, "normalize": normalize, "feature_names": [*names]}
-    print_figures(found, as_json, _show_stats, indent=2)
+    print_result(found, as_json, _show_stats, indent=2)
 
 
 def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
@@ -123,18 +123,18 @@ def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
         f"quorank data import {path}": "LETOR files of it, as a source of experiments",
     }
     uses = (learning if texts.judgements else {}) | {"quorank silo search --help": "search in its documents"}
-    tell_skipped(texts.skipped, texts.name)
-    print_figures(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses), indent=2)
+    report_skipped(texts.skipped, texts.name)
+    print_result(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses), indent=2)
 
 
 def _show_texts(found: dict[str, Any], uses: dict[str, str]) -> None:
     mean = {part: "none" if words is None else f"{words:.1f}" for part, words in found["mean_words"].items()}
     grades = ", ".join(f"{grade}: {_share(count, found['judgements'])}" for grade, count in found["grades"].items())
     print_rows(
-        ("format", "", f"{found['format']}: a text collection"),
+        ("format", "", f"{found['format']}, a text collection"),
         ("documents", f"{found['documents']:,}", f"{mean['title']} words in a title, {mean['body']} in a body"),
         ("queries", f"{found['queries']:,}", f"{mean['query']} words each; {found['judged_queries']:,} are judged"),
-        ("judgements", f"{found['judgements']:,}", f"grades {grades}" if grades else "there are none"),
+        ("judgements", f"{found['judgements']:,}", f"grades {grades}" if grades else "none"),
         ("language", "", found["language"]["told"]),
     )
     print_text("", "Use it with", *(f"  {command}\n      {what}" for command, what in uses.items()))
@@ -166,19 +166,17 @@ def _show_stats(found: dict[str, Any]) -> None:
         from quorank.data.feature_names import typed_name
 
         rows = [[number, name, typed_name(name)] for number, name in named]
-        _table("Features, and how a ranker's start names them", ["number", "name", "typed"], rows)
+        _table("Features, and their names in a ranker's start", ["number", "name", "typed"], rows)
 
 
 def _show_log(log: dict[str, Any]) -> None:
-    when = f"from {log['from']} to {log['to']}" if log["from"] else "not known; searches stand in the log's order"
+    when = f"from {log['from']} to {log['to']}" if log["from"] else "unknown; searches are in the log's order"
     most, median = log["most_searches_of_a_user"], log["median_searches_of_a_user"]
-    who = f"{median:g} training searches in the median, {most:,} at most"
-    shown = (
-        "known: lists stand as they were shown" if log["ranks"] else "not known: lists stand in no order that was seen"
-    )
+    activity = f"{median:g} training searches in the median, {most:,} at most"
+    shown = "known: documents are in the order in which they were shown" if log["ranks"] else "unknown"
     print_rows(
-        ("a log of clicks", "", "labels are clicks; the last fifth in time is the test split"),
-        ("users", f"{log['users']:,}", who if log["users"] else "not known"),
+        ("click log", "", "labels are clicks; the last fifth in time is the test split"),
+        ("users", f"{log['users']:,}", activity if log["users"] else "unknown"),
         ("times", "", when),
         ("ranks", "", shown),
     )
@@ -186,15 +184,15 @@ def _show_log(log: dict[str, Any]) -> None:
 
 @app.command()
 def synthesize(
-    name: Annotated[str, Argument(help="mq2007 or mslr; or a log of clicks: aol or clicks.")],
-    out: Annotated[Path, Option(help="Folder to write train, vali and test into; of a log, its files.")],
+    name: Annotated[str, Argument(help="mq2007 or mslr, or a click log: aol or clicks.")],
+    out: Annotated[Path, Option(help="Output folder.")],
     queries: Annotated[
-        int | None, Option(help="Training queries; validation and test have a third. Of a log, all searches.")
+        int | None, Option(help="Training queries; validation and test have a third. For a log, all searches.")
     ] = None,
-    seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
+    seed: Annotated[int, Option(help="Random seed.")] = 1,
     gz: Annotated[bool, Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
-    """Write generated data as LETOR text, which `source = DIR` then reads; a log in the format that is imported."""
+    """Write generated data as LETOR files for `source = DIR`, or a click log."""
     from quorank.data.logs.generated import LOG_SHAPES
 
     if name.removeprefix("synthetic:") in LOG_SHAPES:
@@ -214,7 +212,7 @@ def synthesize(
 
 
 def _synthesize_log(name: str, out: Path, searches: int | None, seed: int) -> None:
-    """Write a generated log as AOL4FOLTR's files, or as CSV where lists are ranked."""
+    """Write a generated log as AOL4FOLTR files, or as CSV if lists have ranks."""
     from quorank.data.logs.csv_table import write_csv_log
     from quorank.data.logs.generated import LOG_SHAPES, generated_log, log_blocks, write_aol4foltr
 
@@ -232,37 +230,33 @@ def _synthesize_log(name: str, out: Path, searches: int | None, seed: int) -> No
 def import_(
     path: Annotated[
         Path,
-        Argument(
-            help=f"Folder or archive (.zip, .tar.gz) with a collection of LETOR files, or of texts ({NAMED_FORMATS})."
-        ),
+        Argument(help=f"Folder or archive (.zip, .tar.gz) with LETOR files or a text collection ({NAMED_FORMATS})."),
     ],
-    name: Annotated[str | None, Option(help="Name to use as source; the folder's name by default.")] = None,
+    name: Annotated[str | None, Option(help="Name of the collection.", show_default="the folder's name")] = None,
     text: Annotated[
         bool,
         Option(
             "--text",
-            help="Take it for documents, queries and judgements, also where it looks like LETOR files: "
-            "their sixteen text features are made.",
+            help="Read documents, queries and judgements, even if the files look like LETOR, and compute sixteen features.",
         ),
     ] = False,
-    depth: Annotated[int, Option(min=2, help="Of texts: candidates of a query, by BM25.")] = 100,
+    depth: Annotated[int, Option(min=2, help="For texts: candidates of a query, by BM25.")] = 100,
     format_: Annotated[
-        LogFormat | None,
-        Option("--format", help="Take it for a log of real clicks in this format (docs/clicks.md); csv is our own."),
+        LogFormat | None, Option("--format", help="Read a log of real clicks in this format (docs/clicks.md).")
     ] = None,
     features: Annotated[
-        LogFeatures, Option(help="Of baidu-ultr: the lexical columns, the embedding, or all that there are.")
+        LogFeatures, Option(help="For baidu-ultr: the lexical columns, the embedding, or all.")
     ] = "all",
     as_json: Json = False,
 ) -> None:
-    """Give a collection that you already have a name, after reading all of it into the cache; or import a log of clicks."""
+    """Import a collection or a click log that you already have, under a name."""
     if format_ is not None:
         from quorank.data.logs.importing import import_log
 
-        require(not text, "option.conflict", "--text is for documents, and --format for a log of clicks", "--text")
+        require(not text, "option.conflict", "--text is for documents, and --format for a click log", "--text")
         entry, left_out = import_log(path, format_, name, say, features)
-        for why, count in left_out.items():
-            say(f"left out: {count:,} {why}")
+        for reason, count in left_out.items():
+            say(f"left out: {count:,} {reason}")
         _imported(entry, as_json, log_skipped=left_out)
         return
     from quorank.data.importing import collection_name, import_collection
@@ -278,12 +272,12 @@ def import_(
         path = library_folder("collections") / name
         say(f"writing {path}: features of {len(texts.queries):,} queries in {len(texts.documents):,} documents")
         skipped = write_letor_folder(texts, path, depth)
-        tell_skipped(skipped, name)
+        report_skipped(skipped, name)
     _imported(import_collection(path, name, say), as_json, skipped)
 
 
 @app.command()
-def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank data list`.")]) -> None:
+def fetch(name: Annotated[str, Argument(help="Public collection; see `quorank data list`.")]) -> None:
     """Download a public collection, check it, unpack it and import it under its name."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -293,7 +287,7 @@ def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank 
 
     entry = public_collection(name)
     if not entry.address:
-        fetch_collection(entry.name)  # refuses, and says what to do instead
+        fetch_collection(entry.name)  # raises with instructions for a manual download
     say(f"{entry.name}: {entry.size}; licence: {entry.licence} ({entry.page})")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -308,10 +302,10 @@ def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank 
 
 @app.command()
 def export(
-    log: Annotated[str, Argument(help="Name, or folder, of an imported log of clicks.")],
-    out: Annotated[Path, Option(help="Folder to write clicks.csv into.")],
+    log: Annotated[str, Argument(help="Name or folder of an imported click log.")],
+    out: Annotated[Path, Option(help="Output folder for clicks.csv.")],
 ) -> None:
-    """Write an imported log of clicks as CSV, which `import --format csv` reads back to the same bytes."""
+    """Write an imported click log as CSV, which `import --format csv` reads back."""
     from quorank.data.logs.importing import export_log
 
     typer.echo(export_log(log, out, say))
@@ -326,12 +320,12 @@ def _imported(
     from dataclasses import asdict
 
     figures = asdict(entry) | {"skipped": skipped_table(skipped or {}) if log_skipped is None else log_skipped}
-    print_figures(figures, as_json, lambda _: _show_imported(entry), indent=2)
+    print_result(figures, as_json, lambda _: _show_imported(entry), indent=2)
 
 
 def _show_imported(entry: ImportedCollection) -> None:
-    told = f"{entry.queries:,} queries, {entry.rows:,} rows, {entry.features} features"
-    typer.echo(f'{entry.name}: {told}; source = "{entry.name}"')
+    sizes = f"{entry.queries:,} queries, {entry.rows:,} rows, {entry.features} features"
+    typer.echo(f'{entry.name}: {sizes}; source = "{entry.name}"')
 
 
 def _share(count: int, total: int) -> str:

@@ -1,4 +1,4 @@
-"""`quorank demo`: federated learning on generated data or on one's own files, shown while it learns."""
+"""`quorank demo`: federated learning on generated data or your own files, with live progress."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated
 
 from typer import Option
 
-from quorank.cli.display import compiling, watching
+from quorank.cli.display import compiling, show_progress
 from quorank.cli.options import Fold
 
 
 def demo(
     data: Annotated[
-        str, Option(help="Your own data instead: a folder with train.txt and test.txt, or an imported name.")
+        str, Option(help="Your own data: a folder with train.txt and test.txt, or an imported name.")
     ] = "synthetic:mq2007",
     fold: Fold = 1,
-    clients: Annotated[int, Option(min=1, help="Clients of the federation.")] = 1000,
-    rounds: Annotated[int, Option(min=1, help="Rounds.")] = 500,
-    seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
-    out: Annotated[Path, Option(help="Where the two runs, the plot and the report go.")] = Path("runs/demo"),
+    clients: Annotated[int, Option(min=1, help="Number of clients.")] = 1000,
+    rounds: Annotated[int, Option(min=1, help="Number of rounds.")] = 500,
+    seed: Annotated[int, Option(help="Random seed.")] = 1,
+    out: Annotated[Path, Option(help="Output folder of runs, plot and report.")] = Path("runs/demo"),
 ) -> None:
-    """Watch a federation learn a ranker from clicks: as published, and with the server step that we recommend."""
+    """Learn a ranker from clicks, with the published and with the recommended settings."""
     from rich.console import Console
 
     from quorank.experiments.experiment import Experiment
@@ -35,8 +35,8 @@ def demo(
 
     console = Console(stderr=True, highlight=False)
     console.print(
-        f"{clients:,} clients search {data} on their own machines and click; each round, every client learns from "
-        "4 searches and sends only how far its ranker moved.",
+        f"{clients:,} clients search {data} on their own machines and click. In each round every client learns from "
+        "4 searches and sends only the change of its ranker.",
         soft_wrap=False,
     )
     groups = []
@@ -53,7 +53,7 @@ def demo(
         }.items():
             chosen = set_value(chosen, key, value, f"--{key.rsplit('.', 1)[-1]} {value}")
         experiment = Experiment.read(chosen)
-        with watching(f"{name:<11}", experiment.rounds) as watch:
+        with show_progress(f"{name:<11}", experiment.rounds) as watch:
             run_experiment(
                 experiment, out / name, watch=watch, accepted=compiling(), overwrite=True, report=report_page
             )

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr, and figures on stdout: as JSON, or as rows and tables for people."""
+"""Progress of long work on stderr, and results on stdout as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LINE_SECONDS = 10.0
 
 
 def say(text: str) -> None:
-    """Print a message on stderr, at once."""
+    """Print a message on stderr and flush it."""
     print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """Yield what shows a run's progress: a bar on a terminal, a line every few seconds elsewhere; always on stderr."""
+def show_progress(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
+    """Yield a watcher that shows a run's progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -38,9 +38,9 @@ def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch 
 
 
 def compiling(*, quiet: bool = False) -> Callable[[], None]:
-    """Return a function that says, where nothing is compiled yet, why this takes longer; called once input is accepted.
+    """Return a function that announces the first compilation, to be called once the input is accepted.
 
-    Made before the input is read, since readers compile too; a refusal stays one sentence on such a machine.
+    Call this before reading the input, since readers compile too; an error then stays one sentence on a cold machine.
     """
     from quorank.kernels.compiled import is_cold
 
@@ -83,15 +83,14 @@ def _bar(title: str, rounds: int) -> Iterator[Watch]:
 
 
 def progress_lines(title: str) -> Callable[..., None]:
-    """Return progress(done, total, told) that prints a line every few seconds on stderr, with the time that is left.
+    """Return progress(done, total, details) that prints a line every few seconds on stderr, with the remaining time.
 
-    Time is counted from the first call: what came before it (loading, compiling) says nothing of the rest. `told()` is
-    what else the line says.
+    The estimate counts from the first call, so that loading and compiling do not distort it.
     """
     started = printed = 0.0
     first = 0
 
-    def progress(done: int, total: int, told: Callable[[], str] = str) -> None:
+    def progress(done: int, total: int, details: Callable[[], str] = str) -> None:
         nonlocal started, printed, first
         now = time.monotonic()
         if not started:
@@ -99,13 +98,13 @@ def progress_lines(title: str) -> Callable[..., None]:
         elif now - printed >= LINE_SECONDS and done > first:
             printed = now
             left = (now - started) / (done - first) * (total - done)
-            say(f"{title} {done}/{total}, {told()}{left:.0f} s left")
+            say(f"{title} {done}/{total}, {details()}{left:.0f} s left")
 
     return progress
 
 
-def print_figures(figures: Any, as_json: bool, show: Callable[[Any], None], **how: Any) -> None:
-    """Print one JSON object and nothing else, written as `json.dumps` is told, or let `show` print it for people."""
+def print_result(figures: Any, as_json: bool, show: Callable[[Any], None], **how: Any) -> None:
+    """Print one JSON object with options of `json.dumps`, or let `show` print the result for people."""
     if as_json:
         print(json.dumps(figures, **how))
     else:
@@ -113,7 +112,7 @@ def print_figures(figures: Any, as_json: bool, show: Callable[[Any], None], **ho
 
 
 def print_rows(*rows: tuple[str, str, str]) -> None:
-    """Print rows of a name, a figure, and what it is, wrapped to the terminal."""
+    """Print rows of name, value and explanation, wrapped to the terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -134,7 +133,7 @@ def table_of(
     title: str = "",
     **layout: Any,
 ) -> Table:
-    """Return a table, with lines where it has a title; all columns but the first are aligned as told."""
+    """Return a table, ruled if it has a title; `align` applies to all columns but the first."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", **layout) if title else Table(box=None, **layout)
@@ -146,7 +145,7 @@ def table_of(
 
 
 def print_text(*texts: object, style: str = "") -> None:
-    """Print texts or tables, wrapped to the terminal, with nothing in them read as markup."""
+    """Print strings or tables, wrapped to the terminal, without interpreting markup."""
     from rich.console import Console
 
     console = Console()
@@ -155,12 +154,12 @@ def print_text(*texts: object, style: str = "") -> None:
 
 
 def timestamp(at: float) -> str:
-    """Return the seconds since 1970 as a date and a time of day."""
+    """Format seconds since 1970 as a UTC date and time."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def consent_line(consent: dict[str, Any]) -> str:
-    """Return in words when consent was given or withdrawn."""
+    """Describe the state of consent and since when it holds."""
     return f"consent {'on' if consent['given'] else 'off'} since {consent['at']}"
 
 
@@ -173,7 +172,7 @@ def compact(number: float) -> str:
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """Print the figures of one run."""
+    """Print the metrics of one run."""
     evaluation, seconds = summary["evaluation"], summary["seconds"]
     offline, online, shown = summary["offline"], summary["online"], evaluation["k"]
     further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
@@ -196,45 +195,47 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _trees(grown: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about the trees of a run that grew any."""
+    """Return a row about grown trees, if any."""
     if grown is None:
         return []
     advice = f"; {grown['advice']}" if "advice" in grown else ""
     return [("trees", f"{grown['trees']:,}", f"grown from {grown['lists']:,} lists{advice}")]
 
 
-def _counterfactual(found: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about the ranker by logged clicks, where a log was replayed."""
-    if found is None:
+def _counterfactual(evaluation: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return a row about counterfactual estimates, if a log was replayed."""
+    if evaluation is None:
         return []
-    metric, estimates = next((name, each) for name, each in found["estimates"].items() if name.startswith("dcg@"))
+    metric, estimates = next((name, each) for name, each in evaluation["estimates"].items() if name.startswith("dcg@"))
     gain, shown = estimates["snips"]["gain"], estimates["snips"]["shown"]["value"]
     around = "" if gain["error"] is None else f" ± {1.96 * gain['error']:.4f}"
     about = f"gain in {metric.upper()} of a relevant document over the lists as shown ({shown:.4f}){around}"
-    return [("clicks", f"{gain['value']:+.4f}", f"{about}, by SNIPS on {found['clicks']:,} logged clicks")]
+    return [("clicks", f"{gain['value']:+.4f}", f"{about}, by SNIPS on {evaluation['clicks']:,} logged clicks")]
 
 
 def _online(online: dict[str, Any], shown: int) -> list[tuple[str, str, str]]:
-    """Return the rows about lists that people were shown; none where they were shown nothing."""
+    """Return the rows about lists shown to people, if any."""
     if online["ndcg@10"] is None:
         return []
     return [
-        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} that people were shown"),
+        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} shown to people"),
         ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
     ]
 
 
 def _handed_out(choice: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about which of the server's rankers is the final one, where there was a choice."""
+    """Return a row about the choice of the final ranker, if there was one."""
     if choice is None:
         return []
     last = choice["average"] == "last"
     name = "last θ" if last else f"γ = {choice['average']:g}"
-    what = "the ranker of the last round" if last else "mean of the rankers of all rounds, round t counting t^γ"
-    why = "by rule: no validation split"
+    chosen = (
+        "the ranker of the last round" if last else "mean of the rankers of all rounds, with weight t^γ for round t"
+    )
+    reason = "default, without a validation split"
     if choice["by"] == "validation":
-        why = f"chosen on {choice['validation_queries']} validation queries"
-    return [("", name, f"{what}; {why}")]
+        reason = f"chosen on {choice['validation_queries']} validation queries"
+    return [("", name, f"{chosen}; {reason}")]
 
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
@@ -243,5 +244,5 @@ def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
     kind = privacy["kind"]
     if privacy["epsilon"] is None:
         return "no ε", f"{kind}: {privacy.get('warning', 'nothing is accounted')}"
-    told = f"{kind}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"
-    return f"ε = {privacy['epsilon']:.4g}", told
+    qualified = f"{kind}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"
+    return f"ε = {privacy['epsilon']:.4g}", qualified

@@ -1,4 +1,4 @@
-"""quorank evaluate: nDCG, MaxRR and ERR of a ranker on a collection."""
+"""`quorank evaluate RANKER --data D`: nDCG, MaxRR and ERR of a ranker on a collection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures, print_text, say, table_of
-from quorank.cli.options import FiguresJson, Fold, Tag
+from quorank.cli.display import print_result, print_text, say, table_of
+from quorank.cli.options import Fold, Json, Tag
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -23,26 +23,29 @@ def evaluate(
     data: Annotated[str, Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
     fold: Fold = 1,
     split: Annotated[str, Option(help="train, validation or test.")] = "test",
-    k: Annotated[int, Option(min=1, max=100, help="Documents that count.")] = 10,
-    no_relevant: Annotated[str, Option(help="What a query without relevant documents counts: skip or zero.")] = "skip",
-    threads: Annotated[int, Option(min=1, help="Threads; the figures are the same.")] = 1,
-    trec_run: Annotated[Path | None, Option(help="Write the ranked lists there as a TREC run.")] = None,
-    qrels: Annotated[Path | None, Option(help="Write the labels there as TREC judgements.")] = None,
+    k: Annotated[int, Option(min=1, max=100, help="Cut-off of nDCG and ERR.")] = 10,
+    no_relevant: Annotated[
+        str, Option(help="Skip queries without relevant documents, or count them as zero.")
+    ] = "skip",
+    threads: Annotated[int, Option(min=1, help="Number of threads; results do not depend on it.")] = 1,
+    trec_run: Annotated[Path | None, Option(help="Write the ranked lists to a file as a TREC run.")] = None,
+    qrels: Annotated[Path | None, Option(help="Write the labels to a file as TREC judgements.")] = None,
     tag: Tag = "quorank",
     propensities: Annotated[
         str | None,
         Option(
-            help="Of a log of clicks, how likely people look at each rank: harvest (from the log's training part; the "
-            "default, where it can be told), power=0.5 for (1/rank)^0.5, or the numbers, as 1,0.6,0.4."
+            help="For a click log, probability that people look at each rank: harvest (from the log's training part), "
+            "power=0.5 for (1/rank)^0.5, or numbers such as 1,0.6,0.4.",
+            show_default="harvest, if possible",
         ),
     ] = None,
-    clip: Annotated[float, Option(help="Of a log of clicks: a propensity below this counts as this much.")] = 0.1,
-    json: FiguresJson = False,
+    clip: Annotated[float, Option(help="For a click log: lower bound of a propensity.")] = 0.1,
+    json: Json = False,
 ) -> None:
-    """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries.
+    """Evaluate a ranker on labelled data: nDCG, MaxRR, ERR, 95 % intervals.
 
-    Features are normalised as the ranker's file says.
-    On a log of clicks whose lists stand as they were shown, also by clicks that are corrected for where they were made.
+    Features are normalised as the ranker's file says. On a click log with the
+    ranks of documents, clicks give counterfactual estimates too.
     """
     import numpy as np
 
@@ -57,7 +60,9 @@ def evaluate(
         expected = f"expected {', '.join(known[:-1])} or {known[-1]}"
         require(value in known, "option.unknown-value", expected, f"{option} {value}")
     saved = read_ranker(ranker)
-    sentence = f"takes missing features for {saved.missing:g}, and collections have 0 there; score tables with predict"
+    sentence = (
+        f"a missing feature counts as {saved.missing:g}, and as 0 in collections; score tables with quorank predict"
+    )
     require(saved.missing == 0.0, "features.missing-is-zero", sentence, f"{ranker}")
     collection = load(DataSource(data, fold=fold, normalize=saved.normalisation))
     chosen = getattr(collection, split)
@@ -67,7 +72,7 @@ def evaluate(
     require(chosen.n_features == saved.n_features, "ranker.features-differ", differs, f"{ranker}")
     evaluator = Evaluator(chosen, saved.ranker, k, no_relevant, threads)  # type: ignore[arg-type]
     counted = evaluator.counted()
-    sentence = f"no query of the {split} split has a relevant document; nothing to judge"
+    sentence = f"no query of the {split} split has a relevant document, so that metrics are undefined"
     require(counted.any(), "collection.nothing-relevant", sentence, data)
     ndcg, reciprocal = (values[0][counted] for values in evaluator.per_query([saved.theta]))
     err = evaluator.err(saved.theta)[counted]
@@ -98,20 +103,20 @@ def evaluate(
             from quorank.metrics.counterfactual import LoggedClickEvaluator
             from quorank.rankers import scores
 
-            judge = LoggedClickEvaluator(chosen, records, looks, k, clip)
-            result["counterfactual"] = judge.figures(scores(saved.ranker, saved.theta, chosen))
-    print_figures(result, json, _show)
+            click_evaluator = LoggedClickEvaluator(chosen, records, looks, k, clip)
+            result["counterfactual"] = click_evaluator.figures(scores(saved.ranker, saved.theta, chosen))
+    print_result(result, json, _show)
 
 
-def _propensities(given: str | None, k: int, collection: Collection) -> Doubles | None:
-    """The propensities that were asked for; harvested ones where none were, or None where a log does not tell them."""
+def _propensities(requested: str | None, k: int, collection: Collection) -> Doubles | None:
+    """Return the requested propensities, by default harvested ones; None if the log does not allow that."""
     from quorank.users.harvesting import HARVEST, read_propensities
 
     assert collection.log is not None
     try:
-        return read_propensities(given or HARVEST, k, collection.train, collection.log.train)
+        return read_propensities(requested or HARVEST, k, collection.train, collection.log.train)
     except BadInput as error:
-        if given is not None:
+        if requested is not None:
             raise
         say(f"no estimates by logged clicks: {error.sentence} (--propensities)")
         return None

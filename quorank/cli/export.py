@@ -9,8 +9,8 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from quorank.cli.display import print_figures, print_rows, say
-from quorank.cli.options import FiguresJson, Fold
+from quorank.cli.display import print_result, print_rows, say
+from quorank.cli.options import Fold, Json
 from quorank.errors import require
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def write(
     ],
     out: Annotated[Path, Option(help="Output folder.")] = Path("exported"),
     normalised: Annotated[bool, Option("--normalised", help="Features arrive normalised within their list.")] = False,
-    json: FiguresJson = False,
+    json: Json = False,
 ) -> None:
     """Write a ranker's model, features, test vectors and instructions.
 
@@ -81,7 +81,7 @@ def write(
         "normalised_in_front": normalised,
         "missing": saved.missing,
     }
-    print_figures(result, json, _show_written)
+    print_result(result, json, _show_written)
 
 
 def _show_written(result: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def check(
         str | None, Option(help="LETOR file, folder or name.", show_default="only the stored vectors")
     ] = None,
     fold: Fold = 1,
-    json: FiguresJson = False,
+    json: Json = False,
 ) -> None:
     """Check that an export scores and ranks as the ranker in it does.
 
@@ -146,7 +146,7 @@ def check(
         at = compared.differing or 0
         place = f"query {names[failed][at]}" if names[failed] else f"list {at} of vectors.json"
         result["difference"] = f"{failed}: {place}: {compared.why}"
-    print_figures(result, json, _show_checked)
+    print_result(result, json, _show_checked)
     if failed is not None:
         say(f"quorank: {folder}: not the same as its ranker: {result['difference']}")
         raise typer.Exit(1)

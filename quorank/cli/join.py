@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
-from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.display import consent_line, print_result, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.errors import BadInput, require
 
@@ -156,7 +156,7 @@ def _take_part(
     if once and bundle is None and rehearsal is None:
         found = local_socket.call(data, "sync")
         if found is not None:  # the process that plays the device has done it
-            print_figures(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
+            print_result(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
             raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
     if bundle is None and not _has_invitation(data):
         sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
@@ -187,7 +187,7 @@ def _take_part(
     if once and report.code in FINAL:
         raise BadInput(report.code, report.sentence, f"{data}")
     if once:
-        print_figures(report.table(), json, lambda _: None)
+        print_result(report.table(), json, lambda _: None)
         raise Exit(UNREACHED if report.outcome == "failed" else 0)
     show_status(data, json)
 
@@ -267,7 +267,7 @@ def _print_erased(data: Path, erased: Erased, json: bool) -> None:
         f"left; {', '.join(erased.files)} overwritten and deleted ({erased.bytes:,} bytes), and no trace of "
         f"{erased.traces} found in {erased.searched} other files of {data}"
     )
-    print_figures(asdict(erased), json, lambda _: print(told))
+    print_result(asdict(erased), json, lambda _: print(told))
 
 
 def show_status(data: Path, json: bool) -> None:
@@ -277,7 +277,7 @@ def show_status(data: Path, json: bool) -> None:
 
     with PrivateStore(data, owner=False) as store:
         figures = device_status(store)
-    print_figures(figures, json, _print_status)
+    print_result(figures, json, _print_status)
 
 
 def _print_status(figures: dict[str, Any]) -> None:
@@ -304,7 +304,7 @@ def show_log(data: Path, json: bool) -> None:
         found = device_log(store)
     for entry in (*found["releases"], *found["consent"]):
         entry["at"] = timestamp(entry["at"])
-    print_figures(found, json, _print_log)
+    print_result(found, json, _print_log)
 
 
 def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:

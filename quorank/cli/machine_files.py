@@ -1,7 +1,7 @@
-"""Files for the machine that a service runs on: units for systemd, a container file, and a reverse proxy for nginx.
+"""Files for the machine of a service: units for systemd, a container file, and a reverse proxy for nginx.
 
-The templates lie in `files/`; here the folder's paths and ports are put in. MemoryDenyWriteExecute is not among the
-units' restrictions, because compiled kernels are written to memory and then run.
+The templates are in `files/`; paths and ports of the folder are filled in here. The units do not set
+MemoryDenyWriteExecute, because compiled kernels are written to memory and then run.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from quorank.service.home import Home
 TEMPLATES = Path(__file__).parent / "files"
 FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service", "Containerfile")
 SILO_FILES = ("nginx.conf", "quorank-silo.service", "quorank-party.service")
-"""For a coordinator of devices, and for one that parties meet at."""
+"""Files for a coordinator of devices, and for one of parties."""
 
 STATE_ROOT = Path("/var/lib")
-"""Where systemd keeps the state of services (StateDirectory=)."""
+"""Folder in which systemd keeps the state of services (StateDirectory=)."""
 
 _MARK = re.compile(r"@([A-Z]+)@")
 _PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
 
 
 def render(home: Home, name: str) -> str:
-    """One of the files, for this folder."""
+    """Return one of the files for a folder."""
     known = dict.fromkeys((*FILES, *SILO_FILES))
-    require(name in known, "template.unknown", f"there are {', '.join(known)}", f"{name}")
+    require(name in known, "template.unknown", f"expected {', '.join(known)}", f"{name}")
     settings, folder = home.settings, home.path
     host = settings.host if ":" not in settings.host else f"[{settings.host}]"
     values = {
@@ -48,17 +48,17 @@ def render(home: Home, name: str) -> str:
         require(
             _PLAIN.fullmatch(value),
             "value.not-plain",
-            "blanks, quotes and the like do not go into configuration files; choose a folder without them",
+            "has blanks, quotes or the like, which configuration files cannot hold; choose a folder without them",
             f"{key.lower()} {value!r}",
         )
     values |= {"STATE": _state(folder), "QUORANK": " ".join(command)}
     values["HARDENING"] = _hardening([folder, Path(command[0])])
     template = (TEMPLATES / name).read_text(encoding="utf-8")
-    return _MARK.sub(lambda found: values[found[1]], template)
+    return _MARK.sub(lambda mark: values[mark[1]], template)
 
 
 def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
-    """All of these files, into a folder."""
+    """Write files into a folder."""
     texts = {name: render(home, name) for name in names}
     require(out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}")
     require(
@@ -72,13 +72,13 @@ def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
 
 
 def executable() -> list[str]:
-    """The command of this installation."""
+    """Return the command of this installation."""
     script = Path(sysconfig.get_path("scripts")) / "quorank"
     return [str(script)] if script.exists() else [sys.executable, "-m", "quorank.cli.main"]
 
 
 def _hardening(needed: list[Path]) -> str:
-    """What both units do without; homes are hidden, or only protected where the installation lies in one."""
+    """Return the restrictions of the units; homes are hidden, or read-only if the installation is in one."""
     text = (TEMPLATES / "hardening.conf").read_text(encoding="utf-8").strip()
     homes = (Path("/home"), Path("~root").expanduser())
     inside = any(path.is_relative_to(home) for path in needed for home in homes)
@@ -86,7 +86,7 @@ def _hardening(needed: list[Path]) -> str:
 
 
 def _state(folder: Path) -> str:
-    """How the unit may write to the coordinator's folder and to nothing else."""
+    """Return the setting that lets the unit write to the coordinator's folder and to nothing else."""
     if folder.is_relative_to(STATE_ROOT) and folder != STATE_ROOT:
         return f"StateDirectory={folder.relative_to(STATE_ROOT)}\nStateDirectoryMode=0700"
     return f"ReadWritePaths={folder}"

@@ -1,8 +1,8 @@
-"""Command line of Quorank, one module a verb: messages go to stderr, results to stdout; bad input exits with 2."""
+"""Command line: one module for each verb; messages go to stderr, results to stdout; bad input exits with 2."""
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # as a process of its own, before anything large is imported
+if __name__ == "__main__":  # before anything large is imported
     from quorank.cli.start import main as start
 
     start()
@@ -70,8 +70,8 @@ def _quorank(
 
 
 def application(*names: str) -> typer.Typer:
-    """Return the command line with these verbs."""
-    made = typer.Typer(
+    """Return a command line with some of the verbs."""
+    program = typer.Typer(
         name="quorank",
         help="Learn one ranker from many people's searches, without collecting them.",
         no_args_is_help=True,
@@ -79,27 +79,27 @@ def application(*names: str) -> typer.Typer:
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(_quorank)
+    program.callback()(_quorank)
     for name in names:
         verb = VERBS[name]
         if isinstance(verb, typer.Typer):
-            made.add_typer(verb, name=name)
+            program.add_typer(verb, name=name)
         else:
-            made.command(name)(verb)
-    return made
+            program.command(name)(verb)
+    return program
 
 
 app = application(*VERBS)
 
 
 def main() -> None:
-    """Run the command line; every refusal is one sentence."""
+    """Run the command line; bad input ends in one sentence."""
     asked = sys.argv[1:2]
     try:
-        # to read the options of all verbs takes longer than many a verb
+        # reading the options of all verbs takes longer than most verbs
         (application(*asked) if asked and asked[0] in VERBS else app)()
     except BadInput as error:
-        print(f"quorank: {' '.join(f'{error}'.split())}", file=sys.stderr)  # whatever it quotes, one line
+        print(f"quorank: {' '.join(f'{error}'.split())}", file=sys.stderr)  # one line, even if it quotes several
         sys.exit(2)
     except Interrupted as stopped:
         print(f"quorank: stopped after round {stopped.round} of {stopped.rounds}", file=sys.stderr)
@@ -108,7 +108,7 @@ def main() -> None:
         print("quorank: stopped", file=sys.stderr)
         sys.exit(130)
     except SystemExit as ended:
-        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # Typer exits without a word
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # Typer prints nothing
             print("quorank: stopped", file=sys.stderr)
         raise
     except BrokenPipeError:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from quorank.cli.display import say
 from quorank.cli.options import Quiet, Tag
 from quorank.errors import require
 
@@ -16,16 +17,16 @@ from quorank.errors import require
 def predict(
     ranker: Annotated[Path, Argument(help="ranker.json, or the directory of a run.")],
     file: Annotated[Path, Argument(help="Documents: .csv, .parquet, or LETOR text; .gz too.")],
-    out: Annotated[Path | None, Option(help="Where to write the scores.", show_default="stdout")] = None,
-    trec_run: Annotated[Path | None, Option(help="Write a TREC run there instead of scores.")] = None,
+    out: Annotated[Path | None, Option(help="Output file for the scores.", show_default="stdout")] = None,
+    trec_run: Annotated[Path | None, Option(help="Write a TREC run to a file instead of scores.")] = None,
     tag: Tag = "quorank",
     quiet: Quiet = False,
 ) -> None:
     """Score documents by their raw features: one score a line, in the file's order.
 
-    Missing features are filled and all are normalised as the ranker's file
-    says. Columns of CSV and Parquet are found by the names of the features;
-    qid, docid and label may stand beside them.
+    Missing features are filled and features are normalised as the ranker's
+    file says. CSV and Parquet columns are found by the names of the features;
+    qid, docid and label are optional columns.
     """
     from quorank.data.feature_tables import read_feature_table
     from quorank.files.atomic import write_whole
@@ -54,5 +55,4 @@ def predict(
         else:
             write_whole(out, text)
     if not quiet:
-        told = f"{len(scores):,} rows read in {read - began:.2f} s and scored in {done - read:.2f} s"
-        print(f"quorank: {told}", file=sys.stderr)
+        say(f"quorank: {len(scores):,} rows read in {read - began:.2f} s and scored in {done - read:.2f} s")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures, print_rows, print_text, progress_lines, say, table_of
+from quorank.cli.display import print_result, print_rows, print_text, progress_lines, say, table_of
 from quorank.cli.options import Json, Quiet
 from quorank.errors import BadInput, require, require_range
 
@@ -90,7 +90,7 @@ def plan(
         "feasible": ratio["run"] >= HOPELESS,
         "costly": ratio["run"] < COSTLY,
     }
-    print_figures(figures, json, _show_plan)
+    print_result(figures, json, _show_plan)
 
 
 def _how(plan: dict[str, Any]) -> str:
@@ -153,7 +153,7 @@ def ledger(
     faults = [fault for _, fault in counted if fault]
     alone = len(runs) == 1 and delta is None
     if alone:
-        print_figures(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
+        print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
     for run, content in zip(runs, contents, strict=True):
         if has_floating_noise(content):
             say(f"quorank: warning: {run}: {FLOATING_NOISE}")
@@ -167,7 +167,7 @@ def ledger(
         {"run": str(run)} | {key: (content.get("altogether") or content["privacy"] or {}).get(key) for key in _SHOWN}
         for run, content in zip(runs, contents, strict=True)
     ]
-    print_figures({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
+    print_result({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
 
 
 _SHOWN = ("kind", "epsilon", "delta", "rounds", "horizon")
@@ -307,7 +307,7 @@ def audit(
         threads=threads,
         watch=None if quiet else progress_lines("audit: round"),
     )
-    print_figures(result, json, _show_audit)
+    print_result(result, json, _show_audit)
     if not result["passed"]:
         raise typer.Exit(1)
 

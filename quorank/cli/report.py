@@ -10,11 +10,11 @@ from typer import Argument, Option
 
 
 def report(
-    run: Annotated[Path, Argument(help="A run directory, or a grid directory for all of its runs.")],
-    out: Annotated[Path | None, Option(help="Where to write it; report.html in RUN unless given.")] = None,
-    show: Annotated[bool, Option("--open", help="Open it in the browser.")] = False,
+    run: Annotated[Path, Argument(help="Run directory, or a grid directory for all of its runs.")],
+    out: Annotated[Path | None, Option(help="Output file.", show_default="report.html in RUN")] = None,
+    show: Annotated[bool, Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
-    """Write the report of a run: what was run, what came out, how private it was, how to do it again."""
+    """Write a report: setting, metrics, curves, privacy, and how to repeat the run."""
     from quorank.experiments.finished_run import is_grid, load_runs
     from quorank.experiments.run_directory import REPORT
     from quorank.reports.comparison import group_runs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import LINE_SECONDS, print_figures, print_text, say, table_of
+from quorank.cli.display import LINE_SECONDS, print_result, print_text, say, table_of
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -113,13 +113,13 @@ def _reproduced(
         results = read_results(chosen, folder)
         figure_report.write_report(results, folder)
         shown = figure_report.render_results(results)
-        print_figures(as_dict(results), json, lambda _: _show(shown, folder, drawn=True), allow_nan=False)
+        print_result(as_dict(results), json, lambda _: _show(shown, folder, drawn=True), allow_nan=False)
         return figure_report.page_content(results) if wanted else None
     measured = _measured(chosen, folder)
     study_report.write_report(chosen, measured, folder)
     rendered, drawn = study_report.render_results(chosen, measured), bool(measured.charts)
     told = study_report.as_dict(chosen, measured)
-    print_figures(told, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
+    print_result(told, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
     return study_report.page_content(chosen, measured) if wanted else None
 
 
@@ -176,7 +176,7 @@ def _list(json: bool) -> None:
 
     found = {name: read_header(name) for name in sorted(figure_names() + study_names())}
     table = [{"figure": name, "about": header.about, "paper": header.paper} for name, header in found.items()]
-    print_figures(table, json, _show_list)
+    print_result(table, json, _show_list)
 
 
 def _show_list(figures: list[dict[str, str]]) -> None:

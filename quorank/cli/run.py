@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import compiling, print_figures, print_summary, say, watching
+from quorank.cli.display import compiling, print_result, print_summary, say, show_progress
 from quorank.cli.options import Quiet
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments.experiment_file import shipped_names
@@ -167,7 +167,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
             shown(runner)
 
         try:
-            with logs, watching("run", experiment.rounds, quiet=options.quiet) as watch:
+            with logs, show_progress("run", experiment.rounds, quiet=options.quiet) as watch:
 
                 def watched(progress: Progress) -> None:
                     logs.watch(progress)
@@ -192,7 +192,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
             where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
             say(f"quorank: stopped {where}; go on with: {again}")
             raise typer.Exit(1 if reason else 130) from None
-        print_figures(summary, options.json, print_summary)
+        print_result(summary, options.json, print_summary)
         if not options.json:
             print(f"report   {folder / 'report.html'}")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Context, Option
 
-from quorank.cli.display import print_figures, print_rows, print_text, say, table_of, timestamp
-from quorank.cli.options import FiguresJson, Json, Quiet
+from quorank.cli.display import print_result, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.options import Json, Quiet
 from quorank.errors import require
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def add(
             reports.append(
                 {"source": source.name, "kind": source.kind, **_counts(report), "log": [_line(e) for e in skipped]}
             )
-    print_figures({"sources": reports}, json, _show_added)
+    print_result({"sources": reports}, json, _show_added)
 
 
 def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> Iterator[Source]:
@@ -163,7 +163,7 @@ def find(
     with _opened(context) as opened:
         page = opened.find(" ".join(query), limit=limit)
         empty = opened.index.count() == 0
-    print_figures(page.table(), json, lambda figures: _show_found(page, empty))
+    print_result(page.table(), json, lambda figures: _show_found(page, empty))
 
 
 def _show_found(page: Any, empty: bool) -> None:
@@ -193,7 +193,7 @@ def why(
     """Say what put each result where it is: its band, habit, and each feature's share of the score."""
     with _opened(context) as opened:
         reasons = opened.why(" ".join(query), limit=limit)
-    print_figures({"results": [reason.table() for reason in reasons]}, json, lambda figures: _show_reasons(reasons))
+    print_result({"results": [reason.table() for reason in reasons]}, json, lambda figures: _show_reasons(reasons))
 
 
 def _show_reasons(reasons: Any) -> None:
@@ -250,14 +250,14 @@ def forget(
         if all_:
             done = {"documents": opened.index.count(), "choices": len(opened.history.choices())}
             opened.forget_all()
-    print_figures(done, json, lambda d: print(f"forgotten: {d['documents']:,} documents, {d['choices']:,} choices"))
+    print_result(done, json, lambda d: print(f"forgotten: {d['documents']:,} documents, {d['choices']:,} choices"))
 
 
 @app.command()
 def status(
     context: Context,
     log: Annotated[bool, Option("--log", help="Also list what was passed over, and why.")] = False,
-    json: FiguresJson = False,
+    json: Json = False,
 ) -> None:
     """Show what is indexed, what was learned, and whether this search takes part in a federation."""
     with _opened(context) as opened:
@@ -265,7 +265,7 @@ def status(
         if log:
             for source in figures["sources"]:
                 source["log"] = [_line(entry) for entry in opened.index.skipped(source["number"])]
-    print_figures(figures, json, _show_status)
+    print_result(figures, json, _show_status)
 
 
 def _show_status(figures: dict[str, Any]) -> None:
@@ -313,7 +313,7 @@ def join(
         if consent:
             opened.membership.consent(True)
         figures = opened.membership.status() or {}
-    print_figures(figures, json, lambda f: _show_joined(f))
+    print_result(figures, json, lambda f: _show_joined(f))
 
 
 def _show_joined(figures: dict[str, Any]) -> None:
@@ -387,7 +387,7 @@ def demo(
 
         told()
         shown = stack.enter_context(played(plan, folder, say=say, tell=tell))
-        print_figures(shown.table(), json, _show_demo)
+        print_result(shown.table(), json, _show_demo)
         if not once:
             say(f"everything is in {folder}; press Ctrl-C to end" + ("" if out else ", which removes it"))
             sys.stdout.flush()

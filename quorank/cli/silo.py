@@ -11,9 +11,9 @@ import typer
 from typer import Option
 
 from quorank.cli import silo_group, silo_join, silo_search
-from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
+from quorank.cli.display import compact, print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
-from quorank.cli.texts import read_texts, skipped_of
+from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def demo(
         "seed": seed,
     }
     figures["skipped"] = skipped
-    print_figures(figures, json, _show, allow_nan=False)
+    print_result(figures, json, _show, allow_nan=False)
 
 
 @app.command()
@@ -137,7 +137,7 @@ def bench(
         what = f"generated, {length:,} terms each"
     step(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
     figures = {"what": what, "skipped": skipped_of(read)} | measure_sketches(field, queries, k=k, seed=seed)
-    print_figures(figures, json, _show_bench, allow_nan=False)
+    print_result(figures, json, _show_bench, allow_nan=False)
 
 
 def _together(read: list[TextCollection]) -> tuple[Any, Any]:

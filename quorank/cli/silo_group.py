@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quorank.cli import coordinators
+from quorank.cli import coordinator_process
 from quorank.cli.coordinator import check_installed, page_address, start_here
-from quorank.cli.display import print_figures, say
+from quorank.cli.display import print_result, say
 from quorank.cli.options import Detach, FilesOut, InvitationOut, Json, RunName
 from quorank.errors import BadInput, require
 
@@ -75,7 +75,7 @@ def start(
     else:
         home = SiloHome.open(folder)
         once = {"experiment": experiment, "parties": parties, "run": run, "search": search or None}
-        coordinators.change(home, chosen, once, "parties")
+        coordinator_process.change(home, chosen, once, "parties")
     if home.group.seed is not None:
         say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
     if not json:
@@ -118,7 +118,7 @@ def invite(
     pinned = sorted(party for party in home.identities if party != name)
     known = f"; it names the identities of {', '.join(pinned)}" if pinned else ""
     figures = {"name": name, "number": member.number, "file": str(file), "pinned": pinned}
-    print_figures(figures, json, lambda _: say(f"the invitation of {name} is {file}{known}"))
+    print_result(figures, json, lambda _: say(f"the invitation of {name} is {file}{known}"))
 
 
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
@@ -143,7 +143,7 @@ def stop(folder: Folder) -> None:
     from quorank.service.overview import Overview
 
     home = SiloHome.open(folder)
-    coordinators.stop(home, folder)
+    coordinator_process.stop(home, folder)
     say(f"stopped in the phase: {Overview(home).read().phase or 'not begun'}")
 
 
@@ -189,7 +189,7 @@ def _make(
             terms = group_of(names, run or folder.absolute().name, search=search)
         except BadInput as error:
             raise error.at(f"--parties {parties}") from None
-    return SiloHome.make(folder, terms, settings_of(terms.run, **coordinators.with_address(chosen, "parties")))
+    return SiloHome.make(folder, terms, settings_of(terms.run, **coordinator_process.with_address(chosen, "parties")))
 
 
 def _is_done(home: SiloHome) -> bool:

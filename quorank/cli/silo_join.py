@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.display import consent_line, print_result, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
-from quorank.cli.texts import read_texts, skipped_of
+from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import require
 from quorank.text.formats import NAMED_FORMATS
 
@@ -79,7 +79,7 @@ def join(
         show_identity(folder, json)
     elif document is not None:
         figures = {"number": document, "id": folder.document_of(document)}
-        print_figures(figures, json, lambda found: print(found["id"]))
+        print_result(figures, json, lambda found: print(found["id"]))
     elif log:
         show_log(folder, json)
     elif status or (consent is not None and bundle is None):
@@ -258,7 +258,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
         f"fingerprint: {agreed or 'not agreed on yet'}",
         *(f"{name}: {'pinned' if name in pins else 'not pinned'}" for name in others),
     ]
-    print_figures(figures, json, lambda _: print("\n".join(lines)))
+    print_result(figures, json, lambda _: print("\n".join(lines)))
 
 
 def show_status(folder: PartyFolder, json: bool) -> None:
@@ -279,7 +279,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "skipped": state.get("skipped", {}),
         "ranker": str(folder.path / RANKER) if (folder.path / RANKER).is_file() else None,
     }
-    print_figures(figures, json, _print_status)
+    print_result(figures, json, _print_status)
 
 
 def _print_status(figures: dict[str, Any]) -> None:
@@ -308,7 +308,7 @@ def show_log(folder: PartyFolder, json: bool) -> None:
     """Print all that ever left, and when consent was given or withdrawn."""
     sent = [entry | {"at": timestamp(entry["at"])} for entry in folder.sent_log()]
     consents = [{"at": timestamp(at), "given": on} for at, on in folder.consents]
-    print_figures({"sent": sent, "consent": consents}, json, _print_log)
+    print_result({"sent": sent, "consent": consents}, json, _print_log)
 
 
 def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:

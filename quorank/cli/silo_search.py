@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
+from quorank.cli.display import compact, print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
-from quorank.cli.texts import read_texts, skipped_of
+from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import BadInput, require
 from quorank.text.formats import NAMED_FORMATS
 
@@ -80,7 +80,7 @@ def search(
         "documents": {each.name: each.n_documents for each in holdings},
         "skipped": skipped_of(read),
     }
-    print_figures(figures, json, _show_search, allow_nan=False)
+    print_result(figures, json, _show_search, allow_nan=False)
 
 
 def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
@@ -116,7 +116,7 @@ def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json
     }
     for told in figures["parties"].values():
         told.setdefault("privacy", terms.statement())
-    print_figures(figures, json, _show_search, allow_nan=False)
+    print_result(figures, json, _show_search, allow_nan=False)
 
 
 def audit(
@@ -176,7 +176,7 @@ def audit(
         "privacy": terms.statement(),
         "skipped": skipped_of(read),
     }
-    print_figures(figures, json, _show_audit, allow_nan=False)
+    print_result(figures, json, _show_audit, allow_nan=False)
 
 
 # ---------------------------------------------------------------- reading

@@ -1,20 +1,19 @@
-"""Entry point of the command line: what must be in place before anything large is imported, and how the process ends.
+"""Entry point of the command line: signals, output encoding and BLAS settings before large imports, and process exit.
 
-Ctrl-C is answered with one line and exit code 130 from here on: during imports at once, since nothing is begun then and an
-import that is broken off may leave a library in pieces; later by KeyboardInterrupt, so that what is open is closed. The
-process ends without Python's finalisation, in which threads of compiled code and their libraries would be taken down in
-any order.
+Ctrl-C prints one line and exits with 130. During imports it exits at once, since an interrupted import may leave a library
+half loaded; later it raises KeyboardInterrupt, so that open files are closed. The process ends without Python's
+finalisation, which would stop threads of compiled code and their libraries in any order.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # signal itself takes half as long as Python to start
+import _signal as signal  # type: ignore[import-not-found]  # signal takes half as long to import as Python to start
 import os
 import sys
 
 from quorank.kernels.steady import steady_environment
 
-TYPE_CHECKING = False  # as typing has it, which is not imported here for the same reason
+TYPE_CHECKING = False  # typing is slow to import too
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, NoReturn
@@ -26,16 +25,16 @@ _PLAIN = {
     "≤": "<=", "≥": ">=", "≈": "~", "×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "·": "*", "→": "->", "∞": "inf",
     "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "′": "'", "ᵗ": "^t", "⁻": "-", "¹": "1", "µ": "u",
 }  # fmt: skip
-"""What stands for signs that a terminal cannot show."""
+"""Replacements of characters that a terminal cannot show."""
 
 
 def main() -> NoReturn:
-    """Run the command line as a process of its own."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as behind nohup
+    """Run the command line and end the process."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless it is ignored, as under nohup
         signal.signal(signal.SIGINT, _early)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    show_anything()
+    tolerate_encoding()
     for name, value in steady_environment().items():
         os.environ.setdefault(name, value)
     sys.unraisablehook = _unraisable
@@ -50,7 +49,7 @@ def main() -> NoReturn:
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except KeyboardInterrupt:  # between two commands' own answers to it
+    except KeyboardInterrupt:  # outside of a command's own handler
         stop_at_once()
     except BaseException:
         import traceback
@@ -60,12 +59,12 @@ def main() -> NoReturn:
 
 
 def _early(number: int, frame: FrameType | None) -> None:
-    """Answer Ctrl-C before there is a command."""
+    """Handle Ctrl-C before a command is imported."""
     stop_at_once()
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Answer Ctrl-C: at once where something is being imported, else as Python does."""
+    """Handle Ctrl-C: exit at once during an import, else raise KeyboardInterrupt."""
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
             stop_at_once()
@@ -73,22 +72,22 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _unraisable(what: Any) -> None:
-    """An exception that nobody can catch, as in the end of an object: Ctrl-C is still Ctrl-C there."""
-    if isinstance(what.exc_value, KeyboardInterrupt):
+def _unraisable(event: Any) -> None:
+    """Handle Ctrl-C where an exception cannot be raised, as in a finaliser."""
+    if isinstance(event.exc_value, KeyboardInterrupt):
         stop_at_once()
-    sys.__unraisablehook__(what)
+    sys.__unraisablehook__(event)
 
 
 def stop_at_once() -> NoReturn:
-    """End with the one line of an interruption; a cursor that a progress bar hid is shown again."""
+    """Print the line of an interruption, show the cursor that a progress bar hides, and exit."""
     shown = b"\x1b[?25h" if os.isatty(2) else b""
     os.write(2, shown + b"quorank: stopped\n")
     os._exit(STOPPED)
 
 
 def end(code: int) -> NoReturn:
-    """End the process with what it printed and its exit functions, but without taking Python down."""
+    """Run exit functions, flush outputs and exit without Python's finalisation."""
     import atexit
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,8 +104,8 @@ def end(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def show_anything() -> None:
-    """Let both outputs take every sign: what their encoding lacks is written in letters (ε as epsilon), or as a code."""
+def tolerate_encoding() -> None:
+    """Let both outputs take every character: those that the encoding lacks are spelled out (ε as epsilon) or escaped."""
     import codecs
 
     codecs.register_error("quorank-plain", _in_letters)
@@ -116,7 +115,7 @@ def show_anything() -> None:
 
 
 def _in_letters(error: UnicodeError) -> tuple[str, int]:
-    """What stands for signs that an encoding lacks."""
+    """Replace characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli import tune_study
-from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
+from quorank.cli.display import compact, compiling, print_result, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
 from quorank.errors import printable, require
 
@@ -119,7 +119,7 @@ def simulate(
     for model in history.models if out is not None else ():
         assert out is not None
         write_model(model, out / model_file_name(model.version))
-    print_figures(_summary(tuning, history), json, lambda figures: _show_history(figures, history))
+    print_result(_summary(tuning, history), json, lambda figures: _show_history(figures, history))
 
 
 @app.command()
@@ -150,7 +150,7 @@ def show(
         "loss": known.loss,
         "optimiser": known.optimiser,
     }
-    print_figures(content, json, _show_model)
+    print_result(content, json, _show_model)
 
 
 def _show_model(model: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def import_(
     if show:
         require(len(histories) == 1, "option.conflict", "pages are shown of one person's history", "--show")
         figures["best"] = _best(histories[0], show)
-    print_figures(figures, json, _show_import)
+    print_result(figures, json, _show_import)
 
 
 @app.command()
@@ -201,7 +201,7 @@ def visits(
 
     count = write_visits(out, generate_visits(seed, people, days))
     figures = {"file": str(out), "people": people, "visits": count}
-    print_figures(figures, json, lambda f: print(f"{f['visits']:,} visits of {f['people']:,} people: {out}"))
+    print_result(figures, json, lambda f: print(f"{f['visits']:,} visits of {f['people']:,} people: {out}"))
 
 
 def _show_import(figures: dict[str, Any]) -> None:

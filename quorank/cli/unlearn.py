@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from quorank.cli.display import print_figures, print_rows, progress_lines
-from quorank.cli.options import FiguresJson, Quiet
+from quorank.cli.display import print_result, print_rows, progress_lines
+from quorank.cli.options import Json, Quiet
 
 
 def unlearn(
@@ -39,7 +39,7 @@ def unlearn(
     seeds: Annotated[int, Option(help="With --compare: further retrainings, which measure the noise.")] = 3,
     out: Annotated[Path | None, Option(help="Directory of the rebuilt ranker; RUN/unlearned by default.")] = None,
     threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
-    json: FiguresJson = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase their data in the run.
@@ -64,7 +64,7 @@ def unlearn(
         threads=threads,
         watch=None if quiet else progress_lines("unlearn: round"),
     )
-    print_figures(result, json, _show)
+    print_result(result, json, _show)
 
 
 def _show(result: dict[str, Any]) -> None:

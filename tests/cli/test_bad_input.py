@@ -143,7 +143,6 @@ def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypa
     monkeypatch.setattr("quorank.kernels.compiled.is_cold", lambda: True)
     write_data(Path("label"), "label")
     quorank("run", "small.toml", "--set", "data.source=label").refused()
-    quorank("tune", "study", "simulate", "--repetitions", 0).refused()
     assert "compiling" not in quorank("demo", "--data", "label", "--clients", 3, "--rounds", 2).err
     assert quorank("run", "small.toml", "--out", "made").err.startswith("compiling for this machine")
     assert quorank("run", "small.toml", "--out", "again", "--quiet").err == ""

@@ -175,7 +175,7 @@ def test_several_runs_are_composed_at_one_delta(quorank: Quorank, private_run: P
 def test_comparing_private_runs_says_what_that_costs(quorank: Quorank, private_run: Path) -> None:
     shutil.copytree(private_run, "again")
     outcome = quorank("compare", private_run, "again", "--json")
-    assert "looking at 2 private runs" in outcome.err and "2 times" in outcome.err
+    assert "the privacy loss of 2 runs" in outcome.err and "2 times" in outcome.err
     assert json.loads(outcome.out)
     assert "looking at" not in quorank("compare", private_run).err
 

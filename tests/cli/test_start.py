@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from command_line import ROOT, SMALL, Quorank, command, environment
 
-from quorank.cli.start import show_anything
+from quorank.cli.start import tolerate_encoding
 from quorank.kernels.compiled import unfit
 
 LONG = SMALL.replace("rounds = 12", "rounds = 100000")
@@ -96,7 +96,7 @@ def test_signs_that_a_terminal_lacks_are_written_in_letters(
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", None)
-    show_anything()
+    tolerate_encoding()
     print("ε = 2 … ×", "漢 \udcff")
     stream.flush()
     assert stream.buffer.getvalue().decode(encoding) == f"{shown} \\u6f22 \\udcff\n"  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def test_a_log_is_synthesized_imported_described_and_exported(tmp_path, shape, f
     imported = json.loads(run("import", out, "--format", format_, "--name", shape, "--json").stdout)
     assert (imported["queries"], imported["skipped"]) == (60, {})
     table = run("stats", shape).stdout
-    assert "a log of clicks" in table and narrow(table)
+    assert "click log" in table and narrow(table)
     found = json.loads(run("stats", shape, "--json").stdout)
     assert found["log"]["ranks"] == (shape == "clicks") and found["log"]["from"] < found["log"]["to"]
     assert found["splits"]["train"]["queries"] == 48 and found["splits"]["test"]["queries"] == 12

@@ -113,7 +113,7 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     assert "say who takes part" in refused("start", "home", "--experiment", "small.toml", "--parties", "a,b")
     assert "no such experiment file" in refused("start", "home", "--experiment", "absent.toml")
     assert "--parties a: a group has 2 to" in refused("start", "home", "--parties", "a")
-    assert "say with --address" in refused("start", "home", "--parties", "a,b", "--host", "0.0.0.0")
+    assert "with --address" in refused("start", "home", "--parties", "a,b", "--host", "0.0.0.0")
     assert not (here / "home").exists() and started == []
     call("start", "home", "--experiment", "small.toml", "--host", "0.0.0.0", "--address", "s.example.org:443")
     home = started[-1]
@@ -132,7 +132,7 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     changed = started[-1].settings
     assert (changed.pause, changed.workers, changed.address) == (2.0, 3, "s.example.org:443")
     assert SiloHome.open(here / "home").settings == changed
-    assert "fixed when the folder was made" in refused("start", "home", "--parties", "a,b")
+    assert "fixed when the folder was created" in refused("start", "home", "--parties", "a,b")
     with (
         SiloHome.open(here / "home").running(),
         pytest.raises(BadInput, match=f"process {os.getpid()}.*quorank silo stop"),

@@ -1,4 +1,4 @@
-"""Text collections that commands read: what their readers left out is said on stderr and stands in the figures."""
+"""Text collections that commands read, with a message and a table about skipped documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD, _FILES = 256, 20
 
 
 def find_text(source: Path | str) -> TextCollection | None:
-    """Return the text collection that a path holds; None where it holds LETOR files or nothing that is known."""
+    """Return the text collection in a path; None for LETOR files and unknown formats."""
     from quorank.data.importing import find_collection
     from quorank.errors import BadInput
     from quorank.files.atomic import expand_home
@@ -29,7 +29,7 @@ def find_text(source: Path | str) -> TextCollection | None:
     try:
         if not path.exists():
             return None
-    except OSError:  # a name that is too long for one
+    except OSError:  # a name that is too long
         return None
     if path.is_dir():
         try:
@@ -47,7 +47,7 @@ def find_text(source: Path | str) -> TextCollection | None:
 
 
 def _holds_letor(folder: Path) -> bool:
-    """Return whether one of the first files begins like a row of LETOR: then the folder lacks a file of its layout."""
+    """Return True if one of the first files begins like LETOR: the folder then lacks a file of its layout."""
     from quorank.errors import BadInput
     from quorank.files.untrusted import read_head
 
@@ -58,30 +58,30 @@ def _holds_letor(folder: Path) -> bool:
     return False
 
 
-def tell_skipped(skipped: SkipRecord, name: str) -> None:
-    """Say on stderr what was left out, if anything was."""
+def report_skipped(skipped: SkipRecord, name: str) -> None:
+    """Print a message on stderr about skipped documents, if any."""
     from quorank.text import describe_skipped
 
-    if told := describe_skipped(skipped, name):
-        say(told)
+    if message := describe_skipped(skipped, name):
+        say(message)
 
 
 def read_texts(paths: Iterable[Path | str]) -> list[TextCollection]:
-    """Read collections without their empty documents and queries, and say what was left out of each."""
+    """Read collections without empty documents and queries, with a message about skipped ones."""
     from quorank.text import read_collection
 
-    found = []
+    collections = []
     for path in paths:
-        found.append(read_collection(path).without_empty())
-        tell_skipped(found[-1].skipped, found[-1].name)
-    return found
+        collections.append(read_collection(path).without_empty())
+        report_skipped(collections[-1].skipped, collections[-1].name)
+    return collections
 
 
 def skipped_of(collections: Iterable[TextCollection]) -> dict[str, dict[str, Any]]:
-    """Return what was left out of each collection that lost something, by its name, as JSON has it."""
-    return {found.name: skipped_table(found.skipped) for found in collections if found.skipped}
+    """Return the skipped documents of each collection that has any, by its name, for JSON."""
+    return {each.name: skipped_table(each.skipped) for each in collections if each.skipped}
 
 
 def skipped_table(skipped: SkipRecord) -> dict[str, Any]:
-    """Return a record as JSON has it: reason → count and example."""
-    return {reason: asdict(left_out) for reason, left_out in skipped.items()}
+    """Return a record for JSON: count and example by reason."""
+    return {reason: asdict(entry) for reason, entry in skipped.items()}
