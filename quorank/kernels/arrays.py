@@ -1,4 +1,4 @@
-"""Names for the array types that the whole package uses, by the kind and size of their numbers."""
+"""Names of the array types of the package, by the kind and size of their numbers."""
 
 from __future__ import annotations
 

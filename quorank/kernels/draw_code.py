@@ -1,4 +1,4 @@
-"""Vector instructions of addressed draws, as LLVM code: what `draws.fill_batch` is when a kernel is compiled."""
+"""Vector instructions of `draws.fill_batch` and `draws.fill_clients`, as LLVM code for compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quorank.kernels.draws import BATCH
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def fill_batch(_context: Any, key: Any, block: Any, interaction: Any, client: Any, round_: Any, out: Any) -> Any:
-    """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once.
+    """Write draws 2·block, 2·block + 1, … of an address to out[:BATCH], with the bits of `uniform_pair`.
 
-    Written as vector instructions, because LLVM does not see that products of 32-bit words need no 64-bit factors.
+    These are vector instructions because LLVM does not see that products of 32-bit words need no 64-bit factors.
     """
     lanes, low = BATCH // 2, 0xFFFFFFFF
 
@@ -66,7 +66,7 @@ def fill_batch(_context: Any, key: Any, block: Any, interaction: Any, client: An
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def fill_clients(_context: Any, key: Any, client: Any, round_: Any, out: Any) -> Any:
-    """out[:BATCH] = the first draw of clients `client`, `client` + 1, … in a round: that of `uniform_pair`, all at once."""
+    """Write the first draw of clients `client`, `client` + 1, … in a round to out[:BATCH]."""
     low = 0xFFFFFFFF
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

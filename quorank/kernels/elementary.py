@@ -1,7 +1,7 @@
 """Elementary functions of arrays with the same bits on every processor that has fused multiply-add.
 
-NumPy computes exp, log, log1p and tanh by other instructions, to other last bits, where a processor has wider vectors; what
-a run is made of must not depend on that. Here every value goes through the C library, one at a time.
+NumPy's exp, log, log1p and tanh have other last bits on processors with wider vectors. Here every value goes through the C
+library, one at a time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def tanh(values: npt.ArrayLike) -> Doubles:
 
 
 def _each(values: npt.ArrayLike, function: int) -> Doubles:
-    given = np.asarray(values, dtype=np.float64)
-    out = np.empty(given.size)
-    _fill(np.ascontiguousarray(given).reshape(-1), function, out)
-    return out.reshape(given.shape)
+    array = np.asarray(values, dtype=np.float64)
+    out = np.empty(array.size)
+    _fill(np.ascontiguousarray(array).reshape(-1), function, out)
+    return out.reshape(array.shape)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Threads, memory and files that this process may use, signals that ask it to stop, and children that end with it.
+"""Resources of this process, graceful interruption, and child processes that end with their parent.
 
 `python -m quorank.kernels.process PARENT MODULE …` runs a module in a process that ends with its parent.
 """
@@ -20,26 +20,26 @@ from types import FrameType
 
 
 def available_threads() -> int:
-    """Number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """Bytes of memory that this process may use: the machine's, or less where its control group has a limit."""
-    found = []
+    """Return the bytes of memory of the machine, or of the control group if that has a lower limit."""
+    limits = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
-            found.append(int(Path(name).read_text(encoding="ascii")))
+            limits.append(int(Path(name).read_text(encoding="ascii")))
         except (OSError, ValueError):  # no such file, or "max"
             continue
-    return min((count for count in found if count > 0), default=1 << 62)
+    return min((count for count in limits if count > 0), default=1 << 62)
 
 
-def open_many_files() -> int:
-    """Let this process open as many files and connections as it may; how many that is."""
-    import resource  # which Windows has not
+def raise_file_limit() -> int:
+    """Raise the limit on open files and connections to the hard limit; return it."""
+    import resource  # not on Windows
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -48,24 +48,24 @@ def open_many_files() -> int:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question: the yielded function says whether the process was asked to stop.
+    """Yield a function that returns whether Ctrl-C or SIGTERM was received, for work that stops between two steps.
 
-    So work ends after its current step with nothing half done. A second signal raises KeyboardInterrupt at once.
+    A second signal raises KeyboardInterrupt at once. Outside the main thread signals are left alone.
     """
-    asked = False
+    received = False
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+    def note_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
             raise KeyboardInterrupt
-        asked = True
+        received = True
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -73,7 +73,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back inside the block; processes that are started there never see it."""
+    """Block Ctrl-C inside the block; processes that are started there never receive it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -85,15 +85,15 @@ def without_interrupts() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that ends (Linux)."""
+    """Make the operating system kill this process when its parent ends (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it ended before the kernel was told
         os._exit(1)
 
 
-def finish(processes: Sequence[subprocess.Popen[bytes]], seconds: float = 40.0) -> None:
-    """Ask processes to end, and kill what has not after so long."""
+def terminate_all(processes: Sequence[subprocess.Popen[bytes]], seconds: float = 40.0) -> None:
+    """Terminate processes, and kill those that have not ended after `seconds`."""
     for process in processes:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -107,7 +107,7 @@ def finish(processes: Sequence[subprocess.Popen[bytes]], seconds: float = 40.0) 
 
 
 def main() -> None:
-    """Become a module, as a child that ends with its parent."""
+    """Run a module as a child that ends with its parent."""
     parent, module, *words = sys.argv[1:]
     end_with_parent(int(parent))
     sys.argv = [module, *words]

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from quorank.errors import BadInput, require
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
 from quorank.kernels.arrays import Doubles
-from quorank.kernels.compiled import plainly
+from quorank.kernels.compiled import interpreted
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
 from quorank.member.client_privacy import (
@@ -104,17 +104,17 @@ class Device:
 
     def rank(self, features: npt.ArrayLike) -> Shown:
         """Draw the list to show for features (documents, n_features)."""
-        with self._mutex, plainly(self.plain):
+        with self._mutex, interpreted(self.plain):
             return self._current().rank(features)
 
     def present(self, features: npt.ArrayLike) -> Shown:
         """Take a list in the application's own order, features (documents, n_features) best first."""
-        with self._mutex, plainly(self.plain):
+        with self._mutex, interpreted(self.plain):
             return self._current().present(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
         """Store the clicks on a list and learn from them; the query's text is stored only if given."""
-        with self._mutex, plainly(self.plain):
+        with self._mutex, interpreted(self.plain):
             ranker, online = self._showing_ranker(), self._current()
             online.learn(shown, clicks)  # rejects clicks that do not fit
             clicked = np.asarray(clicks).astype(np.bool_)
@@ -134,7 +134,7 @@ class Device:
     @property
     def turn(self) -> tuple[int, int]:
         """(round, interaction) of the next list: the address of its random draws."""
-        with self._mutex, plainly(self.plain):
+        with self._mutex, interpreted(self.plain):
             online = self._current()
             return online.round, online.interactions
 
@@ -200,7 +200,7 @@ class Device:
     def guarded(self, work: Callable[[], bytes]) -> bytes | Declined:
         """Run the work of an answer; map every failure to one of the fixed reasons."""
         try:
-            with self._mutex, plainly(self.plain):
+            with self._mutex, interpreted(self.plain):
                 return work()
         except Refusal as refusal:
             return refusal.declined

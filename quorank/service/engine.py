@@ -25,7 +25,7 @@ from quorank.experiments.runner import Engine, Play, Runner
 from quorank.experiments.simulated_clients import check
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
-from quorank.kernels.process import finish
+from quorank.kernels.process import terminate_all
 from quorank.protocol.invitation import Invitation
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
@@ -174,7 +174,7 @@ class PlayedService:
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.kill()  # nothing is on its way that would not be asked for again
-        finish(running)
+        terminate_all(running)
         try:
             if self.done >= self.rounds:
                 erase(self.store)

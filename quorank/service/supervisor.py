@@ -21,7 +21,7 @@ from pathlib import Path
 
 from quorank.errors import BadInput
 from quorank.files.atomic import write_whole
-from quorank.kernels.process import finish, open_many_files
+from quorank.kernels.process import raise_file_limit, terminate_all
 from quorank.protocol.certificates import fit_together
 from quorank.service.home import LOG, Home
 from quorank.service.live.event_log import EventLog, turn_over
@@ -180,7 +180,7 @@ class Supervisor:
             worker.look()
         if not worker.ready and old is not None and not self.stopping:
             worker.process, worker.ready, old = old, True, new
-        finish([] if old is None else [old])
+        terminate_all([] if old is None else [old])
         return worker.process is new
 
     def _write(self, state: str) -> None:
@@ -195,8 +195,8 @@ class Supervisor:
     def _end(self) -> None:
         """Workers first, so that nothing more is accepted; then the holder."""
         self.listener.close()
-        finish([child.process for child in self.workers if child.process is not None])
-        finish([] if self.holder.process is None else [self.holder.process])
+        terminate_all([child.process for child in self.workers if child.process is not None])
+        terminate_all([] if self.holder.process is None else [self.holder.process])
         for child in (*self.workers, self.holder):
             child.process = None
         self._write("stopped")
@@ -221,7 +221,7 @@ def listening(home: Home) -> Iterator[socket.socket]:
 
 def supervise(home: Home, *, stay: bool = True) -> int:
     """Run a folder's service in this process."""
-    open_many_files()
+    raise_file_limit()
     with home.running(), listening(home) as listener:
         home.renew()
         return Supervisor(home, listener, stay=stay).run()

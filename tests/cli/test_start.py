@@ -15,7 +15,7 @@ import pytest
 from command_line import ROOT, SMALL, Quorank, command, environment
 
 from quorank.cli.start import tolerate_encoding
-from quorank.kernels.compiled import unfit
+from quorank.kernels.compiled import unsafe_reason
 
 LONG = SMALL.replace("rounds = 12", "rounds = 100000")
 
@@ -156,21 +156,23 @@ def test_where_nothing_can_be_written_every_start_compiles(tmp_path: Path) -> No
 
 
 def test_compiled_code_of_others_is_not_loaded(tmp_path: Path) -> None:
-    assert unfit(tmp_path / "own") == "" and (tmp_path / "own").stat().st_mode & 0o777 == 0o700
-    assert unfit(Path("/proc/nowhere")) != ""
+    assert unsafe_reason(tmp_path / "own") == "" and (tmp_path / "own").stat().st_mode & 0o777 == 0o700
+    assert unsafe_reason(Path("/proc/nowhere")) != ""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    assert "everybody" in unfit(tmp_path / "open") and "everybody" in unfit(tmp_path / "open" / "below")
+    assert "everybody" in unsafe_reason(tmp_path / "open") and "everybody" in unsafe_reason(tmp_path / "open" / "below")
     (tmp_path / "open").chmod(0o1777)
-    assert unfit(tmp_path / "open" / "below") == ""
+    assert unsafe_reason(tmp_path / "open" / "below") == ""
     if os.getuid() == 0:
         (tmp_path / "theirs").mkdir(mode=0o700)
         os.chown(tmp_path / "theirs", 12345, 12345)
-        assert "somebody else" in unfit(tmp_path / "theirs") and "somebody else" in unfit(tmp_path / "theirs" / "below")
+        assert "somebody else" in unsafe_reason(tmp_path / "theirs") and "somebody else" in unsafe_reason(
+            tmp_path / "theirs" / "below"
+        )
         (tmp_path / "group").mkdir()
         (tmp_path / "group").chmod(0o770)
         os.chown(tmp_path / "group", 0, 12345)
-        assert "group" in unfit(tmp_path / "group")
+        assert "group" in unsafe_reason(tmp_path / "group")
 
 
 def test_a_refusal_stays_one_line(quorank: Quorank) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from quorank.kernels.compiled import plainly
+from quorank.kernels.compiled import interpreted
 from quorank.learning.trees.gradients import UNIT, LambdaRule, fill_best_dcg, fill_gradients, rank_discounts, rank_rows
 
 
@@ -86,6 +86,6 @@ def test_ranks_are_stable_and_the_same_as_plain_python() -> None:
     assert order[:50].tolist() == np.argsort(-values[4:54], kind="stable").tolist()
     rule = LambdaRule(1.0, 4, True)
     compiled = computed(values[:20], values[20:40], [0, 9, 20], rule)
-    with plainly():
+    with interpreted():
         plain = computed(values[:20], values[20:40], [0, 9, 20], rule)
     assert [x.tolist() for x in compiled] == [x.tolist() for x in plain]

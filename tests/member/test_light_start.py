@@ -13,7 +13,7 @@ from devices import CLIENTS, SEED, random_theta, search, simulator_of, task_of, 
 
 from quorank.federation import Federation
 from quorank.federation.reply import Task, encode_task
-from quorank.kernels.compiled import plainly
+from quorank.kernels.compiled import interpreted
 from quorank.learning import PDGD
 from quorank.member.client_privacy import masked_vector
 from quorank.member.device import Device
@@ -105,7 +105,7 @@ def test_scores_that_overflow_or_span_more_than_doubles_hold(tiny_collection) ->
     for scale in (1.0, 200.0, 1e5, 1e30, 1e38):
         pair = []
         for plain in (False, True):
-            with plainly(plain), np.errstate(all="ignore"):
+            with interpreted(plain), np.errstate(all="ignore"):
                 theta = scale * random_theta(simulator_of(tiny_collection), 1)
                 online = OnlineRanker(theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
                 shown = online.rank(rows)
@@ -132,7 +132,7 @@ def test_words_and_shares_of_secure_sums(privacy) -> None:
     update = np.random.default_rng(0).normal(size=30) * 0.02
     words = []
     for plain in (False, True):
-        with plainly(plain):
+        with interpreted(plain):
             words.append(masked_vector(mechanism, update, 3, 4, given(32)).tobytes())
             shares = split_secret(given(32), 3, 5, given)
             assert join_shares(shares[1:4], [2, 3, 4]) == given(32)

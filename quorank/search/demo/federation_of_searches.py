@@ -12,7 +12,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments.deployment import check_experiment
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
-from quorank.kernels.process import finish
+from quorank.kernels.process import terminate_all
 from quorank.search.demo.simulated_person import SimulatedPerson
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.service.home import Home, Settings
@@ -64,7 +64,7 @@ class SearchFederation:
         home = Home.create(folder, experiment, settings)
         stack = ExitStack()
         process = start_service(home, stays=False)
-        stack.callback(finish, [process])
+        stack.callback(terminate_all, [process])
         return cls(home, persons, stack)
 
     def close(self) -> None:

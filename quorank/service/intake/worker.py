@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.kernels.process import open_many_files
+from quorank.kernels.process import raise_file_limit
 from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
 from quorank.service.intake.connections import ConnectionGuard, stop_accepting
@@ -131,7 +131,7 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
 
 def _connections() -> int:
     """How many connections this process may hold: as many files as it may open, but for some of its own."""
-    hard = open_many_files()
+    hard = raise_file_limit()
     return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
 
 
