@@ -14,7 +14,7 @@ import quorank
 PACKAGE = Path(quorank.__file__).parent
 LAYERS = [
     "kernels", "files", "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "protocol",
-    "engines", "silos", "tuning", "experiments", "reports", "reproduce", "flower", "service", "member", "search",
+    "engines", "silos", "tuning", "experiments", "reports", "reproduce", "service", "member", "search",
     "export", "api", "cli",
 ]  # fmt: skip
 CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
@@ -264,7 +264,7 @@ NOT_OF_OURS = {
     "federation/reply.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "silos/protocol/records.py",
     "protocol/leaving.py",
     # what a process of ours was told by another one of ours a moment ago
-    "experiments/cluster.py", "flower/admin.py",
+    "experiments/cluster.py",
 }  # fmt: skip
 
 

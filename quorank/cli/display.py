@@ -37,7 +37,7 @@ def show_progress(title: str, rounds: int, *, quiet: bool = False) -> Iterator[W
         yield lambda progress: line(progress.done, progress.rounds, lambda: words.format(*_figures(progress)))
 
 
-def compiling(*, quiet: bool = False) -> Callable[[], None]:
+def compiling(*, quiet: bool = False) -> Callable[..., None]:
     """Return a function that announces the first compilation, to be called once the input is accepted.
 
     Call this before reading the input, since readers compile too; an error then stays one sentence on a cold machine.
@@ -45,7 +45,7 @@ def compiling(*, quiet: bool = False) -> Callable[[], None]:
     from quorank.kernels.compiled import is_cold
 
     cold = not quiet and is_cold()
-    return lambda: say("compiling for this machine (the first time only) …") if cold else None
+    return lambda *_: say("compiling for this machine (the first time only) …") if cold else None
 
 
 def _figures(progress: Progress) -> tuple[str, str]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from quorank.experiments.grid import Cell, Grid
     from quorank.experiments.progress import Progress
     from quorank.experiments.runner import Runner
-    from quorank.experiments.trees.runner import TreeRunner
 
 
 def run(
@@ -152,17 +151,19 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
     if options.engine == "flower":
-        from quorank.flower.engine import flower
+        from quorank.engines.flower import flower
 
-        engine = flower(experiment, options.nodes)
+        engine = flower(options.nodes)
     if options.engine == "https":
         from quorank.service.engine import https
 
-        engine = https(experiment, options.workers, options.database)
+        engine = https(options.workers, options.database)
     logs = open_logs(options.log, folder, resume=options.resume)
     with _page(folder, options) as shown:
+        say_compiling = compiling(quiet=options.quiet)
 
-        def opened(runner: Runner | TreeRunner) -> None:
+        def opened(runner: Runner) -> None:
+            say_compiling()
             logs.opened(runner)
             shown(runner)
 
@@ -178,7 +179,6 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
                     experiment,
                     folder,
                     watch=watched,
-                    accepted=compiling(quiet=options.quiet),
                     threads=options.threads,
                     resume=options.resume,
                     overwrite=options.overwrite,
@@ -198,7 +198,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
 
 
 @contextmanager
-def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner | TreeRunner], None]]:
+def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner], None]]:
     """Serve the page of the run where it was asked for; yields what is called with the run."""
     if options.watched is None:
         yield lambda _: None

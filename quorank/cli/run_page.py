@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 
 from quorank import __version__
 from quorank.experiments.runner import Runner
-from quorank.experiments.trees.runner import TreeRunner
 from quorank.service.live.live_page import page_routes
 from quorank.service.live.loopback import loopback_socket, served
 from quorank.service.live.status import (
@@ -44,7 +43,7 @@ class RunWatch:
 
     def __init__(self, name: str) -> None:
         self._name, self._started = name, time.monotonic()
-        self._runner: Runner | TreeRunner | None = None
+        self._runner: Runner | None = None
         self._timed: tuple[RoundFigures, ...] = ()
         self._last: tuple[int, float] | None = None  # rounds done at the newest sample, and when
         self._spent: tuple[int, float | None] = (0, None)  # rounds, and ε after them
@@ -53,7 +52,7 @@ class RunWatch:
         self._count_again = 0.0
         self.state: State = "starting"
 
-    def open(self, runner: Runner | TreeRunner) -> None:
+    def open(self, runner: Runner) -> None:
         """The run is read and begins."""
         self._runner, self.state = runner, "running"
 
@@ -120,7 +119,7 @@ class RunWatch:
         found += [RoundFigures(t, epsilon=e) for t, e in points]
         return tuple(sorted(found, key=lambda point: point.round))
 
-    def _count(self, runner: Runner | TreeRunner, done: int) -> None:
+    def _count(self, runner: Runner, done: int) -> None:
         """ε of the plan, once, and of the rounds done, as often as it costs little."""
         began = time.monotonic()
         if began < self._count_again and done != runner.experiment.rounds:

@@ -10,14 +10,14 @@ one node, the node that a reply came from must be that of the client which the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from quorank.engines.node_driver import NodeDriver, Stopped
+from quorank.engines.engine import NodeDriver, Stopped
 from quorank.engines.secure_driver import SecureDriver
-from quorank.errors import BadInput, Interrupted, require
+from quorank.errors import BadInput, Interrupted
 from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report
@@ -26,45 +26,6 @@ from quorank.protocol import frames
 from quorank.protocol.transport import Arrival, Failure
 
 OTHER_CLIENT = "the reply names another client than the node's key; it is refused"
-
-
-@dataclass(frozen=True)
-class SharedNodes:
-    """Nodes that play the clients of a simulated experiment among them: client c is played by node c mod N.
-
-    Where that node is away or did not answer, another one plays the client, to the same bits.
-    """
-
-    names: Sequence[str]
-    simulated: bool = field(default=True, init=False)
-
-    def __post_init__(self) -> None:
-        require(self.names, "assignment.no-node", "a simulated experiment needs at least one node to play its clients")
-
-    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
-        own = self.names[client % len(self.names)]
-        if turn == 0 and own in present:
-            return own
-        others = sorted(name for name in self.names if name in present)
-        return others[(client + turn) % len(others)] if others else None
-
-    def speaks_for(self, node: str, client: int) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class Own:
-    """Devices: each client is one node, and nobody else can play it."""
-
-    names: Mapping[int, str]
-    simulated: bool = field(default=False, init=False)
-
-    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
-        name = self.names.get(client)
-        return name if name in present else None
-
-    def speaks_for(self, node: str, client: int) -> bool:
-        return self.names.get(client) == node
 
 
 class _TaskFlight(NamedTuple):

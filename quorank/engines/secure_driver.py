@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.engines.node_driver import NodeDriver, Stopped
+from quorank.engines.engine import NodeDriver, Stopped
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply

@@ -39,40 +39,37 @@ _NEVER = 1 << 20
 
 @dataclass(eq=False)
 class KeptUpdates:
-    """Kept rounds of a run while it goes on, written to the clients' files with every checkpoint."""
+    """Kept updates of a run so far: each client's update of a kept round once, however often it is kept."""
 
     every: int  # Δt
-    rounds: list[int] = field(default_factory=list)
-    clients: list[Integers] = field(default_factory=list)
-    updates: list[Floats] = field(default_factory=list)
+    folder: Path  # of the run
+    rows: dict[int, dict[int, Floats]] = field(default_factory=dict)  # round → client → (parameters,) update
 
     def due(self, done: int) -> bool:
-        """Return whether the round after so many is one that is kept."""
+        """Return whether the round after `done` rounds is kept."""
         return done % self.every == 0
 
     def keep(self, round_: int, clients: Integers, updates: Doubles) -> None:
-        """Keep the updates (clients, parameters) of a round, which is counted from 1."""
+        """Keep the updates (clients, parameters) of a round, counted from 1."""
         with np.errstate(over="ignore"):
             rows = updates.astype(np.float32)
         sentence = f"an update of round {round_} is too long to be kept; set federation.keep_every = 0 to keep none"
         require(np.isfinite(rows).all(), "update.too-long", sentence)
-        self.rounds.append(round_)
-        self.clients.append(np.array(clients, dtype=np.int64))
-        self.updates.append(rows)
+        self.rows.setdefault(round_, {}).update(zip(clients.tolist(), rows, strict=True))
 
-    def write(self, folder: Path) -> dict[str, str]:
-        """Write every client's file, each whole or not at all; return their digests by name."""
+    def write(self) -> dict[str, str]:
+        """Write every client's file atomically; return their digests by name."""
         digests = {}
-        make_private_folder(folder / CLIENTS)
+        make_private_folder(self.folder / CLIENTS)
         for client, entries in self._by_client().items():
             rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
             content = archive_bytes({"rounds": rounds, "updates": np.array([update for _, update in entries])})
-            write_whole(kept_file(folder, client), content, private=True)
+            write_whole(kept_file(self.folder, client), content, private=True)
             digests[kept_name(client)] = sha256(content)
         return digests
 
     def arrays(self) -> Arrays:
-        """Return the clients that kept something and a digest of each one's updates, for the checkpoint."""
+        """Return the clients with kept updates and a digest of each one's, for the checkpoint."""
         own = sorted(self._by_client().items())
         digests = [_digest(client, [r for r, _ in entries], [u for _, u in entries]) for client, entries in own]
         return {
@@ -81,45 +78,40 @@ class KeptUpdates:
         }
 
     def _by_client(self) -> dict[int, list[tuple[int, Floats]]]:
-        """The rounds and updates of each client."""
         own: dict[int, list[tuple[int, Floats]]] = {}
-        for round_, clients, updates in zip(self.rounds, self.clients, self.updates, strict=True):
-            for client, update in zip(clients.tolist(), updates, strict=True):
+        for round_, rows in sorted(self.rows.items()):
+            for client, update in rows.items():
                 own.setdefault(client, []).append((round_, update))
         return own
 
-    def restore(
-        self,
-        folder: Path,
-        done: int,
-        everyone: int | None,
-        size: int,
-        kept: Arrays | None = None,
-        planned: int = _NEVER,
-    ) -> None:
-        """Read back what was kept up to a checkpoint; later rounds are played again, so they are dropped here.
+    def load(self, size: int) -> None:
+        """Read the files of clients on a network, which an earlier process of this run wrote."""
+        for client in clients_with_kept(self.folder):
+            for round_, row in zip(*read_kept(self.folder, client, size), strict=True):
+                self.rows.setdefault(int(round_), {})[client] = row
 
-        `everyone` is the number of clients where all take part in each round: then nothing may be missing. `kept` is what
-        the checkpoint says of them (`arrays`); one of an earlier version says nothing. The run has `planned` rounds.
+    def restore(self, done: int, everyone: int | None, size: int, rounds: int, known: Arrays | None = None) -> None:
+        """Read the files up to a checkpoint after `done` of so many rounds; later rounds are played again.
+
+        `everyone` is the number of clients where all take part in each round: then nothing may be missing. `known` are
+        the checkpoint's digests (`arrays`); a checkpoint of clients on a network has none.
         """
-        most = -(-planned // self.every)
-        own = {client: read_kept(folder, client, size, most=most) for client in clients_with_kept(folder)}
+        most = -(-rounds // self.every)
+        own = {client: read_kept(self.folder, client, size, most=most) for client in clients_with_kept(self.folder)}
         wanted = range(1, done + 1, self.every)
-        if everyone is not None:
-            for client in range(everyone):
-                rounds = own[client][0] if client in own else np.empty(0, dtype=np.int64)
-                sentence = (
-                    f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
-                )
-                complete = np.isin(np.array(wanted), rounds).all()
-                require(complete, "kept-updates.missing", sentence, str(kept_file(folder, client)))
-        if kept is not None:
-            _check_digests(folder, own, done, kept)
-        for round_ in wanted:
-            held = [(client, rows[rounds == round_]) for client, (rounds, rows) in sorted(own.items())]
-            self.rounds.append(round_)
-            self.clients.append(np.array([client for client, rows in held for _ in rows], dtype=np.int64))
-            self.updates.append(np.concatenate([np.empty((0, size), np.float32), *(rows for _, rows in held)]))
+        for client in range(everyone or 0):
+            found = own[client][0] if client in own else np.empty(0, dtype=np.int64)
+            sentence = (
+                f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
+            )
+            where = str(kept_file(self.folder, client))
+            require(np.isin(np.array(wanted), found).all(), "kept-updates.missing", sentence, where)
+        if known is not None:
+            _check_digests(self.folder, own, done, known)
+        for client, (found, rows) in sorted(own.items()):
+            for round_, row in zip(found.tolist(), rows, strict=True):
+                if round_ in wanted:
+                    self.rows.setdefault(round_, {})[client] = row
 
 
 _DIGEST = 32

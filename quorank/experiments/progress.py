@@ -173,7 +173,7 @@ def save_checkpoint(
     What clients kept goes first, so that a checkpoint never knows of a round whose updates were lost.
     """
     if kept is not None:
-        kept.write(folder)
+        kept.write()
     arrays = state_arrays(state) | {f"column:{k}": v for k, v in progress.values.items()}
     counts = [progress.rounds, progress.interactions, progress.per_round]
     arrays["counts"] = np.array(counts, dtype=np.int64)

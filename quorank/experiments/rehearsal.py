@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
+from quorank.engines.carried_updates import CarriedUpdates
 from quorank.engines.process import Simulator
 from quorank.errors import require
-from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
@@ -169,8 +169,8 @@ class JoinRehearsal:
         if first is None:
             return None
         if done == 0 and not (folder / CARRIED).exists():
-            return CarriedUpdates.begin(folder, 0, first)
-        return CarriedUpdates(folder, *first.shape)
+            return CarriedUpdates.begin(folder / CARRIED, 0, first)
+        return CarriedUpdates(folder / CARRIED, *first.shape)
 
     def _others(self, file: CarriedUpdates | None, task: Task, clients: list[int]) -> list[Reply]:
         if not clients:

@@ -26,7 +26,7 @@ ROUNDS = "rounds.parquet"
 """Online figures of every round, where `history.parquet` has rows of evaluated rounds only."""
 UNLEARNED = "unlearned.json"
 CARRIED = "carried.bin"
-"""What clients on a network carry on of their updates while the run lasts (`carried_updates`)."""
+"""Updates that clients on a network carry into the next round, while the run lasts (`engines.carried_updates`)."""
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, ROUNDS, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")

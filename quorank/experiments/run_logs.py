@@ -25,7 +25,6 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import flatten, write_toml
 from quorank.experiments.progress import COLUMNS, ONLINE, Progress
 from quorank.experiments.runner import Runner
-from quorank.experiments.trees.runner import TreeRunner
 
 FLUSH_SECONDS = 1.0
 LONGEST_VALUE = 6000
@@ -153,7 +152,7 @@ class RunLogs:
     _next: dict[LogTarget, list[int]] = field(default_factory=dict, init=False)  # rounds logged: online, offline
     _flushed: float = field(default=0.0, init=False)
 
-    def opened(self, runner: Runner | TreeRunner) -> None:
+    def opened(self, runner: Runner) -> None:
         """Start the logs with the settings of a run."""
         for target in [*self.targets]:
             with self._left_alone(target):

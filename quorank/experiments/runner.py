@@ -1,35 +1,36 @@
-"""The run of an experiment: rounds, evaluations, checkpoints, and the files that it leaves."""
+"""Run of an experiment: rounds, evaluations, checkpoints, and the files of its directory.
+
+There is one loop, `Runner.run`. The rounds in it are of updates (`update_rounds`) or of trees (`tree_rounds`).
+"""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from quorank.data import Collection
 from quorank.data.feature_names import names_of
+from quorank.engines.engine import Engine, Play
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
-from quorank.experiments.carried_updates import CarriedUpdates
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.learned_ranges import stated_altogether, with_learned_ranges, with_ranges_entry
+from quorank.experiments.network_run import check_network, network_rounds
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint, summary_of
 from quorank.experiments.ranker_of_run import saved_ranker
-from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.trees.runner import TreeRunner
-from quorank.experiments.workload import Workload, best_ranker, experiment_collection
+from quorank.experiments.tree_rounds import TreeRounds
+from quorank.experiments.update_rounds import UpdateRounds
+from quorank.experiments.workload import Workload, experiment_collection
 from quorank.federation import Report, State
-from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole
 from quorank.files.documents import json_bytes
@@ -37,21 +38,55 @@ from quorank.files.manifest import MANIFEST, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
 from quorank.learning.lambdamart import not_by_updates
-from quorank.metrics.counterfactual import LoggedClickEvaluator
-from quorank.privacy import Mechanism
+from quorank.privacy import Mechanism, Setting
 from quorank.privacy.ledger import ledger
-from quorank.rankers import scores
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
-from quorank.users.harvesting import deepest_rank
-
-EVALUATE_TOGETHER = 16
-"""Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
 
 CHECKPOINT_SECONDS = 20.0
 
 Watch = Callable[[Progress], None]
-Play = Callable[[Coordinator], Report]
-"""Plays a coordinator's next round to its end: in process, or on a network."""
+SaveCheckpoint = Callable[[State, Progress], None]
+
+
+class Rounds(Protocol):
+    """Rounds of a run: `start`, then `play` one after the other, then `close`."""
+
+    experiment: Experiment  # with the start of its ranker
+    evaluated_together: int  # states per call of `means`
+
+    @property
+    def workload(self) -> Workload: ...
+    @property
+    def mechanism(self) -> Mechanism: ...
+    @property
+    def setting(self) -> Setting: ...
+    @property
+    def releases_before(self) -> Doubles:
+        """Releases before the first round: (columns of the ledger, releases)."""
+
+    def initial(self) -> State:
+        """Return the state before the first round."""
+
+    def start(self, state: State, play: Play | None = None) -> None:
+        """Continue from a state; an engine's `play` plays rounds elsewhere."""
+
+    def play(self) -> tuple[State, Report]:
+        """Play the next round."""
+
+    def close(self) -> None:
+        """End threads."""
+
+    def means(self, states: Sequence[State], progress: Progress) -> Doubles:
+        """Return (2 + cut-offs, states) offline metrics of the published rankers."""
+
+    def ranker(self, state: State, progress: Progress) -> Doubles:
+        """Return the published parameters."""
+
+    def online(self, progress: Progress) -> dict[str, float | None]:
+        """Return the online metrics of the summary."""
+
+    def summary(self, state: State, progress: Progress) -> dict[str, Any]:
+        """Return entries of the summary that only these rounds have."""
 
 
 @dataclass(eq=False)
@@ -63,25 +98,32 @@ class Runner:
     chunk: int | None = None
     state: State | None = None
     progress: Progress | None = None
-    kept: KeptUpdates | None = None  # what clients keep for unlearning
     given: Collection | None = None  # raw data that no file holds
 
     def __post_init__(self) -> None:
-        self.experiment = with_learned_ranges(self.experiment, self.given)
-        self.collection = experiment_collection(self.experiment, self.given)
-        n_features = self.collection.train.n_features
-        experiment = self.experiment = started_experiment(self.experiment, n_features, self.collection)
-        self.workload = Workload(experiment, self.collection, self.threads)
-        shares = self.workload.shares
-        interactions = None if shares is None else shares.interactions
-        simulation, rounds = self.workload.simulation, experiment.rounds
-        clients = interactions, self.workload.replay
-        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, *clients)
+        experiment = with_learned_ranges(self.experiment, self.given)
+        self.collection = experiment_collection(experiment, self.given)
+        self.rounds: Rounds
+        if experiment.federation.learner.grows_trees:
+            self.rounds = TreeRounds(experiment, self.collection, self.threads)
+        else:
+            self.rounds = UpdateRounds(experiment, self.collection, self.threads, self.chunk)
+        self.experiment, self.workload = self.rounds.experiment, self.rounds.workload
         self.evaluator = self.workload.evaluators[0]
         nothing = "no test query has a relevant document; there is nothing to judge a ranker by"
         require(self.evaluator.counted().any(), "data.without-relevant", nothing, experiment.data.source)
-        self.simulator.world  # noqa: B018  built now, not in the first round's time
-        self.simulator.mechanism  # noqa: B018  an impossible budget is refused before anything is written
+        self.mechanism  # noqa: B018  an impossible budget is refused before anything is written
+
+    @property
+    def updates(self) -> UpdateRounds:
+        """The rounds, where clients send updates; refused for a run that grows trees."""
+        if not isinstance(self.rounds, UpdateRounds):
+            raise not_by_updates()
+        return self.rounds
+
+    @property
+    def simulator(self) -> Simulator:
+        return self.updates.simulator
 
     @property
     def parameters(self) -> int:
@@ -89,53 +131,53 @@ class Runner:
 
     @property
     def mechanism(self) -> Mechanism:
-        """What protects the run's releases."""
-        return self.simulator.mechanism
+        """The mechanism that protects the run's releases."""
+        return self.rounds.mechanism
 
     def initial(self) -> State:
         """Return the state before the first round."""
-        return self.simulator.initial()
+        return self.rounds.initial()
 
     def run(
         self,
         watch: Watch | None = None,
-        checkpoint: Callable[[State, Progress], None] | None = None,
+        checkpoint: SaveCheckpoint | None = None,
         stop: Callable[[], bool] | None = None,
         play: Play | None = None,
     ) -> Progress:
-        """Play the rounds that are left; when `stop` says so, save the checkpoint after the round and raise Interrupted.
+        """Play the rounds that are left.
 
-        `play` plays a round, in process where there is none; it may raise Interrupted in the middle of one.
+        Args:
+            watch: Called with the progress after every round.
+            checkpoint: Saves a state and its progress.
+            stop: Asked after every round; if it returns True, the checkpoint is saved.
+            play: Plays a round elsewhere than in this process; may raise Interrupted in the middle of one.
+
+        Raises:
+            Interrupted: The run was stopped.
         """
-        experiment, simulator = self.experiment, self.simulator
-        state = self.state or simulator.initial()
-        progress = self.progress or Progress.empty(experiment.rounds, experiment.evaluation.further)
-        self.state, self.progress = state, progress
-        coordinator = Coordinator(
-            experiment.federation,
-            simulator.mechanism,
-            state,
-            experiment.rounds,
-            seed=experiment.seed,
-            limits=RoundLimits(max_interactions=simulator.setting.interactions),
-        )
+        experiment, rounds = self.experiment, self.rounds
+        state = self.state = self.state or rounds.initial()
+        progress = self.progress = self.progress or Progress.empty(experiment.rounds, experiment.evaluation.further)
         pending: list[State] = []
         saved = time.monotonic()
-        simulator.warm(state)
         self.evaluator.warm()
+        rounds.start(state, play)
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()
-                progress.record((play or self._play)(coordinator))
-                state = self.state = coordinator.state
+                state, report = rounds.play()
+                self.state = state
+                progress.record(report)
                 progress.train_seconds += time.perf_counter() - started
-                if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
+                last = state.round == experiment.rounds
+                if last or state.round % experiment.evaluation.every == 0:
                     pending.append(state)
-                if len(pending) >= EVALUATE_TOGETHER or (pending and state.round == experiment.rounds):
+                if last or len(pending) >= rounds.evaluated_together:
                     self._evaluate(pending)
                 if watch is not None:
                     watch(progress)
-                if stop is not None and stop() and state.round < experiment.rounds:
+                if stop is not None and stop() and not last:
                     raise Interrupted(state.round, experiment.rounds)
                 if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                     self._evaluate(pending)
@@ -147,158 +189,56 @@ class Runner:
                 checkpoint(state, progress)
             raise
         finally:
-            simulator.close()
+            rounds.close()
         return progress
-
-    def _play(self, coordinator: Coordinator) -> Report:
-        """A round in process."""
-        state, keep = coordinator.state, None
-        if self.kept is not None and self.kept.due(state.round):
-            keep = partial(self.kept.keep, state.round + 1)
-        return coordinator.close(self.simulator.gather(state, sent=keep))
 
     def _evaluate(self, pending: list[State]) -> None:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        means = self.workload.means(pending, [self._chosen(state) for state in pending])
-        self.progress.record_offline([s.round for s in pending], means)
+        self.progress.record_offline([state.round for state in pending], self.rounds.means(pending, self.progress))
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()
 
-    def _chosen(self, state: State) -> Doubles:
-        """The ranker that is handed out after a round; the validation split chooses it anew when rounds have doubled."""
-        assert self.progress is not None
-        federation, validation = self.experiment.federation, self.workload.validation
-        rankers = federation.choices(state)
-        if not rankers or validation is None:
-            return federation.ranker(state)
-        last, chosen = self.progress.choice() or (0, next(iter(rankers)))
-        if state.round >= 2 * last or state.round == self.experiment.rounds:
-            ndcg = validation.per_query([*rankers.values()])[0][:, validation.counted()]
-            best = best_ranker(ndcg)
-            chosen = [*rankers][best]
-            self.progress.record_choice(state.round, float(ndcg[best].mean()), chosen)
-        return rankers[chosen]
-
     @property
     def ranker(self) -> Doubles:
-        """The parameters that the run hands out, once its last round is evaluated."""
+        """The published parameters, once the last round is evaluated."""
         assert self.progress is not None and self.state is not None
-        federation, chosen = self.experiment.federation, self.progress.choice()
-        return federation.ranker(self.state) if chosen is None else federation.choices(self.state)[chosen[1]]
+        return self.rounds.ranker(self.state, self.progress)
 
     def saved_ranker(self) -> SavedRanker:
-        """Return the ranker that the run hands out, as its file holds it."""
-        experiment, n = self.experiment, self.collection.train.n_features
-        return saved_ranker(
-            experiment, self.ranker, n, self.statement(), names=names_of(experiment.data, self.collection)
-        )
+        """Return the published ranker as its file holds it."""
+        experiment, names = self.experiment, names_of(self.experiment.data, self.collection)
+        return saved_ranker(experiment, self.ranker, self.collection.train.n_features, self.statement(), names=names)
 
     def statement(self) -> Mapping[str, Any] | None:
-        """Return what the rounds so far, and the constants of features, give away."""
+        """Return the privacy statement of the rounds so far and of learned normalisation constants."""
         return stated_altogether(self.ledger(curve=False))
 
-    def _handed_out(self) -> dict[str, Any]:
-        """Return which of the server's rankers is handed out and why; nothing where it has only one."""
-        assert self.progress is not None and self.state is not None
-        rankers, chosen = self.experiment.federation.choices(self.state), self.progress.choice()
-        if not rankers:
-            return {}
-        if chosen is None or self.workload.validation is None:
-            return {"handed_out": {"by": "rule", "average": next(iter(rankers))}}
-        return {
-            "handed_out": {
-                "by": "validation",
-                "average": "last" if math.isinf(chosen[1]) else chosen[1],
-                "validation_ndcg@10": self.progress.last("validation_ndcg@10"),
-                "validation_queries": int(np.count_nonzero(self.workload.validation.counted())),
-            }
-        }
-
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the run, as `summary.json` holds them."""
+        """Return the content of `summary.json`."""
         assert self.progress is not None and self.state is not None
-        progress = self.progress
-        dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}
         return summary_of(
             self.experiment,
-            progress,
+            self.progress,
             self.evaluator,
             self.collection.test.n_queries,
-            {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
+            self.rounds.online(self.progress),
             self.statement(),
-            dropped | self._handed_out() | self._counterfactual(),
+            self.rounds.summary(self.state, self.progress),
         )
-
-    def _counterfactual(self) -> dict[str, Any]:
-        """Return what the ranker would be worth by the clicks of the test split, where lists of a log are replayed."""
-        experiment, log = self.experiment, self.collection.log
-        if not experiment.users.replays_lists or log is None:
-            return {}
-        propensities = experiment.federation.learner.propensities_of(deepest_rank(log.test, experiment.evaluation.k))
-        if propensities is None:
-            return {}
-        test = self.collection.test
-        judge = LoggedClickEvaluator(test, log.test, propensities, experiment.evaluation.k)
-        return {"counterfactual": judge.figures(scores(experiment.ranker, self.ranker, test))}
 
     def ledger(self, *, curve: bool = True) -> dict[str, Any]:
-        """Return what left the clients, as `ledger.json` holds it; without `curve` there is no ε by rounds."""
+        """Return the content of `ledger.json`; without `curve` there is no ε by rounds."""
         assert self.progress is not None
-        book = ledger(
-            self.experiment.tables()["privacy"],
-            self.simulator.mechanism,
-            self.simulator.setting,
-            *(self.progress.values[name][: self.progress.done] for name in LEDGER),
-            curve=curve,
+        rounds, done, values = self.rounds, self.progress.done, self.progress.values
+        columns = (
+            np.concatenate([before, values[name][:done]])
+            for before, name in zip(rounds.releases_before, LEDGER, strict=True)
         )
+        privacy = self.experiment.tables()["privacy"]
+        book = ledger(privacy, rounds.mechanism, rounds.setting, *columns, curve=curve)
         return with_ranges_entry(book, self.experiment, self.collection.train.n_features)
-
-
-Engine = Callable[[Runner, Path, Callable[[], bool]], AbstractContextManager[Play]]
-"""Brings up what plays the rounds of a run, given its folder and whether it was asked to stop; takes it down again."""
-
-
-def _carrying(engine: Engine) -> Engine:
-    """An engine whose clients carry on what they sent before, where the experiment says so.
-
-    They keep it in a file of the run. After each round it becomes part of the state, as in process, and so of checkpoints.
-    """
-
-    @contextmanager
-    def bring_up(runner: Runner, folder: Path, stop: Callable[[], bool]) -> Iterator[Play]:
-        first = runner.state or runner.simulator.initial()
-        if first.carried is None:
-            with engine(runner, folder, stop) as play:
-                yield play
-            return
-        file = CarriedUpdates.begin(folder, first.round, first.carried)
-        try:
-            with engine(runner, folder, stop) as play:
-
-                def carry(coordinator: Coordinator) -> Report:
-                    report = play(coordinator)
-                    state = coordinator.state
-                    coordinator.state = replace(state, carried=file.after(state.round - 1))
-                    return report
-
-                yield carry
-        finally:
-            (folder / storage.CARRIED).unlink(missing_ok=True)
-
-    return bring_up
-
-
-def _planned(
-    experiment: Experiment, threads: int, engine: Engine | None, given: Collection | None
-) -> Runner | TreeRunner:
-    """The run of an experiment, by what its learner sends: updates, or histograms of which trees are grown."""
-    if not experiment.federation.learner.grows_trees:
-        return Runner(experiment, threads, given=given)
-    if engine is not None:
-        raise not_by_updates()
-    return TreeRunner(experiment, threads, given=given)
 
 
 def run_experiment(
@@ -311,64 +251,90 @@ def run_experiment(
     overwrite: bool = False,
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
-    accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
-    opened: Callable[[Runner | TreeRunner], None] = lambda _: None,  # called with the run before its first round
+    opened: Callable[[Runner], None] = lambda _: None,
     report: ReportPage | None = None,
     given: Collection | None = None,
 ) -> dict[str, Any]:
-    """Run into a directory, or go on with the run that is there; return the summary.
+    """Run an experiment into a directory, or resume the run that is there.
 
-    `report` writes the page about the run, `report.html`; there is none without it. `given` are raw data without a file.
+    Args:
+        experiment: The experiment; on resume that of the run.
+        folder: Directory of the run.
+        watch: Called with the progress after every round.
+        threads: Threads; by default all cores. The result is the same.
+        resume: Continue from the checkpoint in the directory.
+        overwrite: Replace a run in the directory.
+        stop: Asked after every round whether to stop.
+        engine: Plays the rounds; by default this process.
+        opened: Called with the run once all is read and nothing refused, before the first round.
+        report: Makes the page `report.html`; without it there is none.
+        given: Raw data that no file holds.
+
+    Returns:
+        The content of `summary.json`.
+
+    Raises:
+        BadInput: The experiment, its data or the directory cannot be used.
+        Interrupted: The run was stopped; its checkpoint is saved.
     """
+    if engine is not None:
+        check_network(experiment)
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
-    # this reads the data: nothing is on disk if they are bad
-    runner = _planned(experiment, threads or available_threads(), engine, given)
-    experiment = runner.experiment
-    kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
-    runner.kept = kept
-    if not resume:
-        storage.open_new(folder, experiment)
+    runner = Runner(
+        experiment, threads or available_threads(), given=given
+    )  # reads the data before anything is written
+    experiment, kept = runner.experiment, None
+    if engine is not None:
+        runner.updates  # noqa: B018  a run of trees is refused before anything is written
+    elif experiment.keep_every:
+        kept = runner.updates.kept = KeptUpdates(experiment.keep_every, folder)
+    if resume:
+        _restore(runner, folder, kept)
     else:
-        storage.tidy(folder)
-        saved = load_checkpoint(folder, experiment, runner.initial())
-        if saved is not None:
-            runner.state, runner.progress = saved.state, saved.progress
-            federation = experiment.federation
-            everyone = federation.clients if federation.participation.everyone else None
-            if kept is not None:
-                kept.restore(folder, saved.state.round, everyone, len(saved.state.theta), saved.kept, experiment.rounds)
-        (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed before its last file
-    accepted()
+        storage.open_new(folder, experiment)
     opened(runner)
-
-    def checkpoint(state: State, progress: Progress) -> None:
-        save_checkpoint(folder, experiment, state, progress, kept)
-
     try:
         with interruptible() as asked:
 
             def stopping() -> bool:
                 return asked() or (stop is not None and stop())
 
-            if not isinstance(runner, Runner):
-                runner.run(watch, checkpoint, stopping)
-            else:
-                with nullcontext() if engine is None else _carrying(engine)(runner, folder, stopping) as play:
-                    runner.run(watch, checkpoint, stopping, play)
+            state = runner.state or runner.initial()
+            network = nullcontext() if engine is None else network_rounds(engine, experiment, folder, state, stopping)
+            with network as play:
+
+                def checkpoint(state: State, progress: Progress) -> None:
+                    save_checkpoint(folder, experiment, state, progress, kept)
+
+                runner.run(watch, checkpoint, stopping, play)
     except BadInput:
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory
         raise
-    return _write_results(runner, folder, report)
+    return _write_results(runner, folder, kept, report)
 
 
-def _write_results(runner: Runner | TreeRunner, folder: Path, report: ReportPage | None) -> dict[str, Any]:
+def _restore(runner: Runner, folder: Path, kept: KeptUpdates | None) -> None:
+    """Continue from the checkpoint, if one was saved."""
+    experiment = runner.experiment
+    storage.tidy(folder)
+    saved = load_checkpoint(folder, experiment, runner.initial())
+    if saved is not None:
+        runner.state, runner.progress = saved.state, saved.progress
+        if kept is not None:
+            federation = experiment.federation
+            everyone = federation.clients if federation.participation.everyone else None
+            kept.restore(saved.state.round, everyone, len(saved.state.theta), experiment.rounds, saved.kept)
+    (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed before its last file
+
+
+def _write_results(runner: Runner, folder: Path, kept: KeptUpdates | None, report: ReportPage | None) -> dict[str, Any]:
     """Write the run's files and then their manifest; `summary.json` comes last, then the checkpoint goes."""
-    assert runner.state is not None and runner.progress is not None
+    assert runner.progress is not None
     experiment, columns = runner.experiment, runner.progress.columns()
     summary, book = runner.summary(), runner.ledger()
-    digests = {} if runner.kept is None else runner.kept.write(folder)
+    digests = {} if kept is None else kept.write()
     contents = {
         storage.CONFIG: storage.config_bytes(experiment),
         storage.RANKER: ranker_bytes(runner.saved_ranker()),

@@ -38,14 +38,6 @@ class Pair(NamedTuple):
     public: bytes
 
 
-def node_keys() -> Pair:
-    """A node's identity: a private key in OpenSSH's format, and the line that is registered with the coordinator."""
-    key = ec.generate_private_key(_CURVE)
-    private = key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return Pair(private, public + b"\n")
-
-
 @dataclass(frozen=True, eq=False)
 class Authority:
     """Signs the certificates of a coordinator."""

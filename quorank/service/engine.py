@@ -1,8 +1,9 @@
-"""An experiment through the real service on this machine, in place of the in-process engine: to the same bytes.
+"""Engine `https`, the operator's side: a run through the real service on this machine, to the same bits as in process.
 
-The run's own process holds the coordinator. Intake workers and the experiment's clients (`experiments.light_clients`) are
-processes of their own, which talk over HTTPS; what dies of them is started again. The service's folder lies in the run's
-and goes when the run is done; a run that was killed goes on with it (`--resume`).
+The run's process holds the coordinator, so that the run has its history and checkpoints; it is part of `service` because
+rounds close in the service's store (`Holder`). Intake workers and the clients (`quorank.engines.https`) are child processes
+that talk over HTTPS; a child that dies is started again. The service's directory lies in the run's and is removed when the
+run is done; a run that was killed goes on with it (`--resume`).
 """
 
 from __future__ import annotations
@@ -12,17 +13,14 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from quorank.engines.node_driver import Stopped
+from quorank.engines.engine import Engine, EngineRun, Play, Stopped
 from quorank.errors import Interrupted, require, require_range
-from quorank.experiments import run_directory as storage
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.runner import Engine, Play, Runner
-from quorank.experiments.simulated_clients import check
+from quorank.experiments.run_directory import CONFIG
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.kernels.process import terminate_all
@@ -34,25 +32,25 @@ from quorank.service.store.tables import TABLES
 from quorank.service.supervisor import WORKER, ServiceProcess
 
 FOLDER = "service"
-"""Of the service, in the run's folder."""
-CLIENTS, INVITATION = "quorank.experiments.light_clients", "clients.json"
-"""The module that plays the clients, and the file with which it is invited."""
+"""Directory of the service, in the run's."""
+CLIENTS, INVITATION = "quorank.engines.https", "clients.json"
+"""Module of the clients' process, and its invitation."""
 OWNER = "experiment"
-"""The document that says whose a store is."""
+"""Document of the store with the key of the run that owns it."""
 DEATHS = 10
-"""So often a process may die in one round."""
+"""Limit on deaths of one process in a round."""
 AGAIN_SECONDS = 1.0
 HOLD_SECONDS = 30.0
-"""So long a run waits for the process that played it before."""
+"""Time to wait for the process that held the run before, seconds."""
 MOST_WORKERS = 64
 
 
 class PlayedHome(Home):
-    """The folder of a service that plays an experiment: its members agree to nothing, they are simulated."""
+    """Directory of a service whose members are simulated, and agree to no terms."""
 
     @classmethod
     def of(cls, folder: Path, port: int, workers: int, database: str) -> PlayedHome:
-        """The folder in the run's, made where it is not there; it listens on this port of the loopback interface."""
+        """Open or create the directory in the run's, for a service on this port of the loopback interface."""
         settings = Settings("run", 1, f"127.0.0.1:{port}", port=port, workers=workers, database=database, enrolments=0)
         path = folder / FOLDER
         if (path / SETTINGS).is_file():
@@ -62,66 +60,66 @@ class PlayedHome(Home):
             home.write_settings(settings)
             return cls(home.path)
         shutil.rmtree(path, ignore_errors=True)  # of a start that was cut short
-        own = (folder / storage.CONFIG).read_bytes()
+        own = (folder / CONFIG).read_bytes()
         files = {SEED: secrets.token_bytes(SECRET_BYTES), EXPERIMENT: own, TERMS: b'{"run": "run"}'}
         return cls._made(path, settings, files, "run's")
 
     @property
     def invitation(self) -> Invitation:
-        """What the clients of the run enrol with, all of them with one token."""
+        """The invitation of all clients, with one token."""
         token = hashlib.blake2b(b"quorank light enrolment", key=self.secret, digest_size=24).hexdigest()
         url, authority = self.settings.url, self.authority.decode()
         return Invitation("clients", url, self.key.public, {}, token=token, certificate=authority)
 
 
-def https(experiment: Experiment, workers: int = 2, database: str = "") -> Engine:
-    """The service with so many intake workers; what it cannot do is refused here, before anything starts."""
+def https(workers: int = 2, database: str = "") -> Engine:
+    """Return the engine: the service with this number of intake workers."""
     require_range("--workers", workers, least=1, most=MOST_WORKERS)
-    check(experiment)
     sentence = "--engine https needs the packages of a service: pip install 'quorank[service]'"
     require(find_spec("granian") is not None, "package.missing", sentence)
 
     @contextmanager
-    def bring_up(runner: Runner, folder: Path, stop: Callable[[], bool]) -> Iterator[Play]:
+    def start(run: EngineRun) -> Iterator[Play]:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(4096)
-            home = PlayedHome.of(folder, listener.getsockname()[1], workers, database)
-            played = PlayedService(home, listener, runner, stop)
+            home = PlayedHome.of(run.folder, listener.getsockname()[1], workers, database)
+            played = PlayedService(home, listener, run)
             try:
                 yield played.play
             finally:
                 played.close()
 
-    return bring_up
+    return start
 
 
 class PlayedService:
-    """One run's service: the holder here, workers and clients as children."""
+    """Service of one run: the holder in this process, workers and clients as children."""
 
-    def __init__(self, home: PlayedHome, listener: socket.socket, runner: Runner, stop: Callable[[], bool]) -> None:
-        self.home, self.rounds, self.stop, self.runner = home, runner.experiment.rounds, stop, runner
+    def __init__(self, home: PlayedHome, listener: socket.socket, run: EngineRun) -> None:
+        self.home, self.rounds, self.stop, self.done = home, run.rounds, run.stop, run.done
         self.store = home.store()
         try:
             epoch = self._held()
-            if runner.experiment.federation.client_momentum > 0.0:
+            if run.carries:
                 ask_again(self.store, epoch)
             invitation = home.invitation
-            self.store.open_enrolment(invitation.token, runner.experiment.federation.clients, self.store.now() + 1e9)
+            self.store.open_enrolment(invitation.token, run.client_count, self.store.now() + 1e9)
             invitation.write(home.path / INVITATION)
         except BaseException:
             self.store.close()
             raise
-        self.holder = Holder(self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True)
+        self.holder = Holder(self.store, epoch, home.key, stop=run.stop, tend=self.tend, soonest=1.0, simulated=True)
         words, socket_ = [WORKER, str(home.path)], listener.fileno()
         workers = [ServiceProcess(f"worker-{number}", words, socket_) for number in range(home.settings.workers)]
-        clients = ServiceProcess("clients", [CLIENTS, str(home.path / INVITATION), str(home.path.parent)])
+        clients = ServiceProcess(
+            "clients", [CLIENTS, str(home.path / INVITATION), run.clients_factory, str(run.folder)]
+        )
         self.children = [*workers, clients]
         self._deaths: dict[str, int] = {}
-        self.done = 0 if runner.state is None else runner.state.round
 
     def _held(self) -> int:
-        """Become the holder; a database is one run's, and what another one has left there is not touched."""
+        """Become the holder; refuse a database of another run."""
         mark, found = self.home.key.public, self.store.document(OWNER)
         free = found is None and self.store.publication() is None and not self.store.members(most=1)
         sentence = "there is another run or service in this database; give this run one of its own"
@@ -137,7 +135,7 @@ class PlayedService:
         return epoch
 
     def tend(self) -> None:
-        """Start what is not there; what dies again and again ends the run."""
+        """Start missing processes; stop the run after too many deaths."""
         now = time.monotonic()
         for child in self.children:
             if child.ended() is not None:
@@ -150,7 +148,7 @@ class PlayedService:
                 child.start()
 
     def play(self, coordinator: Coordinator) -> Report:
-        """Play a round through the service; while the store is away it is waited for."""
+        """Play a round through the service; wait for a store that is away."""
         if coordinator.storage is None:
             coordinator.storage = self.holder.keeping("played")
         self.done = coordinator.state.round
@@ -170,7 +168,7 @@ class PlayedService:
             return report
 
     def close(self) -> None:
-        """End all processes; of a run that is done nothing stays."""
+        """End all processes; remove the service of a run that is done."""
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.kill()  # nothing is on its way that would not be asked for again
@@ -185,15 +183,14 @@ class PlayedService:
 
 
 def ask_again(store: SqlStore, epoch: int) -> None:
-    """Let every client answer the open round anew, also who has: it is back where the run's checkpoint is, and carries on
-    from there."""
+    """Forget the replies of the open round: clients that carry updates are back at the run's checkpoint."""
     with store.holding(epoch):
         for table in ("replies", "publication"):
             store.database.execute(f"DELETE FROM {table}")
 
 
 def erase(store: SqlStore) -> None:
-    """Leave nothing of a run in its store."""
+    """Delete all of a run from its store."""
     with store.database.transaction():
         for table in TABLES:
             if table != "service":

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
 
-from quorank.engines.driver import Driver, Own, SharedNodes, drive
-from quorank.engines.node_driver import Stopped
+from quorank.engines.driver import Driver, drive
+from quorank.engines.engine import OwnNodes, SharedNodes, Stopped
 from quorank.engines.process import Simulator
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -66,7 +66,7 @@ def coordinator_of(simulator, ticks=None, **options) -> Coordinator:
 
 
 def answering(simulator, tmp_path):
-    clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
+    clients = SimulatedClients(simulator)
 
     def answer(node, content):
         task = decode_task(content)
@@ -243,7 +243,7 @@ def test_it_stops_in_the_middle_of_a_round_when_asked(tiny_collection, tmp_path)
 
 def devices(simulator, tmp_path):
     names = {client: f"device-{client}" for client in range(CLIENTS)}
-    return Own(names), answering(simulator, tmp_path), tuple(names.values())
+    return OwnNodes(names), answering(simulator, tmp_path), tuple(names.values())
 
 
 def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collection, tmp_path) -> None:
@@ -343,7 +343,7 @@ def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
 
     rules = RoundLimits(close_fraction=(CLIENTS - 1) / CLIENTS)
     coordinator = coordinator_of(simulator, ticks, limits=rules)
-    report = driver_of(MemoryTransport(answer, list(own.values())), ticks, Own(own)).round(coordinator)
+    report = driver_of(MemoryTransport(answer, list(own.values())), ticks, OwnNodes(own)).round(coordinator)
     assert report.participants == CLIENTS - 1
     assert coordinator.refused == {"reply.other-client": 1}
     assert report.update_norm < 5.0
@@ -367,7 +367,7 @@ def test_no_more_messages_are_on_their_way_than_may_be(most, tiny_collection, tm
 
     honest = answering(simulator, tmp_path)
     transport = Counting(answer, list(own.values()), loss=0.1, delay=2, seed=4)
-    driver = driver_of(transport, ticks, Own(own), most=most, pause=1.0)
+    driver = driver_of(transport, ticks, OwnNodes(own), most=most, pause=1.0)
     coordinator = coordinator_of(simulator, ticks)
     drive(coordinator, driver)
     assert max(seen) == min(most, CLIENTS)

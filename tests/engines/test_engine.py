@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,15 +10,14 @@ from command_line import in_process
 from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
-from quorank.engines.driver import Driver, SharedNodes
-from quorank.engines.node_driver import Stopped
+from quorank.engines.driver import Driver
+from quorank.engines.engine import SharedNodes, Stopped
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
+from quorank.experiments.network_run import check_network, clients_of
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.simulated_clients import SimulatedClients
-from quorank.flower.engine import flower
 from quorank.protocol.transport import FAILED, Failure
 from quorank.reports.report import report_page
 
@@ -53,12 +51,12 @@ def experiment_of(*assignments: str) -> Experiment:
     return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
 
 
-def memory(experiment, *, answer=None, tend=None, **faults):
+def memory(*, answer=None, tend=None, **faults):
     """An engine whose nodes are in this process, behind a network that is as bad as wished."""
 
     @contextmanager
-    def bring_up(runner, folder, stop):
-        clients = SimulatedClients.playing(experiment, folder)
+    def start(run):
+        clients = run.clients()
 
         def respond(_: str, content: bytes) -> bytes | Failure:
             try:
@@ -67,10 +65,10 @@ def memory(experiment, *, answer=None, tend=None, **faults):
                 return Failure(FAILED)
 
         transport = MemoryTransport(answer or respond, NAMES, **faults)
-        driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
+        driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=run.stop, tend=tend)
         yield driver.round
 
-    return bring_up
+    return start
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -89,7 +87,7 @@ def saved_round(experiment: Experiment, folder: Path) -> int:
 def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
     experiment = experiment_of(*KINDS[kind])
     run_quickly(experiment, tmp_path / "a", threads=1)
-    engine = memory(experiment, loss=0.1, duplicates=0.2, delay=3)
+    engine = memory(loss=0.1, duplicates=0.2, delay=3)
     run_experiment(experiment, tmp_path / "b", threads=1, engine=engine, report=report_page)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
     kept = len(list((tmp_path / "b" / "clients").glob("*.npz")))
@@ -100,7 +98,7 @@ def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
 def test_a_partition_with_clients_of_different_zeal_is_accepted(tmp_path) -> None:
     experiment = experiment_of('partition.kind="quantity"')
     run_quickly(experiment, tmp_path / "a", threads=1)
-    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment))
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory())
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
 
 
@@ -115,17 +113,11 @@ def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(kind, els
         looks += 1
 
     with pytest.raises(Interrupted) as stopped:
-        run_quickly(
-            experiment,
-            tmp_path / "b",
-            threads=1,
-            engine=memory(experiment, tend=look, delay=3),
-            stop=lambda: looks >= 20,
-        )
+        run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(tend=look, delay=3), stop=lambda: looks >= 20)
     assert 0 < stopped.value.round < 12
     assert not (tmp_path / "b" / "summary.json").exists()
     assert saved_round(experiment, tmp_path / "b") == stopped.value.round
-    engine = None if elsewhere else memory(experiment)  # with what clients carry on another engine goes on too
+    engine = None if elsewhere else memory()  # with what clients carry on another engine goes on too
     run_quickly(experiment, tmp_path / "b", threads=1, engine=engine, resume=True)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
 
@@ -134,7 +126,7 @@ def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
     experiment = experiment_of()
     run_quickly(experiment, tmp_path / "a", threads=1)
     left = 3 * 4
-    clients = SimulatedClients.playing(experiment, tmp_path)
+    clients = clients_of(experiment, tmp_path)
 
     def answer(node, content):
         nonlocal left
@@ -142,10 +134,10 @@ def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
         return clients.respond(content) if left >= 0 else Failure(FAILED)
 
     with pytest.raises(Stopped) as stopped:
-        run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment, answer=answer))
+        run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(answer=answer))
     assert stopped.value.round == saved_round(experiment, tmp_path / "b") == 4
     assert "could not answer" in stopped.value.reason
-    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(), resume=True)
     assert files_of(tmp_path / "b")["ranker.json"] == files_of(tmp_path / "a")["ranker.json"]
 
 
@@ -159,23 +151,7 @@ REFUSED = {
 def test_what_does_not_go_over_a_network_is_refused_before_anything_starts(what) -> None:
     assignments, words = REFUSED[what]
     with pytest.raises(BadInput, match=words):
-        flower(experiment_of(*assignments), 2)
-
-
-def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
-    def absent(_):
-        raise importlib.metadata.PackageNotFoundError
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(BadInput, match=r"not installed; install quorank\[flower\]"):
-        flower(experiment_of(), 2)
-    for version in ("1.40.2", "1.43.0", "2.0"):
-        monkeypatch.setattr(importlib.metadata, "version", lambda _, v=version: v)
-        with pytest.raises(BadInput, match=r"works with flwr>=1\.41,<1\.43"):
-            flower(experiment_of(), 2)
-    for nodes in (0, 101):
-        with pytest.raises(BadInput, match="--nodes: must be at least 1 and at most 100"):
-            flower(experiment_of(), nodes)
+        check_network(experiment_of(*assignments))
 
 
 def test_the_command_line_refuses_with_a_sentence_and_leaves_nothing(monkeypatch, capfd, tmp_path) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from devices import simulator_of
 from refusals import refused
 
+from quorank.engines.carried_updates import NOTHING, OVER, CarriedUpdates
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.experiments import run_directory as storage
-from quorank.experiments.carried_updates import NOTHING, OVER, CarriedUpdates
-from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation
 from quorank.federation.participation import Sampled
 from quorank.federation.reply import Task, decode_reply, encode_task
@@ -23,7 +23,7 @@ def test_rounds_played_twice_and_by_new_processes_follow_the_simulator(tiny_coll
     federation = Federation(CLIENTS, 3, client_momentum=0.7, participation=Sampled(cohort=4))
     simulator = simulator_of(tiny_collection, federation, rounds=6)
     state = simulator.initial()
-    file, size = CarriedUpdates.begin(tmp_path, 0, state.carried), len(state.theta)
+    file, size = CarriedUpdates.begin(tmp_path / storage.CARRIED, 0, state.carried), len(state.theta)
     assert stat.S_IMODE((tmp_path / storage.CARRIED).stat().st_mode) == 0o600
     for round_ in range(6):
         sent = []
@@ -31,7 +31,7 @@ def test_rounds_played_twice_and_by_new_processes_follow_the_simulator(tiny_coll
         gathered = simulator.gather(state, sent=lambda _, rows, sent=sent: sent.append(rows.copy()))
         task = Task("run", round_, state.theta, state.private, tuple(cohort.tolist()))
         for again in range(3):  # the second process dies in the middle of its write
-            clients = SimulatedClients(simulator, Keeper(0, tmp_path, size), CarriedUpdates(tmp_path, CLIENTS, size))
+            clients = SimulatedClients(simulator, None, CarriedUpdates(tmp_path / storage.CARRIED, CLIENTS, size))
             bundle = clients.respond(encode_task(task))
             found = [decode_reply(one).release for one in frames.unpack(bundle)]
             np.testing.assert_array_equal(found, sent[0])
@@ -50,7 +50,7 @@ def tear(file: CarriedUpdates, round_: int, clients) -> None:
 
 
 def test_a_round_that_is_over_is_refused_and_changes_nothing(tmp_path) -> None:
-    file = CarriedUpdates.begin(tmp_path, 5, np.arange(6.0).reshape(3, 2))
+    file = CarriedUpdates.begin(tmp_path / storage.CARRIED, 5, np.arange(6.0).reshape(3, 2))
     some = np.array([0, 2])
     for round_ in (5, 6):
         file.write(round_, some, file.before(round_, some) + 10.0)
@@ -65,8 +65,8 @@ def test_a_round_that_is_over_is_refused_and_changes_nothing(tmp_path) -> None:
 
 
 def test_one_who_began_before_the_run_went_on_has_a_file_of_its_own(tmp_path) -> None:
-    before = CarriedUpdates.begin(tmp_path, 0, np.zeros((2, 2)))
-    again = CarriedUpdates.begin(tmp_path, 3, np.ones((2, 2)))
+    before = CarriedUpdates.begin(tmp_path / storage.CARRIED, 0, np.zeros((2, 2)))
+    again = CarriedUpdates.begin(tmp_path / storage.CARRIED, 3, np.ones((2, 2)))
     before.write(0, np.arange(2), np.full((2, 2), 7.0))
     np.testing.assert_array_equal(again.before(3, np.arange(2)), np.ones((2, 2)))
 
@@ -74,7 +74,7 @@ def test_one_who_began_before_the_run_went_on_has_a_file_of_its_own(tmp_path) ->
 def test_a_file_that_is_missing_or_of_another_run_is_refused(tmp_path) -> None:
     where = str(tmp_path / storage.CARRIED)
     with refused("file.damaged", where):
-        CarriedUpdates(tmp_path, 3, 2)
-    CarriedUpdates.begin(tmp_path, 0, np.zeros((3, 2)))
+        CarriedUpdates(tmp_path / storage.CARRIED, 3, 2)
+    CarriedUpdates.begin(tmp_path / storage.CARRIED, 0, np.zeros((3, 2)))
     with refused("file.damaged", where):
-        CarriedUpdates(tmp_path, 4, 2)
+        CarriedUpdates(tmp_path / storage.CARRIED, 4, 2)

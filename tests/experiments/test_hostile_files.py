@@ -273,7 +273,7 @@ def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -
     for changed in (*damaged_bytes(file.read_bytes(), 32), *damaged_archives(file.read_bytes())):
         file.write_bytes(changed)
         with pytest.raises(BadInput):
-            KeptUpdates(2).restore(interrupted, 3, 3, 46, good.kept, 5)
+            KeptUpdates(2, interrupted).restore(3, 3, 46, 5, good.kept)
 
 
 def test_no_checkpoint_of_a_coordinator_is_believed_that_is_not_what_was_written(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from quick_runs import run_quickly
+from quorank.files.parquet import read_columns
 from refusals import refused
 
 from quorank.data import load
@@ -17,8 +18,7 @@ from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.trees.runner import ADVICE, TreeRunner
-from quorank.files.arrow import read_columns
+from quorank.experiments.tree_rounds import ADVICE, TreeRounds
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.rankers.ranker_file import read_ranker
@@ -105,11 +105,11 @@ def test_noise_is_accounted_for_a_client_and_the_whole_run(tmp_path: Path) -> No
 
 def test_a_client_moves_a_release_by_the_clip_at_most() -> None:
     """Without a client all else that is released stays as it is but for one clip: what ε counts on."""
-    runner = TreeRunner(experiment(*NOISY), 1)
+    runner = Runner(experiment(*NOISY), 1)
     assert runner.mechanism.unit_of(runner.initial().private) > 1.0
-    assert runner.bins.most <= 16
-    found = [entry[1] for entry in runner._before]
-    assert found == [1.0, 1.0]
+    rounds = runner.rounds
+    assert isinstance(rounds, TreeRounds) and rounds.bins.most <= 16
+    assert rounds.releases_before[1].tolist() == [1.0, 1.0]  # sensitivity
 
 
 def test_clicks_over_propensities_beat_clicks_as_they_are() -> None:
@@ -117,7 +117,7 @@ def test_clicks_over_propensities_beat_clicks_as_they_are() -> None:
         changes = [f"learner.{name}={value}" for name, value in plan.items()]
         many = ["federation.clients=50", "federation.interactions=80", "federation.rounds=25", "evaluation.every=25"]
         users = ["users.kind=position", "users.eta=1.5", "learner.feedback=clicks", "data.queries=200"]
-        runner = TreeRunner(experiment(*many, *users, *changes), 1)
+        runner = Runner(experiment(*many, *users, *changes), 1)
         runner.run()
         return float(runner.summary()["offline"]["ndcg@10"])
 
@@ -126,8 +126,9 @@ def test_clicks_over_propensities_beat_clicks_as_they_are() -> None:
 
 
 def test_logged_gains_are_clicks_over_propensities() -> None:
-    runner = TreeRunner(experiment("learner.feedback=clicks", "learner.power=1.0", "learner.clip=0.2"), 1)
-    logged = runner.logged
+    runner = Runner(experiment("learner.feedback=clicks", "learner.power=1.0", "learner.clip=0.2"), 1)
+    assert isinstance(runner.rounds, TreeRounds)
+    logged = runner.rounds.logged
     assert logged is not None and len(logged.owners) == 12 * 4
     ranks = np.concatenate([np.arange(b - a) for a, b in pairwise(logged.offsets)])
     clicked = logged.gains > 0
@@ -174,7 +175,7 @@ def test_few_lists_raw_features_under_noise_and_other_engines_are_refused(tmp_pa
         run_quickly(experiment("learner.least_lists=100"), tmp_path / "few")
     assert not (tmp_path / "few").exists()
     with refused("trees.raw-features", "data.normalize"):
-        TreeRunner(experiment(*NOISY, "data.normalize=none"), 1)
+        Runner(experiment(*NOISY, "data.normalize=none"), 1)
     with refused("lambdamart.no-updates", "learner"):
         run_quickly(experiment(), tmp_path / "other", engine=lambda *_: None)
     with refused("lambdamart.no-updates", "learner"):

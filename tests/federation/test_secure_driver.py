@@ -11,19 +11,19 @@ from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user
 from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
-from quorank.engines.driver import Driver, Own, SharedNodes
-from quorank.engines.node_driver import Stopped
+from quorank.engines.driver import Driver
+from quorank.engines.engine import OwnNodes, SharedNodes, Stopped
 from quorank.engines.secure_driver import several, single
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.simulated_clients import Keeper, SimulatedClients
+from quorank.experiments.network_run import check_network
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import BEGUN, DirectoryStorage
 from quorank.federation.reply import Task
 from quorank.federation.rules import Median
-from quorank.flower.engine import flower
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
@@ -66,7 +66,7 @@ def in_process(simulator):
 
 
 def answering(simulator, tmp_path):
-    clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
+    clients = SimulatedClients(simulator)
 
     def answer(node: str, content: bytes) -> bytes | Failure:
         try:
@@ -115,8 +115,8 @@ def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path
     simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["noise"]))
     honest = simulator.replies
 
-    def replies(task, clients):
-        found = honest(task, clients)
+    def replies(task, clients, carried=None):
+        found = honest(task, clients, carried)
         lie = np.full(len(task.theta), 2.0**30)
         return [replace(reply, release=lie) if reply.client == 2 else reply for reply in found]
 
@@ -205,7 +205,7 @@ def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
     state = simulator.initial()
     report = driver.round(coordinator)
     _, expected = federation.round(state, simulator.gather(state))
@@ -227,7 +227,7 @@ def test_a_device_that_leaves_is_left_out_after_the_deadline(phase, tiny_collect
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), Own({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), OwnNodes({c: str(c) for c in devices}))
     report = driver.round(coordinator)
     assert report.participants == (8 if phase > MASKED else 7)
     assert driver.clock() >= driver.secure.answer_seconds
@@ -239,7 +239,7 @@ def test_too_few_are_no_sum_and_the_ranker_stays(tiny_collection, tmp_path) -> N
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
     gone = dict.fromkeys(range(4), (0, MASKED))
-    driver = driver_of(devices_network(simulator, devices, gone), Own({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices, gone), OwnNodes({c: str(c) for c in devices}))
     before = coordinator.state.theta.tobytes()
     report = driver.round(coordinator)
     assert (report.participants, report.sensitivity, report.update_norm) == (0, 0.0, 0.0)
@@ -259,7 +259,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
 
     network = MemoryTransport(answer, [str(c) for c in devices])
     coordinator = coordinator_of(simulator, RoundLimits(deadline=60.0))
-    driver = driver_of(network, Own({c: str(c) for c in devices}))
+    driver = driver_of(network, OwnNodes({c: str(c) for c in devices}))
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0
     idle.update({4, 5})  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
@@ -298,10 +298,10 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
 
     network = devices_network(simulator, devices)
     with pytest.raises(Interrupted):  # in place of the kill: nothing was written since the round began
-        driver_of(network, Own({c: str(c) for c in devices}), stop=shot).round(made())
+        driver_of(network, OwnNodes({c: str(c) for c in devices}), stop=shot).round(made())
     assert (folder / BEGUN).read_text() == "0"
     coordinator = made()
-    driver = driver_of(network, Own({c: str(c) for c in devices}))
+    driver = driver_of(network, OwnNodes({c: str(c) for c in devices}))
     assert driver.round(coordinator).participants == 0
     assert driver.round(coordinator).participants == CLIENTS
 
@@ -310,7 +310,7 @@ def test_a_sum_that_could_not_be_saved_is_not_asked_for_again(tiny_collection, t
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
     devices = devices_of(simulator, tmp_path / "devices")
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
     close = coordinator.close
 
     def full(gathered):
@@ -328,7 +328,7 @@ def test_the_noise_of_devices_is_their_own_and_as_large_as_stated(tiny_collectio
     simulator = simulator_of(tiny_collection, federation, rounds=30)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
     found = []
     for _ in range(10):
         state = coordinator.state
@@ -379,8 +379,8 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
     experiment = Experiment.read(parse_experiment_file(FILE + kind + privacy, "file.toml"))
 
     @contextmanager
-    def engine(runner, folder, stop):
-        clients = SimulatedClients.playing(experiment, folder)
+    def engine(run):
+        clients = run.clients()
         driver = driver_of(MemoryTransport(lambda node, content: clients.respond(content), NAMES), SharedNodes(NAMES))
         yield driver.round
 
@@ -393,7 +393,7 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
 
 def test_what_does_not_go_over_a_network_is_refused_first() -> None:
     for privacy, words in (
-        ('kind = "secure-sum"\ndropouts = 0.1\n', "clients leave by lot in process only"),
+        ('kind = "secure-sum"\ndropouts = 0.1\n', "drop-outs of a secure sum are sampled in process only"),
         (
             'kind = "gaussian"\nsum = "secure"\nnoise_multiplier = 0.5\nnoise_by = "coordinator"\n',
             "drawn by the clients",
@@ -401,7 +401,7 @@ def test_what_does_not_go_over_a_network_is_refused_first() -> None:
     ):
         experiment = Experiment.read(parse_experiment_file(FILE + privacy, "file.toml"))
         with pytest.raises(BadInput, match=words):
-            flower(experiment, 2)
+            check_network(experiment)
 
 
 def test_bundles_of_messages() -> None:

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
 
-from quorank.engines.driver import Driver, Own
+from quorank.engines.driver import Driver
+from quorank.engines.engine import OwnNodes
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -133,7 +134,7 @@ class Network:
         def sleep(seconds: float) -> None:
             self.now += seconds
 
-        self.driver = Driver(self.memory, Own(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
+        self.driver = Driver(self.memory, OwnNodes(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
 
     def device(self, client: int, folder) -> DeviceAnswers:
         return DeviceAnswers(device_of(self.simulator, folder, client))

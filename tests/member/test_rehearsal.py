@@ -8,7 +8,8 @@ from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, te
 from memory_transport import MemoryTransport
 from refusals import refused
 
-from quorank.engines.driver import Driver, Own
+from quorank.engines.driver import Driver
+from quorank.engines.engine import OwnNodes
 from quorank.errors import BadInput
 from quorank.experiments.rehearsal import Direct, take_part
 from quorank.federation import Federation
@@ -90,7 +91,7 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    driver = Driver(network, Own(names), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
+    driver = Driver(network, OwnNodes(names), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
     coordinator = coordinator_of(simulator)
     while not coordinator.done:
         driver.round(coordinator)

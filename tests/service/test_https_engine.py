@@ -18,13 +18,14 @@ from postgresql_server import empty_database
 from refusals import refused
 from signed_calls import Caller, Desk
 
+from quorank.engines.engine import EngineRun
+from quorank.engines.https import HttpsClients, key_of
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.light_clients import LightClients, key_of
-from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.experiments.runner import run_experiment
 from quorank.protocol.http_client import ServiceClient
 from quorank.protocol.keys import MemberKey
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
@@ -97,7 +98,7 @@ class DeskLine(ServiceClient):
         return got.status, got.headers, got.body
 
 
-class InProcess(LightClients):
+class InProcess(HttpsClients):
     """Clients whose requests go to the service's application in this process."""
 
     def __init__(self, home: PlayedHome, clients: SimulatedClients, interruptions: Interruptions) -> None:
@@ -113,15 +114,15 @@ class InProcess(LightClients):
 
 
 @contextmanager
-def in_process(runner: Runner, folder: Path, stop, database: str, interruptions: Interruptions) -> Iterator:
+def in_process(run: EngineRun, database: str, interruptions: Interruptions) -> Iterator:
     """The engine without processes."""
     interruptions.begin()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        home = PlayedHome.of(folder, listener.getsockname()[1], 1, database)
-        played = PlayedService(home, listener, runner, stop)
+        home = PlayedHome.of(run.folder, listener.getsockname()[1], 1, database)
+        played = PlayedService(home, listener, run)
         played.tend = played.holder.tend = lambda: None
-        clients = InProcess(home, SimulatedClients.playing(runner.experiment, folder), interruptions)
+        clients = InProcess(home, run.clients(), interruptions)
 
         def work() -> None:
             with suppress(SystemExit):
@@ -143,8 +144,8 @@ def played_in_process(experiment: Experiment, folder: Path, database: str = "", 
     """Play with the holder stopped in the middle of rounds, and go on with another."""
     interruptions, resume = Interruptions(list(moments)), False
 
-    def engine(runner, where, stop):
-        return in_process(runner, where, stop, database, interruptions)
+    def engine(run: EngineRun):
+        return in_process(run, database, interruptions)
 
     for _ in range(1 + len(moments)):
         try:
@@ -179,18 +180,16 @@ def test_on_postgresql_too(tmp_path) -> None:
 
 def test_what_is_refused(tmp_path) -> None:
     with refused("value.out-of-range", "--workers"):
-        https(experiment_of(), 0)
-    with refused("option.conflict", "attack"):
-        https(experiment_of('[attack]\nkind = "sign-flip"\nclients = 2\n'))
+        https(0)
     (tmp_path / storage.CONFIG).write_text(FILE.format(clients=3, rounds=2))
     home = PlayedHome.of(tmp_path, 9, 1, "")
     with refused("option.conflict", "--database"):
         PlayedHome.of(tmp_path, 9, 1, "postgresql://localhost/other")
     store = home.store()
     store.invite("anna", "device", bytes(32))
-    runner = Runner(experiment_of(clients=3, rounds=2), threads=1)
+    run = EngineRun(tmp_path, lambda: None, "", 3, False, 0, 2, lambda: False)
     with refused("database.in-use", "--database"), socket.socket() as listener:
-        PlayedService(home, listener, runner, lambda: False)
+        PlayedService(home, listener, run)
     assert MemberKey(key_of("token", 1).secret).public != key_of("token", 2).public
 
 

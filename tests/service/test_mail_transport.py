@@ -8,8 +8,8 @@ from devices import SEED, simulator_of
 from fleets import Fleet, enrolled, sent
 
 from quorank.engines.process import Simulator
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import Interrupted
-from quorank.experiments.simulated_members import SimulatedMembers
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import decode_task
@@ -175,7 +175,7 @@ def test_letters(fleet) -> None:
 @whole
 def test_simulated_members_answer_in_bundles_and_begin_again(fleet) -> None:
     simulator = fleet.simulator
-    members = SimulatedMembers(simulator, simulator.mechanism, simulator.replies)
+    members = SimulatedClients(simulator)
     fleet.secure_answer = lambda member, content: members.respond(content)
     stops = []
     holder = fleet.holder(simulated=True, stop=lambda: stops.append(1) or len(stops) == 3)

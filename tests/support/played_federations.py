@@ -17,7 +17,7 @@ import numpy as np
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.experiments.network_run import clients_of
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Reply, encode_reply
 from quorank.privacy.composition import Loss, compose
@@ -84,7 +84,7 @@ every = 100
 def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: int = 48, report: float = 1.0) -> Status:
     """A federation of devices in the middle of its run."""
     experiment = experiment_of(clients, rounds)
-    people = SimulatedClients.playing(experiment, folder)
+    people = clients_of(experiment, folder)
     simulator, figure = people.simulator, MetricResponse(report)
     now, random = [0.0], np.random.default_rng(5)
     limits = RoundLimits(

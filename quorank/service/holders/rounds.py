@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.engines.node_driver import NodeDriver, Stopped
+from quorank.engines.engine import NodeDriver, Stopped
 from quorank.engines.secure_driver import SecureDriver
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation.coordinator import Coordinator

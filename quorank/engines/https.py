@@ -1,10 +1,12 @@
-"""The clients of an experiment as members of a service on this machine: each with a key of its own, all in one process.
+"""Engine `https`, the members' side: the simulated clients of a run as members of its service, in one process.
 
-They enrol, look for the round's task and reply over HTTPS as devices do; what they reply is what the simulator's clients
-send (`simulated_clients`). Their keys follow from the token of their invitation, and what
-they carry from round to round is on file: a process that is killed is started again and goes on, to the same bits. What is
-lost on its way is sent again; the service takes the same bytes twice as once.
-`python -m quorank.experiments.light_clients INVITATION RUN`, where RUN is the run's folder.
+Each client has a key of its own, enrols, polls for the round's task and replies over HTTPS as devices do. Keys follow from
+the token of the invitation, and what clients carry from round to round is on file: a process that is killed is started
+again and goes on, to the same bits. Lost requests are repeated; the service counts equal bytes once. The operator's side
+is `quorank.service.engine`.
+
+`python -m quorank.engines.https INVITATION FACTORY RUN`: FACTORY is the "module:function" that makes the clients of the run
+in the directory RUN.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from threading import local
 from typing import TypeVar
 
+from quorank.engines.carried_updates import OVER
+from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput
-from quorank.experiments import run_directory as storage
-from quorank.experiments.carried_updates import OVER
-from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation.reply import Task, decode_task, encode_task
 from quorank.protocol import frames
 from quorank.protocol.http_client import ServedTask, ServiceClient, ServiceRefusal
@@ -35,27 +37,27 @@ TOGETHER = 256
 """Clients that learn in one call."""
 CONNECTIONS = 16
 LOOK_SECONDS, AGAIN_SECONDS = 0.03, 0.1
-"""Between two looks at the task, and before what was not taken is sent again."""
+"""Polling interval of the task, and pause before a request is repeated."""
 PATIENCE = 60.0
-"""So long a service that cannot be reached is tried again."""
+"""Timeout of a service that cannot be reached, seconds."""
 LATE_SECONDS, QUIET_SECONDS = 1.0, 0.3
-"""So long what a worker takes for late is sent again, and a secure round without letters is not looked at anew."""
+"""Time for which late replies are repeated; time without letters after which a secure round's task is polled again."""
 _LATE = ("reply.other-round", "reply.no-open-round", "reply.unasked", "mail.unknown", "mail.repeated")
-"""What was answered is not asked any more, or a worker does not know yet that it is."""
+"""The answer is late, or the worker does not know the round yet."""
 _PASSING = ("request.replayed", "request.unknown-member")
-"""What passes too: it is said of a request that was repeated, and by a worker that has not looked again yet."""
+"""Temporary refusals of a repeated request, and by a worker that has not read the store again."""
 
 Answered = TypeVar("Answered")
 
 
 def key_of(token: str, number: int) -> MemberKey:
-    """The key of one of them."""
+    """Return the key of one client."""
     word = b"quorank light client" + number.to_bytes(8, "little")
     return MemberKey(hashlib.blake2b(word, key=token.encode(), digest_size=32).digest())
 
 
-class LightClients:
-    """All clients of the experiment of a run."""
+class HttpsClients:
+    """All clients of a run."""
 
     def __init__(self, invitation: Invitation, clients: SimulatedClients) -> None:
         self.invitation, self.clients = invitation, clients
@@ -64,11 +66,11 @@ class LightClients:
         self._lines, self._pool = local(), ThreadPoolExecutor(CONNECTIONS)
 
     def new_line(self) -> ServiceClient:
-        """A connection to the service, for any of the clients."""
+        """Open a connection to the service, for any of the clients."""
         return ServiceClient(self.invitation.url, self.invitation.service, self.invitation.certificate)
 
     def line(self, member: int | None = None) -> ServiceClient:
-        """This thread's connection, as a member's."""
+        """Return this thread's connection, signing as a member."""
         if not hasattr(self._lines, "line"):
             self._lines.line = self.new_line()
         line: ServiceClient = self._lines.line
@@ -76,7 +78,7 @@ class LightClients:
         return line
 
     def enrol(self) -> None:
-        """Become members: whatever number a key is given is the client that it plays."""
+        """Enrol all clients; the member number of a key is the client that it plays."""
         invitation, numbers = self.invitation, range(self.federation.clients)
 
         def enrolled(number: int) -> tuple[int, MemberKey]:
@@ -87,7 +89,7 @@ class LightClients:
         assert sorted(self.keys) == list(numbers)
 
     def _tried(self, work: Callable[[], Answered]) -> Answered:
-        """Whatever passes is tried again: a worker that died, a service that is busy or cannot write for a moment."""
+        """Retry temporary failures: a worker that died, a service that is busy or cannot write."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -98,7 +100,7 @@ class LightClients:
             time.sleep(AGAIN_SECONDS)
 
     def play(self) -> None:
-        """Answer whatever is asked until all rounds are done."""
+        """Answer tasks until all rounds are done."""
         seen, member = "", next(iter(self.keys))
         while True:
             served = self._tried(partial(self._look, member, seen))
@@ -124,7 +126,7 @@ class LightClients:
         return list(range(clients)) if drawn is None else [int(client) for client in drawn]
 
     def _reply(self, task: Task) -> bool:
-        """All of the cohort reply; whether all were taken."""
+        """Send the replies of the cohort; return whether all were accepted."""
         cohort, taken = self._cohort(task), True
         for at in range(0, len(cohort), TOGETHER):
             chunk = tuple(cohort[at : at + TOGETHER])
@@ -152,7 +154,7 @@ class LightClients:
             time.sleep(AGAIN_SECONDS)
 
     def _sum_up(self, task: Task) -> bool:
-        """Answer the letters of a secure round until another task is there."""
+        """Answer the letters of a secure round until there are none."""
         cohort, quiet = self._cohort(task), time.monotonic()
         while time.monotonic() - quiet < QUIET_SECONDS:
             if any(list(self._pool.map(self._answer, cohort))):
@@ -162,7 +164,7 @@ class LightClients:
         return False
 
     def _answer(self, member: int) -> bool:
-        """Answer a member's oldest letter; whether there was one."""
+        """Answer a member's oldest letter; return whether there was one."""
         letter = self._tried(lambda: self.line(member).mail())
         if letter.content is None:
             return False
@@ -178,8 +180,8 @@ class LightClients:
 def main(arguments: list[str]) -> None:
     """Play the clients of a run, invited to its service."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    invitation, folder = map(Path, arguments)
-    clients = LightClients(Invitation.read(invitation), SimulatedClients.of(folder / storage.CONFIG, folder))
+    invitation, factory, folder = arguments
+    clients = HttpsClients(Invitation.read(Path(invitation)), resolve_name(factory)(Path(folder)))
     clients.enrol()
     clients.play()
 
