@@ -179,7 +179,7 @@ def test_few_lists_raw_features_under_noise_and_other_engines_are_refused(tmp_pa
     with refused("lambdamart.no-updates", "learner"):
         run_quickly(experiment(), tmp_path / "other", engine=lambda *_: None)
     with refused("lambdamart.no-updates", "learner"):
-        Runner(experiment(), 1)
+        Runner(experiment(), 1).simulator  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["trees", "trees-private"])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from postgresql_server import empty_database
 from refusals import refused
-from signed_calls import Caller, Desk
+from signed_calls import Desk
 
 from quorank.engines.engine import EngineRun
 from quorank.engines.https import HttpsClients, key_of
@@ -78,16 +78,14 @@ class DeskLine(ServiceClient):
 
     clients: InProcess
 
-    def _once(self, method, target, body, most, signed, extra) -> tuple[int, dict[str, str], bytes]:
+    def _send(self, method, target, body, most, headers) -> tuple[int, dict[str, str], bytes]:
         clients = self.clients
         with clients.lock:
             while clients.interruptions.asked and not clients.stopping:
                 time.sleep(0.01)
             if clients.stopping:
                 raise SystemExit
-            caller = Caller(self.service, self.key, self.member) if signed else None
-            headers = caller.headers(method, target, body) if caller else {}
-            got = clients.desk.call(method, target, body, headers | dict(extra))
+            got = clients.desk.call(method, target, body, headers)
             clients.count += 1
             if target == "/v1/reply" and got.status == 200:
                 clients.interruptions.committed()
