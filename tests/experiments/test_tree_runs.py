@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from quick_runs import run_quickly
-from quorank.files.parquet import read_columns
 from refusals import refused
 
 from quorank.data import load
@@ -19,6 +18,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.tree_rounds import ADVICE, TreeRounds
+from quorank.files.arrow import read_columns
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.rankers.ranker_file import read_ranker
