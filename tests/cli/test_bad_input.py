@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -17,36 +16,23 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     # what the file says → what the sentence must hold
     "unknown key": ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clints'", "did you mean 'clients'"]),
     "unknown key of a part": ("[learner]\n\netta = 1\n", ["bad.toml line 3", "'etta'", "did you mean 'eta'"]),
-    "unknown key in a table": (
-        '[federation]\nserver = { kind = "adam", bta1 = 0.5 }\n',
-        ["bad.toml line 2", "'bta1'", "'beta1'"],
-    ),
     "unknown section": ("# one\n[lerner]\neta = 1\n", ["bad.toml line 2", "'lerner'", "'learner'"]),
-    "unknown top key": ("sed = 1\n", ["bad.toml line 1", "'sed'", "'seed'"]),
     "no clients": ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients", "at least 1", "got 0"]),
     "too many clients": ("[federation]\nclients = 2147483648\n", ["bad.toml line 2", "clients", "2^31"]),
-    "no interactions": ("[federation]\ninteractions = 0\n", ["bad.toml line 2", "interactions", "got 0"]),
-    "no rounds": ("[federation]\nrounds = 0\n", ["bad.toml line 2", "rounds", "got 0"]),
+    "huge interactions": ("[federation]\ninteractions = 99999999999999999999\n", ["bad.toml", "interactions"]),
+    "huge rounds": ("[federation]\nclients = 1\nrounds = 2147483647\n", ["bad.toml", "rounds"]),
+    "grid is a number": ("grid = 3\n", ["grid"]),
     "half a round": ("[federation]\nrounds = 1.5\n", ["bad.toml line 2", "rounds", "integer", "1.5"]),
-    "true rounds": ("[federation]\nrounds = true\n", ["bad.toml line 2", "rounds", "integer"]),
     "negative eta": ("[learner]\neta = -1\n", ["bad.toml line 2", "eta", "above 0", "-1"]),
-    "eta is nan": ("[learner]\neta = nan\n", ["bad.toml line 2", "eta", "nan"]),
     "eta is a list": ("[learner]\neta = [0.1]\n", ["bad.toml line 2", "learner.eta", "a number"]),
-    "many clients": ("[federation]\nclients = 'many'\n", ["bad.toml line 2", "integer", "'many'"]),
     "number as preset": ("[users]\npreset = 3\n", ["bad.toml line 2", "users.preset", "'perfect'", "got 3"]),
     "unknown learner": ('[learner]\nkind = "pdgt"\n', ["bad.toml line", "'pdgt'", "did you mean 'pdgd'"]),
     "list as kind": ('[learner]\nkind = ["pdgd"]\n', ["bad.toml line", "learner", "['pdgd']"]),
     "table as kind": ("[learner]\nkind = { a = 1 }\n", ["bad.toml line", "learner", "{'a': 1}"]),
-    "list as preset": ('[users]\npreset = ["perfect"]\n', ["bad.toml line 2", "users.preset", "['perfect']"]),
     "unknown ranker": ('ranker = "forest"\n', ["bad.toml line 1", "'forest'", "linear, mlp"]),
-    "unknown server": ('[federation]\nserver = "adamm"\n', ["bad.toml line 2", "'adamm'", "'adam'"]),
     "unknown privacy": ('[privacy]\nkind = "prayer"\n', ["bad.toml line", "'prayer'", "none"]),
-    "unknown convention": ('[evaluation]\nno_relevant = "drop"\n', ["bad.toml line 2", "'skip'", "'drop'"]),
-    "never evaluated": ("[evaluation]\nevery = 0\n", ["bad.toml line 2", "every", "got 0"]),
     "section is a number": ("federation = 3\n", ["bad.toml line 1", "federation", "got 3"]),
     "section is a list": ("[[learner]]\neta = 1\n", ["bad.toml", "learner", "expected a learner"]),
-    "negative seed": ("seed = -1\n", ["bad.toml line 1", "seed", "-1"]),
-    "seed in words": ('seed = "one"\n', ["bad.toml line 1", "seed", "'one'"]),
     "odd interactions": (
         '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
         ["bad.toml line", "interactions: must be even", "got 3"],
@@ -78,7 +64,11 @@ def test_an_experiment_that_cannot_be_run_is_refused(quorank: Quorank, name: str
     sentence = quorank("run", "bad.toml", "--out", "made").refused()
     assert all(word in sentence for word in words), sentence
     assert nothing_is_left(Path("made"))
-    assert quorank("run", "bad.toml").refused() == sentence  # the folder below runs/ is not made either
+
+
+def test_without_out_no_folder_below_runs_is_created(quorank: Quorank) -> None:
+    Path("bad.toml").write_text("[federation]\nclients = 0\n")
+    assert "clients" in quorank("run", "bad.toml").refused()
     assert nothing_is_left(Path("made"))
 
 
@@ -132,8 +122,12 @@ def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> No
     assert nothing_is_left(Path("made"))
     again = quorank("run", "bad.toml", "--out", "made").refused()  # nothing half-read was cached
     assert again == sentence
-    demo = quorank("demo", "--data", flaw, "--clients", 3, "--rounds", 2, "--out", "shown")
-    assert demo.code == 2 and sentence in demo.err and "Traceback" not in demo.err
+
+
+def test_a_demo_of_bad_data_is_refused_and_leaves_nothing(quorank: Quorank) -> None:
+    write_data(Path("label"), "label")
+    demo = quorank("demo", "--data", "label", "--clients", 3, "--rounds", 2, "--out", "shown")
+    assert demo.code == 2 and "label/train.txt:3:" in demo.err and "Traceback" not in demo.err
     assert not any(path.is_file() for path in Path("shown").rglob("*"))
 
 
@@ -153,26 +147,17 @@ def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypa
     [
         (None, ["bad.toml", "no such experiment file"]),
         ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clients'"]),
-        ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients"]),
-        ('[data]\nsource = "label"\n', ["label/train.txt:3:", "'two'"]),
-        ('[data]\nsource = "no qid"\n', ["no qid/test.txt:3:", "qid:"]),
-        ('[data]\nsource = "feature"\n', ["feature/train.txt:3:", "'7:abc'"]),
-        ('[data]\nsource = "empty"\n', ["empty/train.txt", "empty"]),
         ('[data]\nsource = "cut off"\n', ["cut off/train.txt.gz", "cut off"]),
-        ('[data]\nsource = "no train"\n', ["no train", "train.txt"]),
     ],
 )
 def test_a_process_ends_with_two_and_one_sentence(
-    quorank: Quorank, process: Quorank, own_folder: Path, text: str | None, words: list[str]
+    process: Quorank, own_folder: Path, text: str | None, words: list[str]
 ) -> None:
-    """A process for each kind of input: no file, an experiment, data; the rest of a kind goes the same way out."""
     if text is not None:
         Path("bad.toml").write_text(text)
-        if named := re.search(r'"(.+)"', text):
-            write_data(Path(named.group(1)), named.group(1))
+        write_data(Path("cut off"), "cut off")
     before = {path.name for path in own_folder.iterdir()}
-    called = process if text is None or "clints" in text or '"cut off"' in text else quorank
-    sentence = called("run", "bad.toml", "--out", "made").refused()
+    sentence = process("run", "bad.toml", "--out", "made").refused()
     assert all(word in sentence for word in words), sentence
     assert {path.name for path in own_folder.iterdir()} == before
 
@@ -252,9 +237,8 @@ def ranker(finished_run: tuple[Path, Outcome]) -> dict[str, object]:
         ({"parameters": [float("inf")] + [0.0] * 45}, ["damaged", "Infinity"]),
         ({"parameters": [0.0] * 45}, ["46"]),
         ({"parameters": "zero"}, ["damaged"]),
-        ({"parameters": None}, ["damaged"]),
         ({"n_features": 5, "parameters": [0.0] * 5, "feature_names": [*"abcde"]}, ["5 features", "46"]),
-        ({"n_features": "many"}, ["damaged"]),
+        ({"n_features": float("inf")}, ["damaged"]),
         ({"ranker": {"kind": "forest"}}, ["'forest'"]),
         ({"ranker": {"kind": "mlp", "hidden": 2}}, ["damaged", "96"]),  # (46 + 2) · 2 parameters
         ({"normalisation": {"kind": "sometimes"}}, ["damaged"]),

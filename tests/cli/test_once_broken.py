@@ -1,4 +1,4 @@
-"""What was once broken, and must not break again."""
+"""Regression tests of defects that were once found by hand."""
 
 import contextlib
 import json
@@ -73,39 +73,7 @@ def test_seed_only_grid_with_seed(quorank):
 @pytest.mark.usefixtures("no_pages")
 def test_empty_grid(quorank):
     Path("g.toml").write_text(SMALL + "[grid]\n")
-    o = quorank("run", "g.toml", "--json", "-q", "--out", "made")
-    assert o.code == 0 or ("grid" in o.refused() and not Path("made").exists())
-
-
-def test_grid_is_a_number_and_seed(quorank):
-    Path("g.toml").write_text("grid = 3\n")
-    assert "grid" in quorank("run", "g.toml", "--seed", 7).refused()
-
-
-@pytest.mark.parametrize(
-    "text", ['[learner]\nkind = ["pdgd"]\n', "[learner]\nkind = { a = 1 }\n", '[users]\npreset = ["perfect"]\n']
-)
-def test_kind_is_a_list(quorank, text):
-    Path("b.toml").write_text(text)
-    assert "b.toml line" in quorank("run", "b.toml").refused()
-
-
-def test_huge_interactions(quorank):
-    Path("b.toml").write_text("[federation]\ninteractions = 99999999999999999999\n")
-    assert "interactions" in quorank("run", "b.toml").refused()
-
-
-def test_huge_rounds(quorank):
-    Path("b.toml").write_text("[federation]\nclients = 1\nrounds = 2147483647\n")
-    from quorank.experiments.progress import Progress
-
-    def refuse(cls, rounds):
-        raise AssertionError(f"{rounds} rounds would take {6 * 8 * rounds / 1e9:.0f} GB")
-
-    import unittest.mock as m
-
-    with m.patch.object(Progress, "empty", classmethod(refuse)):
-        assert "rounds" in quorank("run", "b.toml").refused()
+    assert quorank("run", "g.toml", "--json", "-q", "--out", "made").code == 0
 
 
 def test_damaged_zip(tmp_path, monkeypatch):
@@ -124,9 +92,7 @@ def test_damaged_member(tmp_path, monkeypatch):
         run_experiment(experiment(), tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize(
-    "other", [["federation.server=momentum"], ["seed=2"], ["learner.eta=0.5"], ["users.preset=informational"]]
-)
+@pytest.mark.parametrize("other", [["federation.server=momentum"], ["seed=2"]])
 def test_checkpoint_of_another_experiment(tmp_path, monkeypatch, other):
     interrupted_run(tmp_path / "run", monkeypatch)
     with pytest.raises(BadInput, match="another experiment"):
@@ -136,21 +102,6 @@ def test_checkpoint_of_another_experiment(tmp_path, monkeypatch, other):
 def test_evolution_is_silent(process):
     o = process("run", "small.toml", "--set", "learner=evolution", "-q", "--json", "--out", "made")
     assert o.code == 0 and o.err == ""
-
-
-def test_overflowing_ranker(quorank):
-    Path("bad.json").write_text(
-        json.dumps(
-            {
-                "format": "quorank-ranker/1",
-                "ranker": {"kind": "linear"},
-                "n_features": float("inf"),
-                "normalize": "query",
-                "parameters": [0.0],
-            }
-        )
-    )
-    quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused()
 
 
 def test_too_large_eta_leaves_nothing(quorank):
@@ -210,11 +161,6 @@ def test_places(text, key, line):
     assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
 
 
-@pytest.mark.parametrize("n", ["seed.x=3"])
-def test_place_of_set(quorank, n):
-    assert "--set seed.x=3" in quorank("run", "small.toml", "--set", n).refused()
-
-
 @pytest.mark.usefixtures("no_pages")
 def test_threads_in_grid(quorank, monkeypatch):
     from quorank.experiments import grid
@@ -252,12 +198,6 @@ def test_stale_collection(quorank, monkeypatch):
         r.append(Path("made/ranker.json").read_bytes())
         monkeypatch.chdir("..")
     assert r[0] != r[1]
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_evaluate_fits(quorank, tmp_path):
-    quorank("run", "small.toml", "--out", "made", "-q")
-    assert max(map(len, quorank("evaluate", "made", "--data", "synthetic:mq2007").out.splitlines())) <= 80
 
 
 @pytest.mark.usefixtures("no_pages")
