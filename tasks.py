@@ -1,8 +1,8 @@
-"""Sets itself up and does one job: `python3 tasks.py demo`, or test, check, fuzz, bench, format, docs, results, package, or
-`quorank ARGS…`.
+"""Run one job in a virtual environment: `python3 tasks.py demo`, or test, check, nightly, fuzz, bench, format, docs,
+results, package, or `quorank ARGS…`.
 
-Needs nothing but Python 3.11 and pip: it makes a virtual environment (.venv, or the folder in QUORANK_VENV), installs
-the project into it when the project file has changed, and runs the job there.
+Needs nothing but Python 3.11 and pip: it creates the environment (.venv, or the folder in QUORANK_VENV), installs the
+project into it when the project file has changed, and runs the job there.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ hardly = "tests pip setuptools mypy mypyc onnxruntime onnx huggingface_hub Crypt
 unused = re.compile(rf"site-packages[/\\](.*[/\\])?({hardly.replace(' ', '|')})[/\\]")
 compileall.compile_dir(sysconfig.get_path("purelib"), rx=unused, quiet=2, workers=0)
 """
-"""On all cores, where pip would compile what it has installed on one; without what is hardly imported, or as C alone."""
-FIRST = ["tests/learning", "tests/silos"]
+"""Compile installed modules on all cores, where pip uses one; without modules that are hardly ever imported."""
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "docsite", "package", "tasks.py"]
-FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]
-"""Thirty seconds over all targets, the corpus first, on one core beside the tests."""
+PYTEST = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+"""Three workers keep two cores busy, since some tests wait; every further worker imports all tests once more (11 s)."""
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  pip has not been asked yet
         sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     os.chdir(ROOT)
-    extras = {"docs": "docs"} | dict.fromkeys(("test", "check", "fuzz", "format", "bench", "package"), "dev")
+    extras = {"docs": "docs"} | dict.fromkeys(("test", "check", "nightly", "fuzz", "format", "bench", "package"), "dev")
     set_up(extras.get(job, ""))
     groups = JOBS[job](rest)
     if len(groups) == len(groups[0]) == 1 and os.name != "nt":
@@ -55,9 +54,9 @@ def main() -> None:
 
 
 def become(command: list[str]) -> NoReturn:
-    """Go on as a module, so that signals, and what it answers to them, are its own.
+    """Replace this process by a module, which then receives signals itself.
 
-    Ctrl-C waits until the command line listens for it (`quorank.cli.start`): Python would answer with a traceback.
+    Ctrl-C is blocked until the command line handles it (`quorank.cli.start`): Python would print a traceback.
     """
     if command[0] == "quorank.cli.main":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -65,36 +64,36 @@ def become(command: list[str]) -> NoReturn:
 
 
 def start(command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a module beside this process."""
+    """Start a module as a child process."""
     arguments, environment = prepared(command)
     return subprocess.Popen(arguments, env=environment)
 
 
 def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of a module, which is told to whoever watches.
+    """Return arguments and environment of a module, after printing the command.
 
-    Compiled files are kept: the tests start some hundred processes that would else compile them anew. Tests run several
-    at a time, so that each has one thread for products of matrices: more would wait for a core, spinning.
+    Compiled files are kept, since the tests start some hundred processes. Several tests run at a time, so that each has one
+    thread for matrix products: more would wait for a core, spinning.
     """
     print("$", " ".join(command), file=sys.stderr, flush=True)
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    alone = {"OPENBLAS_NUM_THREADS": "1", **steady_environment()} if command[0] in ("pytest", "fuzz") else {}
-    return [str(PYTHON), "-m", *command], kept | alone
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    single = {"OPENBLAS_NUM_THREADS": "1", **steady_environment()} if command[0] in ("pytest", "fuzz") else {}
+    return [str(PYTHON), "-m", *command], inherited | single
 
 
 def set_up(extra: str) -> None:
-    """Make the environment and install the project, unless this very project file was installed before."""
+    """Create the environment and install the project, unless this version of the project file is installed."""
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     done = HOME / f"installed-{extra or 'plain'}"
     if PYTHON.exists() and done.exists() and done.read_text() == wanted:
         return
     pip = [str(PYTHON), "-m", "pip"]
     if not PYTHON.exists() or subprocess.run([*pip, "--version"], check=False, capture_output=True).returncode:
-        print(f"making a virtual environment in {HOME} …", file=sys.stderr)
+        print(f"creating a virtual environment in {HOME} …", file=sys.stderr)
         venv.EnvBuilder(with_pip=True).create(HOME)
-        # the pip that comes with Python 3.11 takes twice as long to choose versions
+        # the pip of Python 3.11 takes twice as long to resolve versions
         subprocess.run([*pip, "install", "--quiet", "--upgrade", "pip"], check=False, capture_output=True)
-    print("installing Quorank and what it needs …", file=sys.stderr, flush=True)
+    print("installing Quorank and its dependencies …", file=sys.stderr, flush=True)
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
     install = [*pip, "install", "-qq", "--disable-pip-version-check", "--no-compile", "--editable", target]
     if subprocess.run(install, check=False).returncode:
@@ -104,24 +103,20 @@ def set_up(extra: str) -> None:
 
 
 def check(rest: list[str]) -> list[list[list[str]]]:
-    """The one gate: format, lint, types, tests, half a minute of fuzzing.
+    """The one gate: format, lint, types, tests, and a replay of the fuzzing corpus."""
+    style = [[["ruff", "format", "--check", *SOURCES]], [["ruff", "check", *SOURCES]]]
+    replay = [] if rest else [[["fuzz", "--corpus", "--jobs", "2"]]]
+    return [*style, [["mypy"], [*PYTEST, *rest]], *replay]
 
-    The first tests compile most of what is compiled, each their own half, while types are checked; the others find it done
-    instead of doing it side by side. The shorter of the first collects all tests, and so compiles them for the others too.
-    """
-    spread = ["pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
-    first = [["pytest", FIRST[0]], ["pytest", f"--only={FIRST[1]}"]]
-    tests = [[["mypy"], *first], [[*spread, *(f"--ignore={folder}" for folder in FIRST)], FUZZ]]
-    return [
-        [["ruff", "format", "--check", *SOURCES]],
-        [["ruff", "check", *SOURCES]],
-        *([[["mypy"]], [[*spread, *rest]]] if rest else tests),
-    ]
+
+def nightly(rest: list[str]) -> list[list[list[str]]]:
+    """Tests with their long series and full products, then random fuzzing."""
+    return [[[*PYTEST, "--nightly", *rest]], [["fuzz", "--minutes", "30", "--jobs", "2"]]]
 
 
 def test(rest: list[str]) -> list[list[list[str]]]:
     """The fast tests: no process, no connection, about a minute. Folders without any are not even collected."""
-    slow = [f"--ignore=tests/{folder}" for folder in ("network", "cli", "reproduce", "fuzz")]
+    slow = [f"--ignore=tests/{folder}" for folder in ("engines", "service", "member", "cli", "reproduce", "fuzz")]
     return [[["pytest", "-n", "2", "--dist", "loadfile", "-m", "fast", *slow, *rest]]]
 
 
@@ -129,6 +124,7 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "demo": lambda rest: [[["quorank.cli.main", "demo", *rest]]],
     "test": test,
     "check": check,
+    "nightly": nightly,
     "fuzz": lambda rest: [[["fuzz", *rest]]],
     "bench": lambda rest: [[["quorank.cli.main", "bench", *rest]]],
     "package": lambda rest: [[["package", *rest]]],
@@ -139,7 +135,7 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "docs": lambda rest: [[["docsite", *rest]]],
     "quorank": lambda rest: [[["quorank.cli.main", *rest]]],
 }
-"""What each job runs: groups of commands, one group after the other, those of a group side by side."""
+"""Commands of each job: groups run one after the other, the commands of a group side by side."""
 
 if __name__ == "__main__":
     try:

@@ -1,4 +1,4 @@
-"""Small collections made in a moment, and hypothesis without chance: the same examples in every run."""
+"""Small collections, order and markers of tests, and Hypothesis with the same examples in every run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from quorank.data.ranking import Collection, RankingData
 settings.register_profile("quorank", derandomize=True, deadline=None)
 settings.load_profile("quorank")
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job: its processes would ignore Ctrl-C too
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # in a shell's background job, whose children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SLOW = (
     "engines/", "service/", "member/", "cli/", "reproduce/", "fuzz/",
-    # those start processes and open connections, the others compute for seconds
+    # the first start processes and open connections, the others compute for seconds
     "experiments/test_determinism.py", "protocol/test_http_client.py", "federation/test_simulator.py",
     "privacy/test_accounting.py",
     "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
-    "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py",
+    "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_panels.py",
     "silos/test_comparison.py", "text/test_real_text.py", "tuning/test_power.py", "tuning/test_tuning.py",
 )  # fmt: skip
 """Folders and files whose tests are slow; elsewhere single ones are marked so."""
@@ -34,25 +36,24 @@ WAITING = (
     "test_joining.py", "test_flower_run.py", "test_https_engine.py", "test_sockets.py",
     "test_nothing_private_is_kept.py", "test_coordinator_command.py", "test_resume_command.py", "test_cluster.py",
 )  # fmt: skip
-"""Files whose tests mostly wait, for engines and processes; the longest first."""
+"""Files whose tests mostly wait for engines and processes, the longest first."""
 
 BETWEEN = 12
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--only", metavar="FOLDER", help="collect all tests, and run those of one folder")
+    parser.addoption("--nightly", action="store_true", help="also run long series and full products")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Every test is fast or slow. What mostly waits begins early, between others that compute meanwhile."""
+    """Mark every test as fast or slow, and start those that mostly wait early, between others that compute."""
     here = Path(__file__).parent
+    if not config.getoption("--nightly"):
+        items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
     for item in items:
         folder = item.path.relative_to(here).as_posix().startswith(SLOW)
         slow = folder or item.get_closest_marker("slow") is not None
         item.add_marker(pytest.mark.slow if slow else pytest.mark.fast)
-    only = config.getoption("--only")
-    if only:
-        items[:] = [item for item in items if item.nodeid.startswith(f"{only}/")]
     others = list(dict.fromkeys(item.path for item in items if item.path.name not in WAITING))
     waiting = sorted({item.path for item in items} - set(others), key=lambda path: WAITING.index(path.name))
     order = waiting[:2] + others[:2]
@@ -64,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def no_process_and_no_connection(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fast test that starts a process or opens a connection fails: it is to be marked `slow`."""
+    """Fail a fast test that starts a process or opens a connection: it must be marked `slow`."""
     if request.node.get_closest_marker("slow") is not None:
         return
 
@@ -77,7 +78,7 @@ def no_process_and_no_connection(request: pytest.FixtureRequest, monkeypatch: py
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: the garbage collector need not look at it again and again."""
+    """Keep collected tests out of later garbage collections."""
     gc.collect()
     gc.freeze()
 

@@ -40,7 +40,7 @@ def tasks(environment, *arguments) -> subprocess.Popen[str]:
     )
 
 
-def test_an_unknown_job_is_told_which_there_are(environment) -> None:
+def test_an_unknown_job_prints_the_known_ones(environment) -> None:
     process = tasks(environment, "nothing")
     out, told = process.communicate(timeout=60)
     assert process.returncode == 1
