@@ -142,7 +142,7 @@ def ledger(
     --delta, it is what they give away together about a client that was in each
     of them.
     """
-    from quorank.privacy.ledger import FLOATING_NOISE, compose_runs, has_floating_noise, read_ledger
+    from quorank.privacy.ledger import compose_runs, read_ledger
 
     places = [run.resolve() for run in runs]
     sentence = "named twice; a run's releases count once"
@@ -154,9 +154,6 @@ def ledger(
     alone = len(runs) == 1 and delta is None
     if alone:
         print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
-    for run, content in zip(runs, contents, strict=True):
-        if has_floating_noise(content):
-            say(f"quorank: warning: {run}: {FLOATING_NOISE}")
     for fault in faults:
         say(f"quorank: {fault}")
     if faults:
@@ -176,11 +173,11 @@ _SHOWN = ("kind", "epsilon", "delta", "rounds", "horizon")
 
 def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
     """Count the ε of a ledger again: what was found, and the sentence about a ledger that says something else."""
-    from quorank.privacy.ledger import recount
+    from quorank.privacy.ledger import check_together, recount
 
     try:
         again, stated = recount(content), (content["privacy"] or {}).get("epsilon")
-        _check_unlearning(content)
+        check_together(content)
     except BadInput as error:
         raise error.at(f"{run}") from None
     if stated is None or (again is not None and abs(again - stated) <= 1e-6 * max(again, 1.0)):
@@ -190,31 +187,6 @@ def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
     else:
         found = f"its releases add up to {again:.6g} (for one client, whole run, at the ledger's δ)"
     return again, f"{run}: the ledger says ε = {stated:.6g}, {found}"
-
-
-def _check_unlearning(content: dict[str, Any]) -> None:
-    """Count the entries beside the run's rounds again, each by itself, and what all give away together."""
-    if "altogether" not in content:
-        return
-    from quorank.privacy.ledger import combined_privacy, ranges_of, recount, reports_loss
-
-    sentence = "the ledger does not add up: the entries beside the run's rounds were changed"
-    entries, part, stated = content.get("unlearning", []), content["mechanism"], content["altogether"]
-    for entry in (*ranges_of(content), *entries):
-        again, own = recount({"mechanism": part, **entry}), (entry["privacy"] or {}).get("epsilon")
-        same = again == own or (again is not None and own is not None and abs(again - own) <= 1e-6 * max(again, 1.0))
-        require(same, "ledger.inconsistent", sentence)
-    found = combined_privacy(part, [content, *entries], reports_loss(content))
-    if found is None or stated is None:
-        require(found == stated, "ledger.inconsistent", sentence)
-        return
-    most, told = found["epsilon"], stated["epsilon"]
-    require((most is None) == (told is None) and stated["rounds"] == found["rounds"], "ledger.inconsistent", sentence)
-    # a ledger of before states the sums of ε and of δ, which is more than what all give away together
-    enough = most is None or told >= most - 1e-6 * max(most, 1.0)
-    require(enough and stated["delta"] >= found["delta"], "ledger.inconsistent", sentence)
-    exact = stated.get("added_up") == "ε and δ are sums" or most is None or told <= most + 1e-6 * max(most, 1.0)
-    require(exact, "ledger.inconsistent", sentence)
 
 
 def _show_together(result: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""Ledger of a run: every release, and what all of them together give away.
+"""Ledger of a run: every release, and the privacy loss of all of them together.
 
-Rounds with the same sensitivity and noise are one entry. An ε stands nowhere without its unit, δ and horizon. Rebuildings
-after leavers are entries of their own, finished or not, and `altogether` says what run and rebuildings give away together
-at the run's δ (`composition`). Where ε is amplified by cohorts that nobody knows, the number of clients in a round would
-tell who was in it, so it is withheld: an entry then holds the planned number, the mean.
+Rounds with the same sensitivity and noise are one entry. Every ε stands with its unit, δ and horizon. Rebuildings without
+leavers are entries of their own, finished or not, and `altogether` states the loss of run and rebuildings at the run's δ
+(`composition`). Where ε is amplified by secret cohorts, the number of clients in a round is withheld, since it would tell
+who was in it: an entry then holds the planned number.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
 import numpy as np
 
 from quorank.errors import BadInput, require
+from quorank.files.codec import Range
 from quorank.files.documents import read_json
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import NOTHING_COUNTS, Loss, compose, total_loss
@@ -27,15 +28,135 @@ T = TypeVar("T")
 
 FORMAT = 1
 MOST_ROUNDS = 10_000_000
-LARGEST = 2**53
-DEEPEST = 8
-"""Rounds and other whole numbers above these, and deeper lists, stand in no ledger."""
+"""Largest number of rounds in a ledger."""
 
-_SETTING = "clients", "cohort", "participation", "rounds", "planned_rounds", "interactions", "parameters", "values"
-"""What a ledger holds of the setting: `rounds` are those done."""
+Count = Annotated[int, Range(0, 2**53)]
+Positive = Annotated[int, Range(1, 2**53)]
+RoundCount = Annotated[int, Range(0, MOST_ROUNDS)]
+RoundNumber = Annotated[int, Range(1, MOST_ROUNDS)]
+Amount = Annotated[float, Range(0.0, 1e300)]
 
-_LIMITS = "most_rounds", "rest"
-"""What it holds where a round takes whoever comes: how often one client may. A limit that there is not is left out."""
+
+class PartTable(TypedDict):
+    """Table of a privacy part, which `PRIVACIES` reads."""
+
+    kind: str
+
+
+class SettingFields(TypedDict):
+    """Fields of `Setting`; `rounds` are those done."""
+
+    clients: Positive
+    cohort: Positive
+    participation: Literal["full", "sampled", "poisson", "arrivals"]
+    rounds: RoundCount
+    planned_rounds: RoundNumber
+    interactions: Positive
+    parameters: Positive
+    values: Positive
+
+
+class SettingTable(SettingFields, total=False):
+    """Setting with the limits of one client, where there are any."""
+
+    most_rounds: RoundCount
+    rest: RoundCount
+
+
+class PlannedSize(TypedDict):
+    """Planned cohort, where the actual sizes are withheld."""
+
+    planned: Count
+
+
+class CohortSizes(TypedDict):
+    """Smallest and largest cohort of an entry."""
+
+    least: Count
+    most: Count
+
+
+class ReleaseEntry(TypedDict):
+    """Consecutive rounds with the same sensitivity and noise."""
+
+    first_round: RoundNumber
+    last_round: RoundNumber
+    releases: Count | None  # of clients; None if withheld
+    participants: PlannedSize | CohortSizes
+    sensitivity: Amount | None
+    noise: Amount
+    noise_multiplier: Amount | None
+
+
+class StatedLoss(TypedDict):
+    """ε with its unit, δ and horizon."""
+
+    kind: str
+    unit: str
+    horizon: str
+    rounds: Annotated[int, Range(0, 1000 * MOST_ROUNDS)]
+    epsilon: Amount | None
+    delta: Annotated[float, Range(0.0, 1.0)]
+
+
+class Statement(StatedLoss, total=False):
+    """Stated loss with the neighbouring relation, where there is one."""
+
+    neighbouring: str
+
+
+class SpentPoint(TypedDict):
+    """ε spent after a number of rounds."""
+
+    round: RoundCount
+    epsilon: Amount
+
+
+class Entry(TypedDict):
+    """Setting and releases of the run, of a rebuilding, or of the ranges of features, and their loss."""
+
+    setting: SettingTable
+    releases: list[ReleaseEntry]
+    privacy: Statement | None
+
+
+class RangesEntry(Entry):
+    """Release of the ranges of features before the first round."""
+
+    mechanism: PartTable
+
+
+class RebuildingFields(Entry):
+    """Releases of a rebuilding."""
+
+    without: list[Count]
+
+
+class RebuildingEntry(RebuildingFields, total=False):
+    """Rebuilding with a mechanism of its own, where that differs from the run's."""
+
+    mechanism: PartTable
+
+
+class RunEntry(Entry):
+    """Releases of the run."""
+
+    format: Literal[1]
+    mechanism: PartTable
+
+
+class LedgerContent(RunEntry, total=False):
+    """Content of `ledger.json`."""
+
+    spent: list[SpentPoint]
+    withheld: str
+    unlearning: list[RebuildingEntry]
+    normalisation: RangesEntry
+    reports: Statement | None
+    altogether: Statement | None
+
+
+SETTING_KEYS = tuple(get_type_hints(SettingTable))
 
 WITHHELD = "the number of clients in a round: its ε counts on nobody knowing who was in it; planned is the mean"
 
@@ -51,10 +172,17 @@ def ledger(
     withhold: bool | None = None,
     curve: bool = True,
 ) -> dict[str, Any]:
-    """Return the ledger of a run whose round t had participants[t] clients, with sensitivity[t] and noise[t].
+    """Return the ledger of a run.
 
-    All three have the shape (rounds,). The numbers of clients are withheld where the setting leaves them to chance and
-    the privacy counts on that, or as `withhold` says; without `curve` there is no ε by rounds.
+    Args:
+        part: Table of the privacy part.
+        mechanism: Calibrated mechanism of the run.
+        setting: Planned setting.
+        participants: Clients of each round, (rounds,).
+        sensitivity: Sensitivity of each round's sum, (rounds,); NaN where unbounded.
+        noise: Standard deviation of the noise on it, (rounds,).
+        withhold: Hide the numbers of clients; by default where ε relies on secret cohorts of varying size.
+        curve: Include ε by rounds.
     """
     done = len(participants)
     plan = setting.table() | {"rounds": done, "planned_rounds": setting.rounds}
@@ -64,7 +192,7 @@ def ledger(
     found = {
         "format": FORMAT,
         "mechanism": dict(part),
-        "setting": {key: plan[key] for key in (*_SETTING, *_LIMITS) if key in plan},
+        "setting": {key: plan[key] for key in SETTING_KEYS if key in plan},
         "releases": release_entries(participants, sensitivity, noise, planned),
         "privacy": mechanism.statement(done),
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done] if curve else [],
@@ -73,16 +201,16 @@ def ledger(
 
 
 def assumes_secret_cohorts(privacy: Privacy, setting: Setting) -> bool:
-    """Return whether ε is smaller because nobody knows who was in a round: then nothing may be told of that."""
+    """Return whether ε relies on nobody knowing who was in a round."""
     return privacy.assumes_secret_cohorts and setting.draws_cohorts
 
 
 def release_entries(
     participants: Doubles, sensitivity: Doubles, noise: Doubles, planned: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return one entry for each run of consecutive rounds with the same sensitivity and noise, from arrays (rounds,).
+    """Return one entry per sequence of rounds with the same sensitivity and noise, from arrays (rounds,).
 
-    With `planned`, the mean size of a cohort, the entries hold that instead of the sizes that cohorts had.
+    With `planned`, the mean size of a cohort, the entries hold that instead of the actual sizes.
     """
     found: list[dict[str, Any]] = []
     if len(participants) == 0:
@@ -113,185 +241,55 @@ def release_entries(
     return found
 
 
-# ---------------------------------------------------------------- reading
-
-
 def read_ledger(run: Path) -> dict[str, Any]:
-    """Read the ledger of a run's directory, or the file itself, and check its shape."""
+    """Read and check the ledger of a run's directory, or the file itself."""
     path = run / "ledger.json" if run.is_dir() else run
     sentence = "no ledger here; expected the directory of a finished run, with ledger.json"
     require(path.is_file(), "file.missing", sentence, f"{run}")
-    content = read_json(path)
-    fault = _fault_in(content)
-    require(not fault, "file.damaged", fault, f"{path}")
-    return content  # type: ignore[no-any-return]
-
-
-Check = Callable[[Any], bool]
-
-
-def _whole(least: int, most: int = LARGEST) -> Check:
-    return lambda value: type(value) is int and least <= value <= most
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and 0.0 <= value <= 1e300
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _sizes(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    keys = {"planned"} if "planned" in value else {"least", "most"}
-    return set(value) == keys and all(_whole(0)(size) for size in value.values())
-
-
-_PARTICIPATIONS = get_args(get_type_hints(Setting)["participation"])
-_SETTING_CHECKS: Mapping[str, Check] = {key: _whole(1) for key in _SETTING} | {
-    "rounds": _whole(0, MOST_ROUNDS),
-    "planned_rounds": _whole(1, MOST_ROUNDS),
-    "participation": lambda value: value in _PARTICIPATIONS,
-}
-_RELEASE_CHECKS: Mapping[str, Check] = {
-    "first_round": _whole(1, MOST_ROUNDS),
-    "last_round": _whole(1, MOST_ROUNDS),
-    "releases": _or_none(_whole(0)),
-    "participants": _sizes,
-    "sensitivity": _or_none(_number),
-    "noise": _number,
-    "noise_multiplier": _or_none(_number),
-}
-_STATEMENT_CHECKS: Mapping[str, Check] = {
-    "kind": _text,
-    "unit": _text,
-    "horizon": _text,
-    "rounds": _whole(0, 1000 * MOST_ROUNDS),
-    "epsilon": _or_none(_number),
-    "delta": lambda value: _number(value) and value <= 1.0,
-}
-_POINT_CHECKS: Mapping[str, Check] = {"round": _whole(0, MOST_ROUNDS), "epsilon": _number}
-
-
-def _fault_in(content: Any) -> str:
-    """What is wrong with the shape of a ledger's content; nothing where it can be read."""
-    if not isinstance(content, dict):
-        return "damaged: expected a JSON object"
-    if not _is_flat(content):
-        return "damaged: nested too deeply"
-    if content.get("format", FORMAT) != FORMAT or isinstance(content.get("format"), bool):
-        return f"not a ledger of format {FORMAT}, which this Quorank reads"
-    for key in ("mechanism", "setting", "releases", "privacy"):
-        if key not in content:
-            return f"damaged, or of an older version: {key!r} is missing"
-    if not isinstance(content["mechanism"], dict) or not isinstance(content["mechanism"].get("kind"), str):
-        return "damaged: 'mechanism' does not name its kind"
-    if not isinstance(content.get("withheld", ""), str):
-        return "damaged: 'withheld' is no text"
-    found = _fault_in_entry(content) or _fault_in_list(
-        content.get("spent", []), _POINT_CHECKS, "a point of ε by rounds"
-    )
-    entries, ranges = content.get("unlearning", []), content.get("normalisation")
-    if found or not isinstance(entries, list):
-        return found or "damaged: 'unlearning' is no list"
-    if "normalisation" in content:
-        part = ranges.get("mechanism") if isinstance(ranges, dict) else None
-        if not isinstance(ranges, dict) or not isinstance(part, dict) or not isinstance(part.get("kind"), str):
-            return "damaged: 'normalisation' does not name its mechanism"
-        if found := _fault_in_entry(ranges):
-            return found
-    for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("without"), list):
-            return "damaged: an entry of unlearning does not say without whom"
-        if not all(_whole(0)(client) for client in entry["without"]):
-            return "damaged: an entry of unlearning names what is no client"
-        own = entry.get("mechanism", content["mechanism"])
-        if not isinstance(own, dict) or not isinstance(own.get("kind"), str):
-            return "damaged: an entry of unlearning does not name its mechanism"
-        found = _fault_in_entry(entry)
-        if found:
-            return found
+    content: dict[str, Any] = read_json(path, LedgerContent)
     more = "unlearning" in content or "normalisation" in content
-    if ("altogether" in content) != more or ("reports" in content and "unlearning" not in content):
-        return "damaged: it has further entries or says what all gives away together, but not both"
-    return _fault_in_statement(content.get("reports")) or _fault_in_statement(content.get("altogether"))
-
-
-def _fault_in_entry(entry: Mapping[str, Any]) -> str:
-    """Setting, releases and statement, of the run or of a rebuilding."""
-    setting, sentence = entry.get("setting"), "damaged: the setting lacks one of"
-    if not isinstance(setting, dict) or not _fits(setting, _SETTING_CHECKS):
-        return f"{sentence} {', '.join(_SETTING)}, or it is out of range"
-    limits = {key: setting[key] for key in _LIMITS if key in setting}
-    if not all(_whole(0, MOST_ROUNDS)(limit) for limit in limits.values()):
-        return "damaged: the limits of one client are out of range"
-    if "releases" not in entry or "privacy" not in entry:
-        return "damaged: an entry lacks its releases or what they give away"
-    found = _fault_in_list(entry["releases"], _RELEASE_CHECKS, "a release")
-    return found or _fault_in_statement(entry["privacy"])
-
-
-def _fault_in_list(entries: Any, checks: Mapping[str, Check], what: str) -> str:
-    if isinstance(entries, list) and all(isinstance(entry, dict) and _fits(entry, checks) for entry in entries):
-        return ""
-    return f"damaged: {what} lacks one of {', '.join(checks)}, or it is out of range"
-
-
-def _fault_in_statement(stated: Any) -> str:
-    if stated is None:
-        return ""
-    if isinstance(stated, dict) and _fits(stated, _STATEMENT_CHECKS) and _text(stated.get("neighbouring", "")):
-        return ""
-    return f"damaged: what is given away lacks one of {', '.join(_STATEMENT_CHECKS)}, or ε or δ is not a number"
-
-
-def _is_flat(content: Any) -> bool:
-    """Whether nothing is nested deeper than a ledger is."""
-    level = [content]
-    for _ in range(DEEPEST):
-        lists = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [value for values in lists for value in values if isinstance(value, dict | list)]
-    return not level
-
-
-def _fits(table: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
-    return all(key in table and check(table[key]) for key, check in checks.items())
-
-
-# ---------------------------------------------------------------- counting again
+    complete = ("altogether" in content) == more and ("reports" not in content or "unlearning" in content)
+    sentence = "damaged: it has further entries or the loss of all together, but not both"
+    require(complete, "file.damaged", sentence, f"{path}")
+    return content
 
 
 def recount(content: Mapping[str, Any]) -> float | None:
-    """Compute ε of a ledger's rounds again from its mechanism and setting; None where no ε is stated.
+    """Compute ε of an entry's rounds again from mechanism and setting; None where no ε is stated.
 
-    A release with less noise than the mechanism asks for is refused: then the ε would not be true.
+    Raises:
+        BadInput: `ledger.too-little-noise` for a release with less noise than the mechanism asks for.
     """
     statement = content["privacy"]
     if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
         return None
     mechanism = _mechanism_of(content)
-    _check_releases(content, mechanism.least_multiplier * (1.0 - (1e-6 if has_floating_noise(content) else 1e-9)))
-    again = _counted(lambda: mechanism.statement(content["setting"]["rounds"])) or {}
+    _check_releases(content, mechanism.least_multiplier * (1.0 - 1e-9))
+    again = _computed(lambda: mechanism.statement(content["setting"]["rounds"])) or {}
     return None if again.get("epsilon") is None else float(again["epsilon"])
 
 
-FLOATING_NOISE = (
-    "its noise was drawn in floating point by an older version: whoever has an exact ranker and a client's update can tell "
-    "whether it is in the sum, whatever ε says; run it again"
-)
-"""To be said where `has_floating_noise`."""
+def check_together(content: Mapping[str, Any]) -> None:
+    """Recompute the entries beside the run's rounds, and the loss of all together; refuse other numbers."""
+    if "altogether" not in content:
+        return
+    part, entries, stated = content["mechanism"], content.get("unlearning", []), content["altogether"]
+    same = all(
+        _equal(recount({"mechanism": part, **entry}), (entry["privacy"] or {}).get("epsilon"))
+        for entry in (*ranges_of(content), *entries)
+    )
+    found = combined_privacy(part, [content, *entries], reports_loss(content))
+    if found is None or stated is None:
+        same = same and found == stated
+    else:
+        same = same and _equal(found["epsilon"], stated["epsilon"])
+        same = same and (found["rounds"], found["delta"]) == (stated["rounds"], stated["delta"])
+    sentence = "the ledger does not add up: the entries beside the run's rounds were changed"
+    require(same, "ledger.inconsistent", sentence)
 
 
-def has_floating_noise(content: Mapping[str, Any]) -> bool:
-    """Return whether a ledger is of Gaussian noise that was no whole numbers yet; versions since then name their noise."""
-    stated = content["privacy"] or {}
-    return stated.get("kind") == "gaussian" and stated.get("epsilon") is not None and "noise" not in stated
+def _equal(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and abs(one - other) <= 1e-6 * max(one, 1.0))
 
 
 def _read_part(part: Mapping[str, Any]) -> Privacy:
@@ -299,14 +297,13 @@ def _read_part(part: Mapping[str, Any]) -> Privacy:
 
 
 def _mechanism_of(content: Mapping[str, Any]) -> Mechanism:
-    plan = content["setting"]
-    fields = {key: plan[key] for key in (*_SETTING, *_LIMITS) if key in plan and key != "planned_rounds"}
-    fields["rounds"] = plan["planned_rounds"]
-    return _counted(lambda: _read_part(content["mechanism"]).mechanism(Setting(**fields), 0))
+    plan = {key: value for key, value in content["setting"].items() if key in SETTING_KEYS}
+    plan["rounds"] = plan.pop("planned_rounds")
+    return _computed(lambda: _read_part(content["mechanism"]).mechanism(Setting(**plan), 0))
 
 
-def _counted(compute: Callable[[], T]) -> T:
-    """What is computed from numbers of a file; numbers that nothing can be computed from are refused."""
+def _computed(compute: Callable[[], T]) -> T:
+    """Compute from numbers of a file; refuse numbers that nothing can be computed from."""
     try:
         return compute()
     except (ArithmeticError, ValueError, MemoryError, AssertionError):
@@ -315,7 +312,7 @@ def _counted(compute: Callable[[], T]) -> T:
 
 
 def _check_releases(content: Mapping[str, Any], asked: float) -> None:
-    """The entries must be of all rounds, one behind the other, and none may have less noise than was planned."""
+    """Check that the entries cover all rounds in order, none with less noise than planned."""
     expected, failed = 1, "the ledger does not add up"
     for entry in content["releases"]:
         first, last = entry["first_round"], entry["last_round"]
@@ -332,11 +329,8 @@ def _check_releases(content: Mapping[str, Any], asked: float) -> None:
     require(expected - 1 == stated, "ledger.inconsistent", sentence)
 
 
-# ---------------------------------------------------------------- composing
-
-
 def loss_of(content: Mapping[str, Any]) -> Loss | None:
-    """Return the loss of a ledger's run and of its rebuildings; None where one of them states no ε."""
+    """Return the loss of a run and its rebuildings; None if one of them states no ε."""
     part = content["mechanism"]
     losses = [_entry_loss(part, entry) for entry in (content, *ranges_of(content), *content.get("unlearning", ()))]
     known = [loss for loss in losses if loss is not None]
@@ -344,12 +338,12 @@ def loss_of(content: Mapping[str, Any]) -> Loss | None:
 
 
 def ranges_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the entry of the release that constants of features were learned by, where a ledger has one."""
+    """Return the entry of the ranges of features, in a list of at most one."""
     return [content["normalisation"]] if "normalisation" in content else []
 
 
 def reports_loss(content: Mapping[str, Any]) -> Loss:
-    """Return what devices reported beside their updates, by a ledger."""
+    """Return the loss of the metrics that devices reported."""
     return Loss(pure=(content.get("reports") or {}).get("epsilon") or 0.0)
 
 
@@ -357,16 +351,18 @@ def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | Non
     if entry["privacy"] is None or entry["privacy"]["epsilon"] is None:
         return None
     mechanism = _mechanism_of({"mechanism": entry.get("mechanism", part), "setting": entry["setting"]})
-    return _counted(lambda: mechanism.loss(entry["setting"]["rounds"]))
+    return _computed(lambda: mechanism.loss(entry["setting"]["rounds"]))
 
 
 def combined_privacy(
     part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], reports: Loss | None = None
 ) -> dict[str, Any] | None:
-    """Return what a run (the first entry) and its rebuildings give away together; None where nothing is protected.
+    """Return the statement of a run (the first entry) and its rebuildings together; None where nothing is protected.
 
-    An entry has a `setting` and its own statement, `privacy`; the run's may hold a `normalisation`, the release that
-    constants of features were learned by. `reports` is what devices reported beside.
+    Args:
+        part: Table of the run's privacy part.
+        entries: Ledger entries with `setting` and `privacy`; the first may have a `normalisation`.
+        reports: Loss of the metrics that devices reported.
     """
     statements = [entry["privacy"] for entry in entries]
     run, *rebuildings = statements
@@ -387,12 +383,12 @@ def combined_privacy(
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(losses):
         return found | {"epsilon": None}
-    together = _counted(lambda: compose(total_loss([*known, reports or Loss()]), run["delta"]))
+    together = _computed(lambda: compose(total_loss([*known, reports or Loss()]), run["delta"]))
     return found | {"epsilon": together.epsilon, "delta": together.delta, "added_up": together.method}
 
 
 def compose_runs(contents: Sequence[Mapping[str, Any]], delta: float | None = None) -> dict[str, Any]:
-    """Return what several runs of the same clients give away together, at one δ: by default the largest of theirs."""
+    """Return the statement of several runs of the same clients at one δ, by default their largest."""
     each = [loss_of(content) for content in contents]
     statements = [content.get("altogether") or content["privacy"] or {} for content in contents]
     relations = {stated.get("neighbouring", NOTHING_COUNTS) for stated in statements}
@@ -409,6 +405,6 @@ def compose_runs(contents: Sequence[Mapping[str, Any]], delta: float | None = No
     }
     known = [loss for loss in each if loss is not None]
     if len(known) == len(each):
-        together = _counted(lambda: compose(total_loss(known), chosen))
+        together = _computed(lambda: compose(total_loss(known), chosen))
         found |= {"epsilon": together.epsilon, "method": together.method}
     return found

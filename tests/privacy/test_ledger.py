@@ -14,15 +14,7 @@ from refusals import refused
 from quorank.cli.privacy import _show_ledger
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs, accounting
-from quorank.privacy.ledger import (
-    combined_privacy,
-    compose_runs,
-    has_floating_noise,
-    ledger,
-    read_ledger,
-    recount,
-    release_entries,
-)
+from quorank.privacy.ledger import combined_privacy, compose_runs, ledger, read_ledger, recount, release_entries
 
 NAN = float("nan")
 
@@ -101,8 +93,6 @@ def test_what_has_no_epsilon_is_not_counted() -> None:
     assert recount(ledger_of(NoPrivacy(), {"kind": "none"})) is None
     published = ledger_of(PublishedLaplace(), {"kind": "published"})
     assert published["privacy"]["epsilon"] is None and recount(published) is None
-    published["privacy"]["epsilon"] = 90.0  # as versions before wrote it
-    assert recount(published) is None
 
 
 def poisson_ledger(part=None, rounds=6):
@@ -242,21 +232,5 @@ def test_damaged_ledgers_are_refused(tmp_path) -> None:
     with refused("file.damaged"):
         read_ledger(tmp_path)
     path.write_text("{}")
-    with pytest.raises(BadInput, match="'mechanism' is missing"):
+    with pytest.raises(BadInput, match="is missing"):
         read_ledger(tmp_path)
-
-
-def test_a_ledger_of_noise_in_floating_point_is_read_and_known_as_one() -> None:
-    """A version before drew as much noise but for what is kept for discreteness now, and did not name its noise."""
-    setting = Setting(300, 300, 12, parameters=5)
-    part = ClippedGaussian(epsilon=3.0)
-    mechanism = part.mechanism(setting, 1)
-    less = mechanism.noise_multiplier * (1.0 - 2e-7)
-    rounds = np.full(12, 300.0), np.full(12, part.clip), np.full(12, less * part.clip)
-    book = ledger({"kind": "gaussian", "epsilon": 3.0}, mechanism, setting, *rounds)
-    assert not has_floating_noise(book)
-    with refused("ledger.too-little-noise"):
-        recount(book)
-    del book["privacy"]["noise"]
-    assert has_floating_noise(book)
-    assert recount(book) == pytest.approx(3.0, rel=1e-6)
