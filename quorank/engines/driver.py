@@ -21,7 +21,6 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.protocol import frames
 from quorank.protocol.transport import Arrival, Failure
 
@@ -58,7 +57,7 @@ class Driver(NodeDriver):
 
     def round(self, coordinator: Coordinator) -> Report:
         """Play the coordinator's next round to its end."""
-        if isinstance(coordinator.mechanism, IntegerSums):
+        if coordinator.federation.privacy.hides_single_updates:
             return self.secure.round(coordinator)
         while True:
             task = coordinator.plan()

@@ -334,7 +334,8 @@ class Simulator:
             if lies is not None:
                 self.mechanism.resend(lies, state.round, clients[malicious])
                 updates[malicious] = lies
-        gathering.add(state, clients, rows, interactions, within)
+        self.mechanism.check(updates, clients, state.private)
+        gathering.add(clients, rows, interactions, within)
 
     def _world_of(self, round_: int) -> World:
         """The world of a round: where a log is replayed, the queries of a client follow each other from where it stands."""

@@ -28,7 +28,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply
 from quorank.federation.rounds import CohortSum, Report, State
 from quorank.federation.sums import RunningSum
-from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum
+from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum, secure_sums
 from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames
 from quorank.protocol.secure_round import KEYS, PHASES, SecureRound, SecureRounds
@@ -149,7 +149,7 @@ class SecureDriver:
         facts = RunningSum(mechanism, 0)
         for client, fact in sorted(self._facts.items()):
             rows, searched = np.array([fact.statistics]), np.array([fact.interactions])
-            facts.add(state, np.array([client]), rows, searched, int(fact.within))
+            facts.add(np.array([client]), rows, searched, int(fact.within))
         searched_all = facts.interactions if self._facts else present * coordinator.federation.interactions
         ndcg, reciprocal, clicks = facts.total.value().tolist()
         gathered = gathered_of(mechanism, state, opened, searched_all)
@@ -283,9 +283,7 @@ class _Phase:
 
 
 def _sums(coordinator: Coordinator) -> IntegerSums:
-    mechanism = coordinator.mechanism
-    require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's privacy is no secure sum")
-    assert isinstance(mechanism, IntegerSums)
+    mechanism = secure_sums(coordinator.mechanism)
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
         "option.conflict",

@@ -14,7 +14,6 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import RoundStorage
 from quorank.kernels.arrays import Doubles
 from quorank.privacy import Setting
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
 from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.protocol.terms import PARTS
@@ -46,8 +45,8 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
             "load anything else; choose one of Quorank's own"
         )
         require(part.kind in PARTS[key].ours, "plugin.not-deployable", sentence, key)
-    mechanism = terms_of(experiment, n_features, 0).mechanism
-    drawn = not isinstance(mechanism, IntegerSums) or mechanism.variance == 0.0 or mechanism.noise_by == "clients"
+    _ = terms_of(experiment, n_features, 0).mechanism  # refuses noise that devices cannot draw
+    drawn = not whole.privacy.adds_noise_to_masked_sums
     sentence = 'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"'
     require(drawn, "option.conflict", sentence, "privacy")
 

@@ -1,9 +1,10 @@
-"""Federation: how the updates of many clients become one ranker."""
+"""Federation: rounds that combine the updates of many clients into one ranker."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quorank import lazy_exports
 
 if TYPE_CHECKING:
     from quorank.federation.participation import PARTICIPATIONS, Arrivals, Full, Participation, Poisson, Sampled
@@ -22,21 +23,16 @@ __all__ = [
     "TrimmedMean",
 ]  # fmt: skip
 
-_HOMES = {
-    "quorank.federation.participation": ("PARTICIPATIONS", "Arrivals", "Full", "Participation", "Poisson", "Sampled"),
-    "quorank.federation.personal": ("PERSONALISATIONS", "LocalOffset", "OutputLayer", "Personalisation", "Shared"),
-    "quorank.federation.rounds": ("CohortSum", "Federation", "Report", "State"),
-    "quorank.federation.rules": ("AGGREGATIONS", "Aggregation"),
-    "quorank.federation.rules.krum": ("Krum", "MultiKrum"),
-    "quorank.federation.rules.mean": ("Mean",),
-    "quorank.federation.rules.trimmed": ("Median", "TrimmedMean"),
-    "quorank.federation.server_optimisers": ("SERVERS", "Adam", "Add", "Momentum", "Rprop", "Server"),
-}
-"""Where each name is; loaded when it is asked for, since a device needs few of them."""
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "quorank.federation.participation": "PARTICIPATIONS Arrivals Full Participation Poisson Sampled",
+        "quorank.federation.personal": "PERSONALISATIONS LocalOffset OutputLayer Personalisation Shared",
+        "quorank.federation.rounds": "CohortSum Federation Report State",
+        "quorank.federation.rules": "AGGREGATIONS Aggregation",
+        "quorank.federation.rules.krum": "Krum MultiKrum",
+        "quorank.federation.rules.mean": "Mean",
+        "quorank.federation.rules.trimmed": "Median TrimmedMean",
+        "quorank.federation.server_optimisers": "SERVERS Adam Add Momentum Rprop Server",
+    },
+)

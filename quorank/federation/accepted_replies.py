@@ -140,12 +140,12 @@ class AcceptedReplies:
         """Return the clients in ascending order."""
         return self._clients.numbers()
 
-    def add(self, state: State, reply: Reply) -> None:
+    def add(self, reply: Reply) -> None:
         """Count a checked reply."""
         size = self._sum.parameters
         row = np.append(reply.release, reply.statistics)[None, :]
         clients, interactions = np.array([reply.client]), np.array([reply.interactions])
-        self._sum.add(state, clients, row, interactions, int(reply.within))
+        self._sum.add(clients, row, interactions, int(reply.within))
         self._clients.add(reply.client)
         if self._updates is not None:
             self._updates[reply.client] = row[0, :size], reply.interactions

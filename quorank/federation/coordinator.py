@@ -335,7 +335,7 @@ class Coordinator:
             self._count(reply)
 
     def _count(self, reply: Reply) -> None:
-        self._replies.add(self.state, reply)
+        self._replies.add(reply)
         self._unavailable.discard(reply.client)
 
     def _check(self, reply: Reply, group: Collection[int] = ()) -> None:

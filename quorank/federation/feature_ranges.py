@@ -114,7 +114,7 @@ def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism
             rows = np.zeros((len(who), n * CELLS + STATISTICS))
             rows[:, : n * CELLS] = shares
             within = mechanism.release(rows[:, : n * CELLS], state.theta, 0, who, state.private)
-            running.add(state, who, rows, np.ones(len(who), dtype=np.int64), within)
+            running.add(who, rows, np.ones(len(who), dtype=np.int64), within)
         gathered = running.close(state)
         total, deviation = gathered.total, gathered.noise
     found = ranges_of(total, n, deviation)

@@ -22,11 +22,9 @@ from quorank.federation.reply import Task
 from quorank.kernels.arrays import Booleans, Doubles, Uint32s
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism
-from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT, GaussianMechanism
+from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import Memory
-from quorank.privacy.mechanisms.published import PublishedMechanism
-from quorank.privacy.mechanisms.signs import SignMechanism
 from quorank.privacy.setting import Turns
 from quorank.privacy.streams import SECRET_BYTES, Seed
 from quorank.protocol.messages import Refusal
@@ -114,33 +112,3 @@ def private_report(
         return (0.0, 0.0, 0.0), {}
     steps = response.respond(mean_ndcg(lists, terms.k), entropy(SECRET_BYTES), round_, terms.client)
     return (float(steps), 0.0, 0.0), {"report": {"value": response.unbiased(steps), **(terms.reports or {})}}
-
-
-def privacy_promise(mechanism: Mechanism) -> str:
-    """Describe for the owner against whom a single release is protected."""
-    if isinstance(mechanism, IntegerSums):
-        if mechanism.variance == 0.0:
-            return "masked: the coordinator sees the sum of a cohort and no single update; the sum itself has no noise"
-        if mechanism.noise_by == "clients":
-            return (
-                "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
-                f"the noise is complete if {mechanism.least} clients of the sum send their share"
-            )
-        return (
-            "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
-            "ε holds against everybody who sees the rankers, not against the coordinator"
-        )
-    if isinstance(mechanism, GaussianMechanism):
-        return (
-            "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against everybody who "
-            "sees the rankers, not against the coordinator"
-        )
-    if isinstance(mechanism, PublishedMechanism):
-        return (
-            "a small share of noise added here: it protects the sum if all clients are honest and present; the "
-            "coordinator can nearly read this update"
-        )
-    if isinstance(mechanism, SignMechanism):
-        signs = "flipped at random here" if mechanism.part.p < 1.0 else "unchanged"
-        return f"only signs were sent, {signs}: the promise holds against the coordinator too"
-    return "not protected: the coordinator can read this update"

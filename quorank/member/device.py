@@ -33,14 +33,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import interpreted
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.click_guard import ClickGuard
-from quorank.member.client_privacy import (
-    Entropy,
-    check_task,
-    check_turn,
-    privacy_promise,
-    private_report,
-    with_fresh_secret,
-)
+from quorank.member.client_privacy import Entropy, check_task, check_turn, private_report, with_fresh_secret
 from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism
 from quorank.protocol.messages import Declined, Refusal
@@ -357,7 +350,7 @@ class Device:
     @cached_property
     def _privacy(self) -> dict[str, Any]:
         """Entry of the log; the run's full statement follows from the terms."""
-        return {"kind": self.terms.privacy.kind, "standing": privacy_promise(self.terms.client_mechanism)}
+        return {"kind": self.terms.privacy.kind, "standing": self.terms.client_mechanism.promise}
 
 
 def error_place(error: BaseException) -> str:

@@ -18,14 +18,14 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.federation.reply import Task, decode_task
 from quorank.federation.unlearning import NOTHING, is_rebuilding, rebuilding_interval
 from quorank.kernels.arrays import Doubles, Uint32s
 from quorank.member.client_privacy import Entropy, check_task, masked_vector
 from quorank.member.device import Device
 from quorank.member.membership import IDENTITY, ClientPins, Pins
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.keys import MemberKey
@@ -106,10 +106,8 @@ class SecureDevice:
     """A device's side of secure sums."""
 
     def __init__(self, device: Device, pins: IdentityPins | None = None, entropy: Entropy = os.urandom) -> None:
-        mechanism = device.terms.client_mechanism
-        require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's updates do not leave in secure sums")
-        assert isinstance(mechanism, IntegerSums)
-        self.device, self.mechanism, self.pins, self._entropy = device, mechanism, pins, entropy
+        self.device, self.mechanism = device, secure_sums(device.terms.client_mechanism)
+        self.pins, self._entropy = pins, entropy
         self._member: SecureMember | None = None
         self._task = b""
 

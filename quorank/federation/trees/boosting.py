@@ -186,5 +186,5 @@ def released(sent: Doubles, mechanism: Mechanism, state: State) -> CohortSum:
     rows[:, :size] = sent
     within = mechanism.release(rows[:, :size], state.theta, state.round, who, state.private)
     running = RunningSum(mechanism, size)
-    running.add(state, who, rows, np.ones(clients, dtype=np.int64), within)
+    running.add(who, rows, np.ones(clients, dtype=np.int64), within)
     return running.close(state)

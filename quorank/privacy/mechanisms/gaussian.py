@@ -130,6 +130,10 @@ class ClippedGaussian(Privacy):
         return self.sum == "secure"
 
     @property
+    def adds_noise_to_masked_sums(self) -> bool:
+        return self.sum == "secure" and self.noise_by == "coordinator"
+
+    @property
     def sum_groups(self) -> int:
         return 1 if self.groups is None else self.groups
 
@@ -249,6 +253,10 @@ class GaussianMechanism(Mechanism):
     """Clipping on the client, independent discrete Gaussian noise on each round's sum of integers."""
 
     can_release_again: ClassVar[bool] = True
+    promise = (
+        "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against everybody who "
+        "sees the rankers, not against the coordinator"
+    )
 
     part: ClippedGaussian
     setting: Setting

@@ -128,6 +128,20 @@ class IntegerSums(Mechanism):
     _came: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
 
     @property
+    def promise(self) -> str:  # type: ignore[override]
+        if self.variance == 0.0:
+            return "masked: the coordinator sees the sum of a cohort and no single update; the sum itself has no noise"
+        if self.noise_by == "clients":
+            return (
+                "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
+                f"the noise is complete if {self.least} clients of the sum send their share"
+            )
+        return (
+            "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
+            "ε holds against everybody who sees the rankers, not against the coordinator"
+        )
+
+    @property
     def unit(self) -> float:
         return self.scale
 
@@ -328,6 +342,13 @@ class IntegerSums(Mechanism):
         stated = self.setting.stated(SecureSum.kind, "secure sums", done, None)
         grouped = {"groups": self.groups} if self.groups > 1 else {}
         return stated | {"clip": self.clip, "warning": warning, "collusion": self.collusion} | grouped
+
+
+def secure_sums(mechanism: Mechanism) -> IntegerSums:
+    """Return the mechanism of secure sums; refuse any other with `secure-sum.none`."""
+    require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's privacy is no secure sum")
+    assert isinstance(mechanism, IntegerSums)
+    return mechanism
 
 
 class OpenedSum(NamedTuple):

@@ -49,6 +49,7 @@ class Mechanism(ABC):
 
     sums_as_sent: ClassVar[bool] = False  # releases are the updates themselves, summed without noise
     can_release_again: ClassVar[bool] = False  # clients may release the same interactions again, for a rebuilding
+    promise: str = "not protected: the coordinator can read this update"  # to a client, about one release
 
     @property
     def weighted(self) -> bool:
@@ -97,10 +98,7 @@ class Mechanism(ABC):
         return math.inf, math.inf
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """Refuse, on the coordinator, a release (clients, parameters) that no honest client sends, by the client's number.
-
-        By default what `bound_of` says; what is not finite is refused by the sum.
-        """
+        """Refuse a release (clients, parameters) beyond `bound_of`, by the client's number."""
         bound = self.bound_of(memory, releases.shape[1])
         if bound is not None:
             bound.check(releases, clients)
@@ -190,6 +188,11 @@ class Privacy(ABC):
     @property
     def noise_on_sums(self) -> bool:
         """Whether the noise is complete only on the sum of a cohort, so that a rule may see nothing else."""
+        return False
+
+    @property
+    def adds_noise_to_masked_sums(self) -> bool:
+        """Whether the coordinator adds the noise of secure sums."""
         return False
 
     @property

@@ -74,6 +74,10 @@ class PublishedMechanism(Mechanism):
     seed: Seed
 
     weighted: ClassVar[bool] = True
+    promise = (
+        "a small share of noise added here: it protects the sum if all clients are honest and present; the "
+        "coordinator can nearly read this update"
+    )
 
     @property
     def bound(self) -> float:

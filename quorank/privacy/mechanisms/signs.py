@@ -51,6 +51,11 @@ class SignMechanism(AddingUp):
     setting: Setting
     seed: Seed
 
+    @property
+    def promise(self) -> str:  # type: ignore[override]
+        signs = "flipped at random here" if self.part.p < 1.0 else "unchanged"
+        return f"only signs were sent, {signs}: the promise holds against the coordinator too"
+
     @cached_property
     def _key(self) -> Key:
         return key_for(self.seed, Purpose.RESPONSE)

@@ -26,7 +26,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report, State
 from quorank.federation.unlearning import NOTHING
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.transport import MailTransport, MemberNodes
@@ -176,7 +176,7 @@ class Holder:
     def round(self, coordinator: Coordinator, kind: Kind = "round") -> Report:
         """Play the coordinator's next round to its end."""
         require(not coordinator.done, "run.done", f"the run's {coordinator.rounds} rounds are done")
-        secure = isinstance(coordinator.mechanism, IntegerSums)
+        secure = coordinator.federation.privacy.hides_single_updates
         self._begin(coordinator, "secure" if secure else kind)
         return self._secure_round(coordinator) if secure else self._plain_round(coordinator)
 
@@ -300,8 +300,7 @@ class Holder:
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
         """Play a round whose updates leave in secure sums, once enough members have enrolled for them."""
-        mechanism, driver = coordinator.mechanism, self.secure.driver
-        assert isinstance(mechanism, IntegerSums)
+        mechanism, driver = secure_sums(coordinator.mechanism), self.secure.driver
         least = min(mechanism.signed_by * mechanism.groups, len(coordinator.cohort))
         while len(coordinator.waiting) < least:
             self._look(coordinator)
