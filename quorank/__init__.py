@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from quorank.data.ranking import Collection, RankingData
     from quorank.errors import BadInput, Interrupted
     from quorank.experiments.experiment import Experiment
+    from quorank.kernels.compiled import kernel
+    from quorank.learning.learner import Learner
     from quorank.rankers.ranker_file import SavedRanker as Ranker
 
 __version__ = "0.1.0"
 __all__ = [
-    "BadInput", "Collection", "Experiment", "FederatedRanker", "Interrupted", "Ranker", "RankingData", "RunResult", "load",
-    "open_run", "resume", "run",
+    "BadInput", "Collection", "Experiment", "FederatedRanker", "Interrupted", "Learner", "Ranker", "RankingData",
+    "RunResult", "kernel", "load", "open_run", "resume", "run",
 ]  # fmt: skip
 
 

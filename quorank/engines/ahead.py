@@ -17,7 +17,7 @@ from quorank.federation.sums import LARGEST_SUM, add_rows, join
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.learning.client_loop import Cohort, Memory, memory_for
-from quorank.learning.list_learner import ListLearner, ListRule, play_lists
+from quorank.learning.list_learner import ListRule, play_lists
 from quorank.learning.simulation import STATISTICS, Work, World
 
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
@@ -28,7 +28,7 @@ def can_play_ahead(federation: Federation) -> bool:
     """Whether only a mean and a step lie between its rounds, and they are so small that several go into a call."""
     return (
         2 * federation.clients * federation.interactions <= AHEAD_INTERACTIONS
-        and federation.learner.pdgd_step is not None
+        and federation.learner.pdgd_eta is not None
         and federation.server.recursion(1, federation.server.start(1)) is not None
         and federation.participation.everyone
         and federation.aggregation.divides_sums
@@ -131,12 +131,13 @@ class RoundsAhead:
         self._run(state, 0)
 
     def _run(self, state: State, count: int) -> tuple[Doubles, Doubles, Doubles]:
-        size, learner = len(state.theta), self.federation.learner
+        size = len(state.theta)
+        work = Work(self.world, 0, state.theta.copy(), state.round, self.clients, self.interactions)
+        lists = self.federation.learner.list_plan(work)
         recursion = self.federation.server.recursion(size, state.memory)
-        assert isinstance(learner, ListLearner) and recursion is not None
+        assert lists is not None and recursion is not None
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
         rows = np.empty((count, len(self.clients), size + STATISTICS))
         plan = _Plan(*recursion, self.interactions.astype(np.float64), thetas, sums, rows, memory_for(self.world))
-        work = Work(self.world, 0, state.theta.copy(), state.round, self.clients, self.interactions)
-        done = _play_ahead(self.world, learner.cohort(work), learner.rule(self.world.k), plan)
+        done = _play_ahead(self.world, *lists, plan)
         return thetas[:done], sums[:done], rows[:done]

@@ -200,8 +200,8 @@ def _subtraction(runner: Runner, delta: float, confidence: float, seed: int) -> 
 
 def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, victims: int) -> dict[str, Any]:
     federation = experiment.federation
-    step = federation.learner.pdgd_step
-    if experiment.ranker.hidden or step is None:
+    eta = federation.learner.pdgd_eta
+    if experiment.ranker.hidden or eta is None:
         return {"skipped": "the attack reads the updates of pdgd as published with a linear ranker"}
     if federation.client_momentum > 0.0:
         return {
@@ -221,7 +221,7 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
             experiment.ranker,
             experiment.users,
             replay.theta,
-            eta=step.eta,
+            eta=eta,
             interactions=federation.interactions,
             cohort=cohort,
             clip=replay.clip,

@@ -55,9 +55,9 @@ def interpreted(enabled: bool = True) -> Iterator[None]:
 class Kernel:
     """Function that is compiled at its first call; `py_func` is its Python source."""
 
-    def __init__(self, function: Callable[..., Any], *, allocates: bool) -> None:
+    def __init__(self, function: Callable[..., Any], *, allocates: bool = True, cached: bool = True) -> None:
         functools.update_wrapper(self, function)
-        self.py_func, self.allocates = function, allocates
+        self.py_func, self.allocates, self.cached = function, allocates, cached
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args) if _mode.interpreted else self.dispatcher(*args)
@@ -71,7 +71,8 @@ class Kernel:
             if "dispatcher" not in self.__dict__:
                 from quorank.kernels.compiling import compile_with_numba
 
-                self.__dict__["dispatcher"] = compile_with_numba(self.py_func, cache_folder, allocates=self.allocates)
+                folder_of = cache_folder if self.cached else lambda _: None
+                self.__dict__["dispatcher"] = compile_with_numba(self.py_func, folder_of, allocates=self.allocates)
         return self.__dict__["dispatcher"]
 
     @property
@@ -110,7 +111,7 @@ def kernel(function: F) -> F:
     ...     square(3.0)
     9.0
     """
-    return cast("F", Kernel(function, allocates=True))
+    return cast("F", Kernel(function))
 
 
 def fixed_memory_kernel(function: F) -> F:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.compiled import fixed_memory_kernel
+from quorank.kernels.compiled import Kernel, fixed_memory_kernel
 from quorank.kernels.draws import Address, uniform_pair
 from quorank.learning.plackett_luce import LINE, Buffers, ask_ahead, buffers_for
 from quorank.learning.simulation import JUDGED, STATISTICS, Work, World
@@ -203,6 +203,7 @@ def client_loop(
     count: Callable[..., Any] = count_shown,
     *,
     scored: bool = True,
+    cached: bool = True,
 ) -> Callable[[World, Cohort, Any, Memory, Doubles], None]:
     """Return the compiled loop of a learner.
 
@@ -212,13 +213,13 @@ def client_loop(
         click: Kernel `(rule, world, interaction, model, buffers) -> first` that fills buffers.clicked.
         count: Kernel `(rule, world, start, n) -> k`.
         scored: Lists are scored before `show`; False for learners that score by rankers of their own.
+        cached: The loop may be kept on disk; False for kernels of other packages, whose changes are not noticed.
 
     Returns:
         `play(world, cohort, rule, memory, rows)`, which fills rows[i, :d] with the update of each client, its distance from
         where it began, and rows[i, d:] with its STATISTICS.
     """
 
-    @fixed_memory_kernel
     def play_clients(world: World, cohort: Cohort, rule: Any, memory: Memory, rows: Doubles) -> None:
         size, hidden, n_features, stride = len(cohort.theta), world.hidden, world.n_features, world.padded.shape[1]
         clients, interactions, personal = cohort.clients, cohort.interactions, cohort.offsets.shape[0] > 0
@@ -285,4 +286,4 @@ def client_loop(
                     else:
                         rows[at, j] -= cohort.theta[j] + offset
 
-    return play_clients
+    return Kernel(play_clients, allocates=False, cached=cached)

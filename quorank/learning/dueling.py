@@ -20,7 +20,7 @@ from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, fill_normal, key_of, uniform_pair
 from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
-from quorank.learning.learner import Learner
+from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
 from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
@@ -31,11 +31,10 @@ WINNER_DRAW = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
-class DBGD(Learner):
+class DBGD(CompiledLearner):
     """θ ← θ + γ·u if θ + δ·u wins a team-draft comparison, u uniform on the unit sphere."""
 
     kind: ClassVar[str] = "dbgd"
-    needs_gradient: ClassVar[bool] = False
 
     delta: float = 1.0  # δ, distance of the candidate
     gamma: float = 0.01  # γ, step towards a winner
@@ -51,11 +50,10 @@ class DBGD(Learner):
 
 
 @dataclass(frozen=True)
-class MGD(Learner):
+class MGD(CompiledLearner):
     """θ ← θ + α·mean of the directions u_i whose θ + δ·u_i beat θ in one multileaved list."""
 
     kind: ClassVar[str] = "mgd"
-    needs_gradient: ClassVar[bool] = False
 
     candidates: int = 9  # n, rankers compared with θ on a list
     delta: float = 1.0  # δ, distance of the candidates

@@ -17,19 +17,18 @@ from quorank.kernels.arrays import Doubles, Floats, Integers, Uint32s, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel, kernel
 from quorank.kernels.draws import Purpose, fill_normal, key_of, philox
 from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
-from quorank.learning.learner import Learner
+from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
 from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
 
 
 @dataclass(frozen=True)
-class Evolution(Learner):
+class Evolution(CompiledLearner):
     """θ_s ~ N(φ, σ²I) in antithetic pairs; the reward is measured on the clicks of deterministic lists."""
 
     kind: ClassVar[str] = "evolution"
     learns_on_client: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
     sends_metric: ClassVar[bool] = True
     estimates_gradient: ClassVar[bool] = True
 

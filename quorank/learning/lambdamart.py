@@ -25,7 +25,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles
-from quorank.learning.learner import Learner
+from quorank.learning.learner import CompiledLearner
 from quorank.learning.simulation import Work
 from quorank.learning.trees.bins import MOST_BINS
 from quorank.learning.trees.gradients import LambdaRule
@@ -38,12 +38,11 @@ FEWEST = 100
 
 
 @dataclass(frozen=True)
-class LambdaMART(Learner):
+class LambdaMART(CompiledLearner):
     """Trees of depth D, each leaf worth −η·G/(H + λ)."""
 
     kind: ClassVar[str] = "lambdamart"
     learns_on_client: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
     grows_trees: ClassVar[bool] = True
 
     eta: float = 0.1  # η, shrinkage of each tree

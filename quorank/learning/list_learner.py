@@ -23,7 +23,7 @@ from quorank.learning.client_loop import (
 )
 from quorank.learning.exploration import FREE, Dial, draw_list
 from quorank.learning.inverse_propensity import PAIRS, ClickRule, value_coefficients
-from quorank.learning.learner import Learner
+from quorank.learning.learner import CompiledLearner
 from quorank.learning.pair_weights import last_included, pair_coefficients
 from quorank.learning.plackett_luce import Buffers
 from quorank.learning.simulation import Work, World
@@ -47,9 +47,10 @@ class ReplayRule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListLearner(Learner):
+class ListLearner(CompiledLearner):
     """Learner of clicked lists, on a simulated client or a device."""
 
+    needs_gradient: ClassVar[bool] = True
     learns_late: ClassVar[bool] = True
 
     eta: float
@@ -73,19 +74,19 @@ class ListLearner(Learner):
         """Return the settings of `draw_list` and `learn_list` for lists of k documents."""
         return ListRule(self.dial, self.click_rule(k), self.eta, self.dial == FREE)
 
-    def cohort(self, work: Work) -> Cohort:
-        """Return the arrays of a cohort that learns this way."""
-        return cohort_of(work, batched=self.step == "batch", pull=self.eta * self.proximal)
+    def list_plan(self, work: Work) -> tuple[Cohort, ListRule]:
+        cohort = cohort_of(work, batched=self.step == "batch", pull=self.eta * self.proximal)
+        return cohort, self.rule(work.world.k)
 
     def check_list(self, k: int) -> None:
         self.rule(k)
 
     def updates(self, work: Work, rows: Doubles) -> None:
+        (cohort, rule), memory = self.list_plan(work), memory_for(work.world)
         if work.ranks is None:
-            play_lists(work.world, self.cohort(work), self.rule(work.world.k), memory_for(work.world), rows)
+            play_lists(work.world, cohort, rule, memory, rows)
         else:
-            rule = ReplayRule(self.click_rule(work.world.k), self.eta, work.ranks)
-            _replay_lists(work.world, self.cohort(work), rule, memory_for(work.world), rows)
+            _replay_lists(work.world, cohort, ReplayRule(rule.clicks, self.eta, work.ranks), memory, rows)
 
 
 def check_dial(temperature: float, window: int | None) -> None:

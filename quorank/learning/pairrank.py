@@ -25,7 +25,7 @@ from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, fill_batch
 from quorank.learning.client_loop import Impression, Layout, client_loop, cohort_of, follow_gradients, memory_for
-from quorank.learning.learner import Learner
+from quorank.learning.learner import CompiledLearner
 from quorank.learning.pair_weights import last_included
 from quorank.learning.plackett_luce import Buffers
 from quorank.learning.simulation import Work, World
@@ -33,10 +33,11 @@ from quorank.metrics.evaluator import top_k
 
 
 @dataclass(frozen=True)
-class PairRank(Learner):
+class PairRank(CompiledLearner):
     """Certain pairs keep their order, uncertain ones are shuffled; a logistic step on the pairs that were clicked apart."""
 
     kind: ClassVar[str] = "pairrank"
+    needs_gradient: ClassVar[bool] = True
 
     eta: float = 0.1  # η, how far a step goes
     alpha: float = 1.0  # α, of the confidence bound

@@ -13,7 +13,6 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.learning.exploration import FREE, Dial
 from quorank.learning.inverse_propensity import PAIRS, ClickRule
-from quorank.learning.learner import PDGDStep
 from quorank.learning.list_learner import ListLearner, check_dial
 
 
@@ -50,7 +49,5 @@ class PDGD(ListLearner):
         return ClickRule(PAIRS, False, np.ones(k), 1.0, 0)
 
     @property
-    def pdgd_step(self) -> PDGDStep | None:
-        if self.dial != FREE:
-            return None
-        return PDGDStep(self.eta, self.step == "batch", self.eta * self.proximal)
+    def pdgd_eta(self) -> float | None:
+        return self.eta if self.dial == FREE else None

@@ -1,4 +1,4 @@
-"""Bits of numbers, as LLVM code: what `plackett_luce` has in plain Python under the same names."""
+"""Intrinsics of this package as LLVM code; `plackett_luce` and `own_learner` have them in plain Python."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def as_bits(_context: Any, value: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
 
     return types.int64(types.float64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_back(_context: Any, address: Any) -> Any:
+    """Call a C function without arguments."""
+
+    def codegen(context: Any, builder: Any, _s: Any, args: Any) -> Any:
+        builder.call(builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), []).as_pointer()), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen

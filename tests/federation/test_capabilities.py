@@ -72,7 +72,7 @@ def test_a_learner_is_what_it_says(learner, tiny_collection) -> None:
     flat = simulator.gather(simulator.initial())
     assert learner.needs_gradient == (not flat.total.any())
     assert learner.sends_metric == (learner.metric in ("maxrr", "ndcg"))
-    assert (learner.pdgd_step is not None) == (type(learner) is PDGD and learner.dial == FREE)
+    assert (learner.pdgd_eta is not None) == (type(learner) is PDGD and learner.dial == FREE)
 
 
 @pytest.mark.parametrize("privacy", EXAMPLES["privacies"], ids=ids)

@@ -199,8 +199,8 @@ def test_the_mean_update_is_the_exact_expectation(dial, users) -> None:
 
 def test_the_defaults_are_the_free_dial_of_the_fast_kernel() -> None:
     assert PDGD().dial == FREE
-    assert PDGD().pdgd_step is not None
-    assert PDGD(temperature=0.5).pdgd_step is None
+    assert PDGD().pdgd_eta is not None
+    assert PDGD(temperature=0.5).pdgd_eta is None
 
 
 @pytest.mark.parametrize("dial", [Dial(0.5, 0, 1.0), Dial(3.0, 2, 1.0), Dial(1.0, 1, 0.5)], ids=str)
