@@ -48,6 +48,8 @@ _load_name = lazy_exports(
         "quorank.data.ranking": "Collection RankingData",
         "quorank.errors": "BadInput Interrupted",
         "quorank.experiments.experiment": "Experiment",
+        "quorank.kernels.compiled": "kernel",
+        "quorank.learning.learner": "Learner",
     },
 )
 

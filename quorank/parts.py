@@ -2,22 +2,28 @@
 
 `PDGD(eta=0.1)` prints as just that, and an experiment file writes it as a table, `{ kind = "pdgd", eta = 0.1 }`, or as the
 bare word where nothing differs from the defaults. A `Family` lists the parts that may stand in one place; all of them
-derive from the family's base class, which states what a part needs and gives. Other packages add parts through entry
-points of the group `quorank.parts`, named `family.kind`:
+derive from the family's base class, which declares what a part needs and provides. Parts of other authors are used like
+ours, in three ways:
 
-    [project.entry-points."quorank.parts"]
-    "learner.dueling-bandit" = "my_package.dueling:DuelingBandit"
+- a class of this process, such as one declared in a notebook, by its `kind`;
+- a class of a module on the path or in the current directory: `kind = "my_module:DuelingBandit"`, which imports it;
+- an entry point of the group `quorank.parts`, named `family.kind`, imported when its kind is first used:
 
-Such a part is imported when its kind is first asked for, and is then used like ours.
+      [project.entry-points."quorank.parts"]
+      "learner.dueling-bandit" = "my_package.dueling:DuelingBandit"
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from quorank.errors import BadInput, brief, suggest
+from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -104,40 +110,44 @@ class Family(Generic[P]):
 
     def member(self, kind: str) -> type[P] | None:
         """Return the class of a kind, importing it if it is another package's; None if there is none."""
-        if kind in self.members or kind not in self._plugins:
-            return self.members.get(kind)
-        entry, *others = self._plugins[kind]
-        if others:
-            values = " and ".join(other.value for other in (entry, *others))
-            raise BadInput("plugin.ambiguous", f"is offered by {values}; remove one package", f"plug-in {entry.name}")
-        return self._load(kind, entry)
+        if kind in self.members:
+            return self.members[kind]
+        if kind in self._plugins:
+            entry, *others = self._plugins[kind]
+            values, where = " and ".join(other.value for other in (entry, *others)), f"plug-in {entry.name}"
+            require(not others, "plugin.ambiguous", f"is offered by {values}; remove one package", where)
+            part = self._load(entry.load, f"{where} = {entry.value}")
+            require(part.kind == kind, "plugin.wrong-kind", f"must have kind = {kind!r}", f"{where} = {entry.value}")
+            self.members[kind] = part
+            _INSTALLED.add(part)
+            return part
+        if ":" in kind:
+            return self._load(partial(_import_class, kind), kind)
+        return self._declared(lambda part: getattr(part, "kind", None) == kind)
 
-    def _load(self, kind: str, entry: EntryPoint) -> type[P]:
-        """Import a plug-in and check that it is a part of this family."""
-        where = f"plug-in {entry.name} = {entry.value}"
+    def _load(self, load: Callable[[], Any], where: str) -> type[P]:
+        """Import a part and check that it belongs to this family."""
         try:
-            part: Any = entry.load()
-        except Exception as error:  # another package's code may raise anything
-            raise BadInput(
-                "plugin.not-importable",
-                f"cannot be imported ({type(error).__name__}: {error}); mend or remove the package",
-                where,
-            ) from error
-        if not (isinstance(part, type) and issubclass(part, self.base)):
-            raise BadInput(
-                "plugin.wrong-base",
-                f"is no {self.name}: it must derive from {self.base.__module__}.{self.base.__name__}",
-                where,
-            )
+            part = load()
+        except Exception as error:  # another author's code may raise anything
+            sentence = f"cannot be imported ({type(error).__name__}: {error}); correct or remove it"
+            raise BadInput("plugin.not-importable", sentence, where) from error
+        sentence = f"is no {self.name}: it must derive from {self.base.__module__}.{self.base.__name__}"
+        require(isinstance(part, type) and issubclass(part, self.base), "plugin.wrong-base", sentence, where)
         missing = sorted(getattr(part, "__abstractmethods__", ()))
-        if missing:
-            raise BadInput("plugin.incomplete", f"lacks {', '.join(missing)}", where)
-        if not getattr(getattr(part, "__dataclass_params__", None), "frozen", False):
-            raise BadInput("plugin.not-frozen", "must be a dataclass with frozen=True", where)
-        if getattr(part, "kind", None) != kind:
-            raise BadInput("plugin.wrong-kind", f"must have kind = {kind!r}", where)
-        self.members[kind] = part
-        return self.members[kind]
+        missing += [name for name in getattr(self.base, "METHODS", ()) if not _overrides(part, self.base, name)]
+        require(not missing, "plugin.incomplete", f"lacks {' or '.join(missing)}", where)
+        frozen = getattr(getattr(part, "__dataclass_params__", None), "frozen", False)
+        require(frozen, "plugin.not-frozen", "must be a dataclass with frozen=True", where)
+        require(isinstance(getattr(part, "kind", None), str), "plugin.wrong-kind", "must have a kind, a string", where)
+        return cast("type[P]", part)
+
+    def _declared(self, fits: Callable[[type[Any]], bool]) -> type[P] | None:
+        """Return the class of this process that fits, declared by somebody else; of several the one declared last."""
+        for part in reversed(_subclasses(self.base) if self.base is not object else []):
+            if fits(part):
+                return self._load(partial(_same, part), f"{part.__module__}.{part.__qualname__}")
+        return None
 
     def read(self, spec: object, where: str, *, foreign: bool = False) -> P:
         """Return the part that a table or a word of an experiment file describes; `where` is its key.
@@ -191,7 +201,44 @@ class Family(Generic[P]):
             found = self.member(kind)
             if found is not None and found.__name__ == name:
                 return found
-        raise KeyError(name)
+        declared = self._declared(lambda part: part.__name__ == name)
+        if declared is None:
+            raise KeyError(name)
+        return declared
+
+
+def _subclasses(base: type[Any]) -> list[type[Any]]:
+    """Return all classes that derive from a class, in the order of their declaration within each parent."""
+    return [part for child in base.__subclasses__() for part in (child, *_subclasses(child))]
+
+
+def _overrides(part: type[Any], base: type[Any], names: str) -> bool:
+    """Tell if a class has one of its own among methods named "a or b"."""
+    return any(getattr(part, name) is not getattr(base, name) for name in names.split(" or "))
+
+
+def _same(part: type[Any]) -> type[Any]:
+    return part
+
+
+def _import_class(reference: str) -> Any:
+    """Import `module:Class` from the path, or else from the current directory."""
+    module, _, name = reference.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return attrgetter(name)(import_module(module))
+
+
+def kind_of(part: Part) -> str:
+    """Return the word by which another process finds the class of a part: its kind, or `module:Class`."""
+    cls = type(part)
+    local = cls.__module__ == "__main__" or "<locals>" in cls.__qualname__
+    ours = cls.__module__.partition(".")[0] == "quorank"
+    return part.kind if local or ours or cls in _INSTALLED else f"{cls.__module__}:{cls.__qualname__}"
+
+
+_INSTALLED: set[type[Any]] = set()
+"""Classes behind entry points, which other processes find by their kinds."""
 
 
 def to_table(part: Part, *, complete: bool = True) -> dict[str, Any]:
@@ -199,7 +246,8 @@ def to_table(part: Part, *, complete: bool = True) -> dict[str, Any]:
 
     TOML has no null: a field that is None is left out.
     """
-    return _without_none(encode(part, defaults=complete))
+    table = _without_none(encode(part, defaults=complete))
+    return {**table, "kind": kind_of(part)} if "kind" in table else table
 
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:

@@ -37,11 +37,14 @@ class Learner(ABC):
     ...             chosen, skipped = shown.features[shown.clicks], shown.features[~shown.clicks]
     ...             theta = theta + self.eta * (chosen.mean(0) - skipped.mean(0))
     ...         return theta
-    >>> qr.Experiment.read({"learner": {"kind": "click-contrast", "eta": 0.2}}).federation.learner
-    ClickContrast(eta=0.2)
+    >>> settings = {"learner": ClickContrast(eta=0.2), "data.queries": 60, "federation.rounds": 2}
+    >>> qr.run("fpdgd", set=settings, out="runs/contrast").config["learner"]
+    {'kind': 'click-contrast', 'eta': 0.2}
 
     The class attributes declare what a learner needs and provides.
     """
+
+    METHODS: ClassVar[tuple[str, ...]] = ("learn or updates",)  # of which each learner has one of its own
 
     kind: ClassVar[str]
     learns_on_client: ClassVar[bool] = True  # an update is the distance that the client's own parameters moved

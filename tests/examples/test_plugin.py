@@ -104,7 +104,7 @@ def test_a_part_prints_and_reads_back(monkeypatch, sources) -> None:
         ("quorank_example.nowhere:Nothing", "plugin.not-importable"),
         ("quorank_example.click_contrast:Nothing", "plugin.not-importable"),
         ("quorank_example.nesterov:Nesterov", "plugin.wrong-base"),
-        ("quorank_example.click_contrast:np", "plugin.wrong-base"),
+        ("quorank_example.nesterov:np", "plugin.wrong-base"),
         ("quorank.learning:Learner", "plugin.incomplete"),
         ("quorank.learning:PDGD", "plugin.wrong-kind"),
     ],
