@@ -214,7 +214,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path) -> None:
 
     with pytest.raises(qr.Interrupted):
         qr.run("fpdgd", set=base, out=tmp_path / "stopped", report=False, watch=stop)
-    resumed = qr.resume(tmp_path / "stopped", report=False)
+    resumed = qr.resume(tmp_path / "stopped")
     assert resumed.ranker.theta.tolist() == whole.ranker.theta.tolist()
 
 
