@@ -97,10 +97,12 @@ class RankingData:
 
     @property
     def n_rows(self) -> int:
+        """Number of documents."""
         return len(self.labels)
 
     @property
     def n_queries(self) -> int:
+        """Number of queries."""
         return len(self.offsets) - 1
 
     @property
@@ -110,6 +112,7 @@ class RankingData:
 
     @property
     def max_label(self) -> int:
+        """Highest label."""
         return int(self.labels.max(initial=0))
 
     def resident(self) -> RankingData:

@@ -20,7 +20,7 @@ def short_floats(values: Floats | Doubles) -> list[float]:
 
 
 def next_float32(values: list[float]) -> Floats:
-    """Return the next float32 above each value: x ≤ t is x < next_float32(t)."""
+    """Return the next float32 above each value; x < that number is the same as x ≤ value."""
     return np.nextafter(np.array(values, dtype=np.float32), np.float32(np.inf))
 
 
