@@ -21,11 +21,8 @@ from quorank.search.sources import (
 )
 from quorank.search.sources.file_names import opened_path, shown_name, stored_path
 from quorank.search.sources.formats.docx import read_docx
-from quorank.search.sources.formats.extracted import ExtractedText
-from quorank.search.sources.formats.html import read_html
-from quorank.search.sources.formats.markdown import markdown_title
 from quorank.search.sources.formats.pdf import PdfProcess
-from quorank.search.sources.formats.text import decode_text
+from quorank.search.sources.formats.texts import ExtractedText, decode_text, markdown_title, read_text
 from quorank.search.sources.ignore_rules import RuleStack
 
 _XML = (
@@ -139,10 +136,9 @@ def person_docx(data: bytes) -> None:
 )
 def person_page(data: bytes) -> None:
     """A page in HTML."""
-    found = read_html(data)
-    assert found is None or isinstance(found, ExtractedText)
-    if found is not None:
-        (found.title + found.text).encode()
+    found = read_text(data, ".html")
+    assert isinstance(found, ExtractedText)
+    (found.title + found.text).encode()
 
 
 @target(

@@ -1,10 +1,11 @@
 """Demonstration of `quorank search`: persons search alone, then join a federation, and their lists are measured.
 
-Each person has a machine (`machine`) and searches through the real pages. A day is each of the person's own queries once.
-After some days alone all join a real service and go on for some days, a round each time that everybody has chosen often
-enough. The same persons are also played without joining, with the same queries and the same draws of clicks, so that what
-learning together does is told apart from what more searching does. Measured is nDCG@10 over all documents of a person: of
-the lists that were shown on the first day, the last day before joining and the last day, and of held-out queries.
+Each person has a machine (`machine`) and searches through the real pages. A day is each of the person's own queries
+once. After some days alone all join a real service and go on for some days, a round each time that everybody has
+chosen often enough. The same persons are also played without joining, with the same queries and the same draws of
+clicks, so that what learning together does is told apart from what more searching does. Measured is nDCG@10 over all
+documents of a person: of the lists that were shown on the first day, the last day before joining and the last day, and
+of held-out queries.
 """
 
 from __future__ import annotations

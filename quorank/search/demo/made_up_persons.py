@@ -1,12 +1,12 @@
 """Made-up persons: the documents that each has, what each searches for, and which documents answer it.
 
-They come from the generator of documents, or from a text collection with judgements that is dealt out: each person gets
-queries of their own, what answers them, and other documents beside. Dates are drawn, of the last two years, many of them
-of the last months.
+They come from the generator of documents, or from a text collection with judgements that is dealt out: each person
+gets queries of their own, what answers them, and other documents beside. Dates are drawn, of the last two years, many
+of them of the last months.
 
-Generated persons mostly look for what they had lately, as people do who search their own things (Dumais et al., SIGIR 2003,
-"Stuff I've Seen"): a document answers a query by the share that the query's topic has in it, and one that was not used for
-ninety days by a grade less. In a given collection the judgements are as they are, and dates say nothing.
+Generated persons mostly look for what they had lately, as people do who search their own things (Dumais et al., SIGIR
+2003, "Stuff I've Seen"): a document answers a query by the share that the query's topic has in it, and one that was
+not used for ninety days by a grade less. In a given collection the judgements are as they are, and dates say nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sixteen text features of many documents at once, as array operations.
 
 The equations are those of `quorank.text.features` with their default parameters, whose kernel would load Numba (half a
-second and 105 MB in a process that answers a person who types), or take 7 ms as plain Python, for 200 documents and three
-terms; here they take 0.2 ms. Both agree to rounding.
+second and 105 MB in a process that answers a person who types), or take 7 ms as plain Python, for 200 documents and
+three terms; here they take 0.2 ms. Both agree to rounding.
 """
 
 from __future__ import annotations

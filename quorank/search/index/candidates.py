@@ -1,12 +1,12 @@
 """Candidates of a query: the documents that a ranker may order, with their band and the numbers that it takes.
 
 Bands: 0, the query is the file name (with or without its ending) or the title; 1, the query is the beginning of one of
-them; 2, the document holds all words; 3, it holds some. The first `limit` documents are taken by band, then by the BM25 of
-title and body, then the newest, then by id: so no document of a better band is lost, and the same query on the same index
-gives the same list.
+them; 2, the document holds all words; 3, it holds some. The first `limit` documents are taken by band, then by the
+BM25 of title and body, then the newest, then by id: so no document of a better band is lost, and the same query on the
+same index gives the same list.
 
-A prefix is a term that stands wherever a word that begins with it does. Whether a document holds one is looked up in the
-words as they are; for the features its occurrences are those of the stems of its most frequent completions.
+A prefix is a term that stands wherever a word that begins with it does. Whether a document holds one is looked up in
+the words as they are; for the features its occurrences are those of the stems of its most frequent completions.
 """
 
 from __future__ import annotations

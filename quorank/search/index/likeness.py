@@ -1,8 +1,8 @@
 """Likeness to the first results: BM25 of the words by which a query's best documents stand out.
 
-The terms are those of pseudo-relevance feedback (`text.feedback`): of the first m documents by BM25, whose beginnings say
-how likely a term is in what answers the query, the n with the largest p(t)·IDF(t); a document's likeness is
-Σ_t w(t)·BM25(t, d). So a document that says what a query means in other words comes up, and one that holds its words by
+The terms are those of pseudo-relevance feedback (`text.feedback`): of the first m documents by BM25, whose beginnings
+say how likely a term is in what answers the query, the n with the largest p(t)·IDF(t); a document's likeness is Σ_t
+w(t)·BM25(t, d). So a document that says what a query means in other words comes up, and one that holds its words by
 chance goes down.
 """
 

@@ -1,12 +1,13 @@
 """Postings of documents in segments: which documents hold a term, how often, and at which word first.
 
-A segment is written once and never changed: that of a batch, or several merged into one. A term is known by a hash that is
-keyed with a secret of the index (`TermHash`), so that postings do not tell words. Of a document a segment has a row (`ROW`)
-with its lengths and what filters ask for. Whether a row is still that of a document is said elsewhere: a document that
-changes gets a row with another version in another segment, and the old one is left out when segments are merged.
+A segment is written once and never changed: that of a batch, or several merged into one. A term is known by a hash
+that is keyed with a secret of the index (`TermHash`), so that postings do not tell words. Of a document a segment has
+a row (`ROW`) with its lengths and what filters ask for. Whether a row is still that of a document is said elsewhere: a
+document that changes gets a row with another version in another segment, and the old one is left out when segments are
+merged.
 
-All is stored as little-endian arrays in blobs: the terms of a field, their offsets, and the postings in chunks of `CHUNK`,
-so that a query reads a few kilobytes a term.
+All is stored as little-endian arrays in blobs: the terms of a field, their offsets, and the postings in chunks of
+`CHUNK`, so that a query reads a few kilobytes a term.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Query language: words, "phrases", prefix*, title:word, name:word, source:mail, type:pdf, before:, after:, since:.
 
-Whatever is none of these is plain words, and nothing is an error. A word is as the tokeniser divides them; a word that is
-still being typed, the last one, stands for all words that begin with it. Plain words and prefixes are wished for: a
+Whatever is none of these is plain words, and nothing is an error. A word is as the tokeniser divides them; a word that
+is still being typed, the last one, stands for all words that begin with it. Plain words and prefixes are wished for: a
 document with some of them is found too. Phrases, words of a field and filters are required.
 """
 

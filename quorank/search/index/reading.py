@@ -1,7 +1,8 @@
 """Rows and term directories of all segments in memory, and postings read from the database as queries ask for them.
 
-What is in memory follows the database: a change by another connection is seen before the next query is answered. Numbers of
-documents and occurrences are counted over the living rows each time, so that no cached statistic can be wrong.
+What is in memory follows the database: a change by another connection is seen before the next query is answered.
+Numbers of documents and occurrences are counted over the living rows each time, so that no cached statistic can be
+wrong.
 """
 
 from __future__ import annotations

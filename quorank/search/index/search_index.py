@@ -1,9 +1,9 @@
 """Index of a person's documents in one SQLite file: opening, finding, updating from sources, forgetting.
 
-A batch of documents is one transaction over all tables (`writing.py`), so that a process that is killed leaves the index as
-it was before or after a batch. A scan that did not finish removes nothing, and the next one goes on: what was indexed is
-unchanged then. The log is not waited for at each commit (synchronous = NORMAL): after a power cut the last batches may be
-missing and are read again. What is forgotten is waited for.
+A batch of documents is one transaction over all tables (`writing.py`), so that a process that is killed leaves the
+index as it was before or after a batch. A scan that did not finish removes nothing, and the next one goes on: what was
+indexed is unchanged then. The log is not waited for at each commit (synchronous = NORMAL): after a power cut the last
+batches may be missing and are read again. What is forgotten is waited for.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def allowed_distance(word: str) -> int:
 class NameWords:
     """Words that occur in names, arranged so that those near another one are found in about a millisecond.
 
-    A letter that is inserted, deleted or exchanged changes at most two bits of the set of a word's letters, so few words
-    are left to be compared letter by letter.
+    A letter that is inserted, deleted or exchanged changes at most two bits of the set of a word's letters, so few
+    words are left to be compared letter by letter.
     """
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
 """Writer of the index: schema, batches of documents, removal, merging, erasure.
 
-Tables: `sources`; `documents` with their texts in `texts`; `words`, an FTS5 table without content of its own for phrases
-and prefixes of normalised words; `vocabulary`, how many documents hold a word; `segments` and `postings`, counts of stems
-for ranking (`postings.py`); `dead`, versions of rows whose document changed or is gone; `skipped`, the log of sources;
-`forgotten`, digests of documents that are not to come back; `facts`.
+Tables: `sources`; `documents` with their texts in `texts`; `words`, an FTS5 table without content of its own for
+phrases and prefixes of normalised words; `vocabulary`, how many documents hold a word; `segments` and `postings`,
+counts of stems for ranking (`postings.py`); `dead`, versions of rows whose document changed or is gone; `skipped`, the
+log of sources; `forgotten`, digests of documents that are not to come back; `facts`.
 
 FTS5 without content is told what to delete by giving the words again. So normalised words must stay what they were: the
 index has a stamp of the tokeniser and of Unicode's version, and is built again from the stored texts where it differs.

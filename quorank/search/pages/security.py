@@ -1,9 +1,9 @@
 """Gate before the pages: who may ask, from where, and what every answer says to the browser.
 
 A page of another site can make a browser send requests here, and a name that it owns can be made to lead here. So a
-request must name this machine in `Host`, must not come from another origin, and must bring the token: once in the address,
-then as a cookie that other sites cannot make a browser send; programs send it in a header. What changes something is asked
-for by POST from these pages, or by such a program.
+request must name this machine in `Host`, must not come from another origin, and must bring the token: once in the
+address, then as a cookie that other sites cannot make a browser send; programs send it in a header. What changes
+something is asked for by POST from these pages, or by such a program.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class PageGate:
     def _check_change(self, request: Request) -> None:
         """Refuse a change that neither one of these pages nor a program with the token asks for.
 
-        A form of a page that sends no referrer has the origin "null"; that it is ours the browser says in Sec-Fetch-Site.
+        A form of a page that sends no referrer has the origin "null"; that it is ours the browser says in
+        Sec-Fetch-Site.
         """
         if request.method in _READING or self._token.has_bearer(request):
             return

@@ -1,8 +1,8 @@
 """Work in the background of the pages: sources are read again when they change, and the service is asked when it is time.
 
-One thread reads sources, one watches them, one talks to the federation. Whoever else wants to write to the index (forget a
-document, add or remove a source) does so inside `writing()`: a reading that is under way stops at the next document, and
-goes on afterwards from where it was.
+One thread reads sources, one watches them, one talks to the federation. Whoever else wants to write to the index
+(forget a document, add or remove a source) does so inside `writing()`: a reading that is under way stops at the next
+document, and goes on afterwards from where it was.
 """
 
 from __future__ import annotations

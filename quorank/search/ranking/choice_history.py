@@ -1,7 +1,7 @@
 """SQLite store of a person's choices: query, document, and the list that it was chosen from; nothing of it ever leaves.
 
-Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker is
-fitted, and the parameters of the ranker of all. What is forgotten is erased: no byte of it stays in the folder.
+Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker
+is fitted, and the parameters of the ranker of all. What is forgotten is erased: no byte of it stays in the folder.
 """
 
 from __future__ import annotations

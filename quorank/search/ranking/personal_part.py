@@ -2,11 +2,11 @@
 
     minimise  Σ_choices w·(−log softmax(X·θ)_chosen)  +  λ/2·‖θ − θ_shared‖²
 
-over the newest choices, those for the same query counting as one, X being the features of the documents that were shown
-in the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a document that few people look at and
-that was chosen all the same says more (Joachims et al. 2017, "Unbiased learning-to-rank with biased feedback"). No list is
-shuffled for it. The minimum is found by Newton's method from the choices themselves, so a choice that is forgotten leaves
-no trace in it.
+over the newest choices, those for the same query counting as one, X being the features of the documents that were
+shown in the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a document that few people
+look at and that was chosen all the same says more (Joachims et al. 2017, "Unbiased learning-to-rank with biased
+feedback"). No list is shuffled for it. The minimum is found by Newton's method from the choices themselves, so a
+choice that is forgotten leaves no trace in it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Features of what a search found: sixteen of the text, twelve of the document and of what its person did with it.
 
-Those of the text are brought to [0, 1] within the candidates of a search, as everywhere, and so is how much a document is
-like the first results (`index.likeness`). The others have fixed scales from 0 to 1, so that one choice counts the same in
-every list:
+Those of the text are brought to [0, 1] within the candidates of a search, as everywhere, and so is how much a document
+is like the first results (`index.likeness`). The others have fixed scales from 0 to 1, so that one choice counts the
+same in every list:
 
-- recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and openings
-  from other queries' lists;
+- recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and
+  openings from other queries' lists;
 - chosen for this query, n/(N + 3): n of the last N ≤ 10 choices for the query; chosen for a longer query, the same over
   queries that begin with this one;
 - file, mail, page: the kind of its source; depth of path, a tenth for each folder, at most 1; title is the query;

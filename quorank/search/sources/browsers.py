@@ -1,7 +1,7 @@
 """Browsing history and bookmarks as sources: Firefox, and Chromium with the browsers made from it.
 
-The browser's database is read from a copy (`data.logs.browser_history`), so a running browser is no obstacle and its files
-are only read. Where that fails, the indexed pages stay.
+The browser's database is read from a copy (`data.logs.browser_history`), so a running browser is no obstacle and its
+files are only read. Where that fails, the indexed pages stay.
 """
 
 from __future__ import annotations

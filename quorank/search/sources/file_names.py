@@ -1,10 +1,10 @@
-"""File names of every encoding as text that can be stored and shown.
+"""File names of every encoding as strings that can be stored and shown.
 
-A name on a Unix disk is bytes. Python gives bytes that are no UTF-8 as lone surrogates, which neither a database nor a
-page takes. `stored_path` writes such a byte as one character of the private range U+F780 to U+F7FF, and a character of
-that range in a name as the characters of its three bytes, so that every path has one text and `opened_path` gives the path
-back. `shown_name` is for people: it is read as Windows-1252 where it is no UTF-8, and holds nothing that a terminal or
-a page would obey.
+A name on a Unix disk is bytes. Python represents bytes that are not UTF-8 as lone surrogates, which neither a database
+nor a page accepts. `stored_path` writes such a byte as one character of the private range U+F780 to U+F7FF, and a
+character of that range in a name as the characters of its three bytes, so that every path has one string and
+`opened_path` inverts it. `shown_name` is for display: a name that is not UTF-8 is read as Windows-1252, and control
+characters are replaced.
 
 >>> stored_path("caf\\udce9.txt") == "caf\\uf7e9.txt"
 True
@@ -31,29 +31,29 @@ _STORED = re.compile("[\uf780-\uf7ff]+")
 
 
 def stored_path(path: str) -> str:
-    """Return the text that stands for a path of the system."""
+    """Return the storable string of a system path."""
     return path if path.isascii() or not _ESCAPED.search(path) else _ESCAPED.sub(_escaped, path)
 
 
 def opened_path(text: str) -> str:
-    """Return the path of the system that a text of `stored_path` stands for."""
+    """Return the system path of a string made by `stored_path`."""
     return text if text.isascii() else _STORED.sub(_unescaped, text)
 
 
 def shown_name(name: str) -> str:
-    """Return a file name for people."""
+    """Return a file name for display."""
     if name.isprintable():
         return name
     return printable(decode(os.fsencode(name.replace("\r", "?"))))
 
 
 def absolute_path(text: str) -> Path:
-    """Return the absolute path of a text of `stored_path`; links in it are kept, and ~ is the person's folder."""
-    return Path(os.path.abspath(expand_home(opened_path(text))))  # noqa: PTH100, which keeps links
+    """Return the absolute path of a string made by `stored_path`, with ~ expanded and links kept."""
+    return Path(os.path.abspath(home_expanded(opened_path(text))))  # noqa: PTH100, which keeps links
 
 
 def keep_path(part: object, field: str) -> None:
-    """Check the path in a field of a new part; one as the system gives it becomes the text that is stored."""
+    """Check the path in a field of a new part, and replace a system path by its storable string."""
     path = getattr(part, field)
     require(path and "\0" not in path, "path.missing", "expected the path of a file or a folder", field)
     if _SURROGATE.search(path):

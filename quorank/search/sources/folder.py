@@ -1,9 +1,9 @@
 """Folder of files as a source: text, Markdown, HTML, PDF, DOCX and source code; other files are found by their names.
 
-The key of a file is its path below the folder, its fingerprint its size and time of change, taken before it is read: what
-changes meanwhile has another fingerprint in the next scan. A file whose content cannot be read has the code of the
-reason behind its fingerprint, so that it is not opened again until it changes, or until the limit that it was too large
-for does. A folder that cannot be looked at (an unmounted disk, a missing permission) keeps what is indexed of it.
+The key of a file is its path below the folder, its fingerprint its size and modification time, taken before it is
+read: a change during the reading gives another fingerprint in the next scan. A file whose content cannot be read has
+the code of the reason in its fingerprint, so that it is not opened again until it changes, or until the limit that it
+exceeded changes. A folder that cannot be read (an unmounted disk, a missing permission) keeps its indexed content.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -19,13 +19,9 @@ from typing import ClassVar, NamedTuple
 from quorank.errors import BadInput, require_range
 from quorank.files.atomic import read_whole
 from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
-from quorank.search.sources.formats import MARKDOWN, NOT_TEXT, PAGES
 from quorank.search.sources.formats.docx import read_docx
-from quorank.search.sources.formats.extracted import ExtractedText
-from quorank.search.sources.formats.html import read_html
-from quorank.search.sources.formats.markdown import markdown_title
 from quorank.search.sources.formats.pdf import PdfProcess
-from quorank.search.sources.formats.text import decode_text
+from quorank.search.sources.formats.texts import BINARY_ENDINGS, ExtractedText, read_text
 from quorank.search.sources.ignore_rules import IGNORE_FILES, MOST_RULES_BYTES, RuleStack
 from quorank.search.sources.source import (
     MOST_CHARACTERS,
@@ -39,17 +35,17 @@ from quorank.search.sources.source import (
 )
 
 MOST_BYTES = 20_000_000
-"""Bytes of a file that is read, unless a source says otherwise."""
+"""Default limit on the bytes of a file."""
 TICK = 0.02
-"""Seconds for which the clock of a file system may show the same time: what changed just now is read after them."""
+"""Resolution of file system clocks, seconds: a file that changed just now is read after this time."""
 _CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
-_OF_THE_SYSTEM = frozenset({"/proc", "/sys", "/dev", "/run"})
-_PASSING = frozenset({"file.unreadable"})
-"""Codes of reasons that may be gone without a change of the file."""
+_SYSTEM_FOLDERS = frozenset({"/proc", "/sys", "/dev", "/run"})
+_TEMPORARY = frozenset({"file.unreadable"})
+"""Codes of problems that may end without a change of the file."""
 
 
 class _Folder(NamedTuple):
-    """A folder that is to be looked at: its path, its key with a slash behind it, its rules."""
+    """Folder to scan: its path, its key with a trailing slash, its ignore rules."""
 
     path: str
     prefix: str
@@ -58,15 +54,26 @@ class _Folder(NamedTuple):
 
 @dataclass(frozen=True)
 class FilesSource(Source):
-    """Files of a folder and the folders below it."""
+    """Files of a folder and the folders below it.
+
+    Args:
+        path: The folder.
+        ignore: Rules as in `.gitignore` that precede those of all files.
+        most_bytes: Larger files are found by their names only.
+        most_characters: Searched characters of a file.
+        follow_links: Follow symbolic links; each folder is still scanned once.
+
+    >>> FilesSource("/home/ann/Documents", ignore=("*.log",)).name
+    '/home/ann/Documents'
+    """
 
     kind: ClassVar[str] = "folder"
 
     path: str = "~/Documents"
-    ignore: tuple[str, ...] = ()  # rules as in .gitignore that go before those of all files
+    ignore: tuple[str, ...] = ()
     most_bytes: int = MOST_BYTES
     most_characters: int = MOST_CHARACTERS
-    follow_links: bool = False  # each folder is still looked at once
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         keep_path(self, "path")
@@ -88,11 +95,11 @@ class FilesSource(Source):
         return (absolute_path(self.path),)
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file lies in the folder; where links are followed, also behind one."""
+        """Return whether a file lies in the folder, or behind a link where links are followed."""
         return path.is_relative_to(self.root) if self.follow_links else super().holds(path)
 
     def concerns(self, path: Path) -> bool:
-        """Return whether the source's own rules and the usual ones let a changed path through."""
+        """Return whether the source's own and the default rules admit a changed path."""
         below = Path(os.path.relpath(path, self.root)).parts
         if path.name in IGNORE_FILES:
             return True
@@ -107,7 +114,7 @@ class FilesSource(Source):
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the files, folder by folder in the order of their names."""
         if not Path(self.root).is_dir():
-            sentence = "is no folder, or not there now; what is indexed of it stays until the source is removed"
+            sentence = "is no folder, or missing now; its indexed content stays until the source is removed"
             yield SkippedDocument("", "folder.missing", sentence)
             yield from unchanged_below(known)
             return
@@ -134,12 +141,12 @@ class _Scan:
         prefix, rules = folder.prefix, folder.rules
         try:
             with os.scandir(folder.path) as found:
-                entries = sorted(found, key=_name_of)
+                entries = sorted(found, key=_entry_name)
         except (FileNotFoundError, NotADirectoryError):
-            yield SkippedDocument(prefix, "folder.vanished", "went away while it was looked at")
+            yield SkippedDocument(prefix, "folder.vanished", "vanished during the scan")
             return
         except OSError as error:
-            sentence = f"cannot be looked at ({error.strerror}); what is indexed of it stays"
+            sentence = f"cannot be read ({error.strerror}); its indexed content stays"
             yield SkippedDocument(prefix, "folder.unreadable", sentence)
             yield from unchanged_below(self.known, prefix)
             return
@@ -170,23 +177,23 @@ class _Scan:
                         continue
                     is_folder = entry.is_dir()
                 if is_folder and not self.source.follow_links:
-                    if entry.path not in _OF_THE_SYSTEM:
+                    if entry.path not in _SYSTEM_FOLDERS:
                         inner.append(_Folder(entry.path, f"{key}/", rules))
                     continue
                 status = entry.stat(follow_symlinks=self.source.follow_links)
             except OSError as error:
-                yield from self._lost(prefix + stored_path(name), error)
+                yield from self._unreadable(prefix + stored_path(name), error)
                 continue
             if is_folder:
                 if self._was_seen(status):
-                    yield SkippedDocument(key, "folder.link-loop", "was looked at already, and a link leads here again")
-                elif entry.path not in _OF_THE_SYSTEM:
+                    yield SkippedDocument(key, "folder.link-loop", "was scanned already, and a link leads here again")
+                elif entry.path not in _SYSTEM_FOLDERS:
                     inner.append(_Folder(entry.path, f"{key}/", rules))
             elif stat.S_ISREG(status.st_mode):
                 yield from self._file(key, name, entry.path, status)
             else:
                 yield SkippedDocument(
-                    key, "file.special", f"is {_kind_of(status.st_mode)}, which has no content to search"
+                    key, "file.special", f"is {_file_type(status.st_mode)}, which has no content to search"
                 )
 
     def _is_cache(self, folder: _Folder) -> bool:
@@ -206,11 +213,11 @@ class _Scan:
         self.seen.add(identity)
         return known
 
-    def _lost(self, key: str, error: OSError) -> Iterator[Scanned]:
+    def _unreadable(self, key: str, error: OSError) -> Iterator[Scanned]:
         if isinstance(error, FileNotFoundError):
-            yield SkippedDocument(key, "file.vanished", "went away while the folder was looked at, or leads nowhere")
+            yield SkippedDocument(key, "file.vanished", "vanished during the scan, or is a dangling link")
         else:
-            yield SkippedDocument(key, "file.unreadable", f"cannot be looked at ({error.strerror})")
+            yield SkippedDocument(key, "file.unreadable", f"cannot be read ({error.strerror})")
             if key in self.known:
                 yield UnchangedDocument(key)
             yield from unchanged_below(self.known, f"{key}/")
@@ -226,14 +233,14 @@ class _Scan:
             try:
                 status = os.stat(path)  # noqa: PTH116
             except OSError as error:
-                yield from self._lost(key, error)
+                yield from self._unreadable(key, error)
                 return
             size = status.st_size
             fingerprint = f"{size}-{status.st_mtime_ns}"
         shown = shown_name(name)
         ending = os.path.splitext(name)[1].lower()  # noqa: PTH122
         title, text, code = shown, "", ""
-        if size and ending not in NOT_TEXT:
+        if size and ending not in BINARY_ENDINGS:
             found = self._read(path, ending, size)
             text = found.text
             if found.problem is not None:
@@ -241,7 +248,7 @@ class _Scan:
                 yield SkippedDocument(key, code, sentence)
                 if code == "file.vanished":
                     return
-                if code in _PASSING and before is not None:
+                if code in _TEMPORARY and before is not None:
                     yield UnchangedDocument(key)
                     return
                 fingerprint = f"{fingerprint} {code}"
@@ -253,16 +260,16 @@ class _Scan:
         yield FoundDocument(key, fingerprint, stored, title, shown, text, status.st_mtime)
 
     def _is_settled(self, before: str, fingerprint: str, size: int) -> bool:
-        """Return whether what is indexed is what another look at the file would give."""
+        """Return whether reading the file again would give the indexed content."""
         if before == fingerprint:
             return True
         same, _, code = before.partition(" ")
-        if same != fingerprint or code in _PASSING:
+        if same != fingerprint or code in _TEMPORARY:
             return False
         return code != "file.too-large" or size > self.source.most_bytes
 
     def _read(self, path: str, ending: str, size: int) -> ExtractedText:
-        """Return what a file holds; a file that is no text has neither a text nor a problem."""
+        """Return title and text of a file; a binary file has neither text nor problem."""
         most = self.source.most_bytes
         if size > most:
             return ExtractedText(problem=_too_large(most))
@@ -276,41 +283,25 @@ class _Scan:
             except BadInput as error:
                 found = ExtractedText(problem=(error.code, error.sentence))
             else:
-                return _READERS.get(ending, _read_text)(content) or ExtractedText()
+                found = read_text(content, ending)
         if found.problem is not None:
             code, sentence = found.problem
             known = {
-                "file.missing": ("file.vanished", "went away while it was read"),
+                "file.missing": ("file.vanished", "vanished while it was read"),
                 "file.too-large": _too_large(most),
             }
             return found._replace(problem=known.get(code, (code, sentence)))
         return found._replace(title=plain_text(found.title), text=plain_text(found.text))
 
 
-def _read_text(content: bytes) -> ExtractedText | None:
-    text = decode_text(content)
-    return None if text is None else ExtractedText("", text)
-
-
-def _read_markdown(content: bytes) -> ExtractedText | None:
-    text = decode_text(content)
-    return None if text is None else ExtractedText(markdown_title(text), text)
-
-
-_READERS: dict[str, Callable[[bytes], ExtractedText | None]] = {
-    **dict.fromkeys(PAGES, read_html),
-    **dict.fromkeys(MARKDOWN, _read_markdown),
-}
-
-
 def _too_large(most: int) -> tuple[str, str]:
     return "file.too-large", f"is larger than {most:,} bytes; only its name is searched"
 
 
-def _name_of(entry: os.DirEntry[str]) -> str:
+def _entry_name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _kind_of(mode: int) -> str:
+def _file_type(mode: int) -> str:
     kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
     return next((words for is_kind, words in kinds if is_kind(mode)), "a device")

@@ -1,8 +1,11 @@
-"""Ignore rules in the language of `.gitignore`: nested files, negation, anchors, `**`; held against git by a test.
+"""Ignore rules in the language of `.gitignore`: nested files, negation, anchors, `**`; tested against git itself.
 
-The last rule that matches decides, and a file in a nearer folder goes before one further up. What lies in an ignored
-folder is ignored with it. Rules come from foreign files: a pattern is translated so that matching takes time
-quadratic in a name's length at most, whatever it says, and one that git would call malformed matches nothing.
+The last rule that matches decides, and a file in a nearer folder precedes one further up. The content of an ignored
+folder is ignored. Rules come from untrusted files: a pattern is translated so that matching takes time quadratic in a
+name's length at most, and one that git calls malformed matches nothing.
+
+Not pathspec 1.1: its default backtracked 491 s on one pattern, and with its re2 backend 142 of the 4,607 paths of the
+test's trees differ from git (POSIX classes, names that are not UTF-8), at a quarter of the speed.
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 IGNORE_FILES = (".gitignore", ".ignore", ".quorankignore")
-"""Files of rules, each for the folder that it lies in; the later ones go before the earlier ones."""
+"""Names of rule files, each for its own folder; later ones precede earlier ones."""
 MOST_RULES_BYTES = 1 << 16
-"""Bytes of such a file."""
+"""Bytes of a rule file."""
 MOST_RULES = 2000
-"""Rules of such a file."""
+"""Rules of a file."""
 LONGEST_RULE = 1024
 DEFAULT_RULES = b"""\
 .*
@@ -48,7 +51,7 @@ $RECYCLE.BIN/
 System[ ]Volume[ ]Information/
 lost+found/
 """
-"""Rules that hold before any others: hidden things, caches, and what programs make from other files."""
+"""Rules with the lowest precedence: hidden files, caches, and files that programs generate."""
 
 _CLASSES: dict[bytes, Callable[[bytes], bool]] = {
     b"alnum": bytes.isalnum,
@@ -70,7 +73,7 @@ _END = rb"(?=/|\Z)"
 
 
 class _Malformed(Exception):
-    """A pattern that matches nothing."""
+    """Pattern that matches nothing."""
 
 
 class _Rule(NamedTuple):
@@ -84,13 +87,13 @@ class _Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class _Half:
-    """The rules that look at names, or those that look at paths; `any_of` tells quickly that none matches."""
+    """Rules on names, or rules on paths; `any_of` excludes quickly that one matches."""
 
     rules: tuple[tuple[int, _Rule], ...]  # from the last to the first
     any_of: re.Pattern[bytes] | None
 
     def last(self, text: bytes, folder: bool) -> tuple[int, bool]:
-        """Return the place of the last rule that matches and whether it ignores; −1 where none does."""
+        """Return the position of the last rule that matches and whether it ignores; −1 without one."""
         if self.any_of is not None and self.any_of.match(text):
             for place, rule in self.rules:
                 if (folder or not rule.folders_only) and rule.matches(text):
@@ -99,7 +102,7 @@ class _Half:
 
 
 class IgnoreRules:
-    """Rules of one file, for the folder that it lies in."""
+    """Rules of one file, for its folder."""
 
     def __init__(self, content: bytes) -> None:
         names: list[tuple[int, bytes, bool, bool]] = []
@@ -121,7 +124,7 @@ class IgnoreRules:
         return bool(self._names.rules or self._paths.rules)
 
     def verdict(self, path: bytes, name: bytes, folder: bool) -> bool | None:
-        """Return whether a path below the folder is ignored (True) or taken back in (False); None where no rule matches."""
+        """Return whether a path below the folder is ignored (True) or included again (False); None without a rule."""
         by_name, name_ignored = self._names.last(name, folder)
         by_path, path_ignored = self._paths.last(path, folder)
         if by_name < 0 and by_path < 0:
@@ -130,7 +133,7 @@ class IgnoreRules:
 
 
 class RuleStack(NamedTuple):
-    """Rules that hold in a folder: those of its own files, those of the folders above, and the source's."""
+    """Rules in force in a folder: of its own files, of the folders above, and of the source."""
 
     levels: tuple[
         tuple[int, IgnoreRules], ...
@@ -138,12 +141,12 @@ class RuleStack(NamedTuple):
 
     @classmethod
     def start(cls, own: Iterable[str] = (), defaults: bytes = DEFAULT_RULES) -> RuleStack:
-        """Return the rules of a whole source: its `own` go before all files, the defaults behind them."""
+        """Return the rules of a whole source: its `own` precede all files, the defaults follow them."""
         text = "\n".join(own).encode("utf-8", "surrogateescape")
         return cls(tuple((0, rules) for rules in (_parsed(text), _parsed(defaults))))
 
     def below(self, folder: bytes, contents: Iterable[bytes]) -> RuleStack:
-        """Return the rules in a folder (its path ends with a slash, or is empty) that has these files of rules."""
+        """Return the rules in a folder (its path ends with a slash, or is empty) with the contents of its rule files."""
         found = [(len(folder), rules) for content in contents if (rules := _parsed(content))]
         first, *others = self.levels
         return RuleStack((first, *reversed(found), *others)) if found else self
@@ -159,7 +162,7 @@ class RuleStack(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Compile a rule when it may match: most never do, and compiling is what takes the time."""
+    """Compile a rule only when it may match: most never do, and compiling takes the time."""
     return re.compile(pattern, re.DOTALL)
 
 
@@ -197,8 +200,8 @@ def _name_pattern(glob: bytes) -> bytes:
 def _path_pattern(glob: bytes) -> bytes:
     """Return the expression for a pattern with a slash, over the path below the folder of its file.
 
-    What stands before the first special character is compared first, and the rest is a pattern of its own: so git reads
-    `**` behind a literal as if a slash stood before it.
+    The literal before the first special character is compared first, and the rest is a separate pattern: git reads `**`
+    after a literal as if a slash preceded it.
     """
     glob = glob.removeprefix(b"/")
     special = _SPECIAL.search(glob)
@@ -218,7 +221,7 @@ def _path_pattern(glob: bytes) -> bytes:
 
 
 def _groups(tokens: list[bytes]) -> tuple[list[list[list[bytes]]], bool]:
-    """Return the names of a path pattern between its `**`, and whether it ends with one."""
+    """Return the groups of names between the `**` of a path pattern, and whether it ends with `**`."""
     names: list[list[bytes]] = [[]]
     for token in tokens:
         if token == _SLASH:
@@ -239,7 +242,7 @@ def _groups(tokens: list[bytes]) -> tuple[list[list[list[bytes]]], bool]:
 
 
 def _component(tokens: list[bytes]) -> bytes:
-    """Return the expression for one name: each star but the last takes as little as it can, once and for all."""
+    """Return the expression for one name: each star but the last matches as little as possible, without backtracking."""
     pieces: list[list[bytes]] = [[]]
     for token in tokens:
         if token in (_STAR, _STARS):
@@ -254,7 +257,7 @@ def _component(tokens: list[bytes]) -> bytes:
 
 
 def _tokens(glob: bytes) -> list[bytes]:
-    """Return a pattern as stars, slashes, and expressions for one byte each."""
+    """Return a pattern as stars, slashes, and expressions for single bytes."""
     found: list[bytes] = []
     at = 0
     while at < len(glob):
@@ -285,7 +288,7 @@ def _tokens(glob: bytes) -> list[bytes]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[set[int], int]:
-    """Return the bytes that a bracket expression behind `[` matches, and where its `]` stands."""
+    """Return the bytes that the bracket expression after `[` matches, and the position of its `]`."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     members: set[int] = set()

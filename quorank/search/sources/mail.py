@@ -1,10 +1,13 @@
 """Mail as a source: mailboxes in the mbox format, maildirs, single messages (.eml), and folders of all these.
 
-A message's key is that of its mailbox and its Message-ID, so that it stays the same when a mailbox is compacted; a message
-without one has the digest of its headers. A mailbox is a document too, found by its name. Its fingerprint says up to where
-it was read and how it began and ended: a mailbox that is as it was costs one look at its status, one that has only grown
-is read from its last message on, and in any other only messages that changed are parsed. A mailbox of any size is read as
-a stream; of a long message the beginning is parsed, where its text stands.
+The key of a message is that of its mailbox and its Message-ID, so that it stays the same when a mailbox is compacted;
+without a Message-ID it is the digest of its headers. A mailbox is a document too, found by its name. Its fingerprint
+holds the size that was read and a digest of its beginning and end: an unchanged mailbox costs one status call, one
+that only grew is read from its last message on, and in any other only changed messages are parsed. A mailbox of any
+size is read as a stream; of a long message the beginning is parsed, which holds its text.
+
+Not the standard library's `mailbox.mbox`: it needs an unpacked file, scans all of it before the first message, holds a
+line and a message of any length in memory, and cannot begin at an offset.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ from quorank.search.sources.source import (
 from quorank.text.readers.mbox import MARK, RawMessage, header_text, parse_message, split_messages
 
 MOST_PARSED = 8_000_000
-"""Bytes of a message that are parsed; behind them stand attachments."""
-_END = 1 << 16  # bytes of the beginning and of the end of what was read of a mailbox that are compared
+"""Bytes of a message that are parsed; attachments follow them."""
+_END = 1 << 16  # compared bytes at the beginning and the end of the part of a mailbox that was read
 _MAILDIR = frozenset({"cur", "new"})
 _ID = re.compile(rb"^message-id:[ \t]*(?:\r?\n[ \t]+)?<?([^>\s]{1,500})", re.IGNORECASE | re.MULTILINE)
 _DELETED = re.compile(rb"^x-mozilla-status:[ \t]*([0-9a-f]{4})\b", re.IGNORECASE | re.MULTILINE)
@@ -44,17 +47,17 @@ _PEOPLE = ("From", "To", "Cc")
 _MARK = "#"  # between the key of a mailbox and that of a message
 
 
-class _Read(NamedTuple):
-    """How far a mailbox was read, as its fingerprint says it."""
+class _MailboxState(NamedTuple):
+    """Part of a mailbox that was read, as its fingerprint holds it."""
 
     size: int
-    changed: int  # time of change, in nanoseconds
-    last: int  # place of the last message
-    ends: str  # digest of how the part that was read begins and ends
-    key: str  # of the last message, which may have been written to when it was read
+    changed: int  # modification time, nanoseconds
+    last: int  # offset of the last message
+    ends: str  # digest of the beginning and the end of the part
+    key: str  # of the last message, which may have been incomplete
 
     @classmethod
-    def parse(cls, fingerprint: str) -> _Read | None:
+    def parse(cls, fingerprint: str) -> _MailboxState | None:
         match fingerprint.split("-", 4):
             case [size, changed, last, ends, key] if all(map(str.isdecimal, (size, changed, last))):
                 return cls(int(size), int(changed), int(last), ends, key)
@@ -66,7 +69,15 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class MailSource(Source):
-    """Messages of a mailbox, of a maildir, or of a folder that holds such."""
+    """Messages of a mailbox, of a maildir, or of a folder of them.
+
+    Args:
+        path: A mailbox, a maildir, an `.eml` file, or a folder.
+        most_characters: Searched characters of a message.
+
+    >>> MailSource("/home/ann/Mail").name
+    '/home/ann/Mail'
+    """
 
     kind: ClassVar[str] = "mail"
     rest: ClassVar[float] = 10.0
@@ -95,12 +106,12 @@ class MailSource(Source):
         elif root.is_file():
             yield from self._file(root, stored_path(root.name), known)
         else:
-            sentence = "is not there now; what is indexed of it stays until the source is removed"
+            sentence = "is missing now; its indexed content stays until the source is removed"
             yield SkippedDocument("", "mail.missing", sentence)
             yield from unchanged_below(known)
 
     def _folder(self, root: Path, prefix: str, known: Mapping[str, str]) -> Iterator[Scanned]:
-        """Yield what is in a folder and below; links are not followed, and hidden files left out."""
+        """Yield the messages in a folder and below; links are not followed, and hidden files are left out."""
         waiting = [(str(root), prefix)]
         while waiting:
             folder, prefix = waiting.pop()
@@ -110,7 +121,7 @@ class MailSource(Source):
                 folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
                 files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
             except OSError as error:
-                yield SkippedDocument(prefix, "folder.unreadable", f"cannot be looked at ({error.strerror})")
+                yield SkippedDocument(prefix, "folder.unreadable", f"cannot be read ({error.strerror})")
                 yield from unchanged_below(known, prefix)
                 continue
             maildir = {entry.name for entry in folders} >= _MAILDIR
@@ -123,63 +134,61 @@ class MailSource(Source):
                     yield from self._file(Path(entry.path), prefix + stored_path(entry.name), known)
 
     def _file(self, path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scanned]:
-        """Yield what a file holds: a message, a mailbox, or nothing where it is neither."""
+        """Yield the messages of a file; nothing for a file that is neither a message nor a mailbox."""
         try:
             if path.suffix.lower() == ".eml":
                 yield from self._message_file(path, key, known)
-            elif _Read.parse(known.get(key, "")) or read_head(path, len(MARK)) == MARK:
+            elif _MailboxState.parse(known.get(key, "")) or read_head(path, len(MARK)) == MARK:
                 yield from self._mailbox(path, key, known)
         except BadInput as error:
             yield SkippedDocument(key, error.code, error.sentence)
             if error.code != "file.missing":
-                yield from (UnchangedDocument(known_key) for known_key in _keys_of(key, known))
+                yield from (UnchangedDocument(known_key) for known_key in _known_keys(key, known))
 
     # ------------------------------------------------------------ mailboxes
 
     def _mailbox(self, path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scanned]:
         with translate_errors(path, "a readable mailbox"):
             status = path.stat()
-        before = _Read.parse(known.get(key, ""))
+        before = _MailboxState.parse(known.get(key, ""))
         if before is not None and (before.size, before.changed) == (status.st_size, status.st_mtime_ns):
-            yield from (UnchangedDocument(known_key) for known_key in _keys_of(key, known))
+            yield from (UnchangedDocument(known_key) for known_key in _known_keys(key, known))
             return
         packed = packing_of(path) is not None
         with open_bounded(path) if packed else open_plain(path) as file:
             begin = 0
             if before is not None and not packed and status.st_size >= before.size:
-                with translate_errors(path, "a readable mailbox"):
-                    grown = _ends(file, before.size) == before.ends
+                with sound(path, "a readable mailbox"):
+                    grown = _digest_of_ends(file, before.size) == before.ends
                     begin = before.last if grown else 0
                     file.seek(begin)
             reader = _MailboxReader(self, path, key, known, status.st_mtime)
             if before is not None and begin:
-                yield from reader.older(before.key)
+                yield from reader.skip_older(before.key)
             last = begin
             for raw in split_messages(file, path, begin=begin, most=MOST_PARSED):
                 last, end = raw.begin, raw.end
                 yield from reader.message(raw)
-            with translate_errors(path, "a readable mailbox"):
-                ends = "" if packed else _ends(file, end)
-        read = _Read(status.st_size if packed else end, status.st_mtime_ns, last, ends, reader.last)
+            with sound(path, "a readable mailbox"):
+                ends = "" if packed else _digest_of_ends(file, end)
+        state = _MailboxState(status.st_size if packed else end, status.st_mtime_ns, last, ends, reader.last)
         name = shown_name(path.name)
-        yield FoundDocument(key, str(read), stored_path(str(path)), name, name, "", status.st_mtime)
+        yield FoundDocument(key, str(state), stored_path(str(path)), name, name, "", status.st_mtime)
 
     # ------------------------------------------------------------ single messages
 
     def _maildir(self, folder: str, prefix: str, known: Mapping[str, str]) -> Iterator[Scanned]:
         done: set[str] = set()
-        for part in ("new", "cur"):  # in this order a message that moves meanwhile is met
+        for part in ("new", "cur"):  # in this order a message that is moved meanwhile is found
             try:
                 with os.scandir(f"{folder}/{part}") as found:
                     entries = sorted(found, key=lambda entry: entry.name)
             except OSError as error:
-                yield SkippedDocument(
-                    f"{prefix}{part}/", "folder.unreadable", f"cannot be looked at ({error.strerror})"
-                )
+                yield SkippedDocument(f"{prefix}{part}/", "folder.unreadable", f"cannot be read ({error.strerror})")
                 yield from (UnchangedDocument(key) for key in known if key.startswith(prefix) and key not in done)
                 return
             for entry in entries:
-                # flags stand behind a colon and change when a message is read; so does the folder
+                # flags follow a colon and change when a message is read; so does the folder
                 key = prefix + stored_path(entry.name.partition(":2,")[0])
                 if entry.name.startswith(".") or key in done:
                     continue
@@ -187,9 +196,9 @@ class MailSource(Source):
                     yield from self._message_file(Path(entry.path), key, known)
                 except BadInput as error:
                     if part == "new" and error.code == "file.missing":
-                        continue  # moved: it is met again
+                        continue  # moved: it is found in cur
                     yield SkippedDocument(key, error.code, error.sentence)
-                    if key in known:  # another flag has another name
+                    if key in known:  # renamed by another flag
                         yield UnchangedDocument(key)
                 done.add(key)
 
@@ -209,9 +218,9 @@ class MailSource(Source):
         yield from self.document(key, fingerprint, stored, content, status.st_size, status.st_mtime)
 
     def document(
-        self, key: str, fingerprint: str, path: str, content: bytes, size: int, otherwise: float
+        self, key: str, fingerprint: str, path: str, content: bytes, size: int, fallback: float
     ) -> Iterator[Scanned]:
-        """Yield the document of a message of `size` bytes, dated `otherwise` where it has no date."""
+        """Yield the document of a message of `size` bytes, dated `fallback` without a date of its own."""
         message, text = parse_message(content)
         if size > MOST_PARSED:
             sentence = f"has {size:,} bytes; the text in the first {MOST_PARSED:,} is searched"
@@ -222,33 +231,33 @@ class MailSource(Source):
             body = body[: self.most_characters]
             yield SkippedDocument(key, "mail.text-cut", f"only its first {len(body):,} characters are searched")
         title = plain_text(header_text(message, "Subject")) or "(no subject)"
-        yield FoundDocument(key, fingerprint, path, title, "", body, _date(message, otherwise))
+        yield FoundDocument(key, fingerprint, path, title, "", body, _date(message, fallback))
 
 
 class _MailboxReader:
-    """Reader of the messages of one mailbox: it gives each its key, and parses those that are new or changed."""
+    """Reader of the messages of one mailbox: assigns keys, and parses new and changed messages."""
 
     def __init__(self, source: MailSource, path: Path, key: str, known: Mapping[str, str], changed: float) -> None:
         self.source, self.key, self.known, self.changed = source, key, known, changed
         self.path = stored_path(str(path))
-        self.copies: dict[str, int] = {}  # how often a Message-ID was met
+        self.copies: dict[str, int] = {}  # number of messages with a Message-ID
         self.last = ""  # key of the last message
-        self.resumed: str | None = None  # the same when the mailbox was read before, where it is read from there on
+        self.resumed: str | None = None  # the last key of the earlier scan, where reading continues from there
 
-    def older(self, last: str) -> Iterator[Scanned]:
+    def skip_older(self, last: str) -> Iterator[Scanned]:
         """Yield all known messages but the last one, which is read again."""
         self.resumed = last
-        for known_key in _keys_of(self.key, self.known):
+        for known_key in _known_keys(self.key, self.known):
             if known_key not in (last, self.key):
                 yield UnchangedDocument(known_key)
 
     def message(self, raw: RawMessage) -> Iterator[Scanned]:
-        """Yield one message; none where the mail program marked it as deleted."""
-        head = _head_of(raw)
+        """Yield one message; nothing for one that the mail program marked as deleted."""
+        head = _headers(raw)
         if _is_deleted(head):
             self.last = ""
             return
-        id_ = _id_of(head)
+        id_ = _message_id(head)
         copy = self.copies.get(id_, 0) + 1
         if self.resumed is not None and id_ not in self.copies:
             while (key := self._numbered(id_, copy)) in self.known and key != self.resumed:
@@ -266,26 +275,26 @@ class _MailboxReader:
         return f"{self.key}{_MARK}{id_}" + (f" {copy}" if copy > 1 else "")
 
 
-def _head_of(raw: RawMessage) -> bytes:
+def _headers(raw: RawMessage) -> bytes:
     """Return the headers of a message."""
     head = raw.content[:_END]
     end = min((place for place in (head.find(b"\n\n"), head.find(b"\n\r\n")) if place >= 0), default=len(head))
     return head[:end]
 
 
-def _id_of(head: bytes) -> str:
-    """Return the Message-ID of a message, or the digest of its headers where it has none."""
+def _message_id(head: bytes) -> str:
+    """Return the Message-ID of a message, or without one the digest of its headers."""
     found = _ID.search(head)
     return plain_text(found[1].decode("utf-8", "replace")) if found else f"-{blake2b(head, digest_size=8).hexdigest()}"
 
 
 def _is_deleted(head: bytes) -> bool:
-    """Return whether Thunderbird, which leaves messages in the file until it compacts it, has deleted a message."""
+    """Return whether Thunderbird has deleted a message, which stays in the file until it is compacted."""
     found = _DELETED.search(head)
     return found is not None and bool(int(found[1], 16) & 8)
 
 
-def _keys_of(mailbox: str, known: Mapping[str, str]) -> Iterator[str]:
+def _known_keys(mailbox: str, known: Mapping[str, str]) -> Iterator[str]:
     """Yield the known keys of a mailbox and its messages."""
     messages = mailbox + _MARK
     for key in known:
@@ -293,7 +302,7 @@ def _keys_of(mailbox: str, known: Mapping[str, str]) -> Iterator[str]:
             yield key
 
 
-def _ends(file: IO[bytes], size: int) -> str:
+def _digest_of_ends(file: IO[bytes], size: int) -> str:
     """Return the digest of the first and the last bytes of the part of a mailbox that was read."""
     digest = blake2b(digest_size=8)
     for place in (0, max(0, size - _END)):
@@ -302,8 +311,8 @@ def _ends(file: IO[bytes], size: int) -> str:
     return digest.hexdigest()
 
 
-def _date(message: Message, otherwise: float) -> float:
+def _date(message: Message, fallback: float) -> float:
     try:
         return parsedate_to_datetime(header_text(message, "Date")).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError, OSError):
-        return otherwise
+        return fallback

@@ -1,8 +1,9 @@
-"""Watching of sources on the disk: which of them have to be scanned again, told a moment after things have settled.
+"""Watching of sources on the disk: yields the sources to scan again, a moment after changes have settled.
 
-The system's own notices (watchfiles) are used where they can be had. A folder that vanishes, or is not there yet, is looked
-for again and again, and watched when it comes. Where the system has no more watches to give, or a folder cannot be watched,
-its source is scanned from time to time instead. A source that rests (`Source.rest`) is told of later, never lost.
+The system's notifications (watchfiles) are used where available. A folder that vanishes, or does not exist yet, is
+looked for regularly, and watched when it appears. Where the system has no watches left, or a folder cannot be watched,
+its source is scanned at intervals instead. Changes of a source within its `rest` interval are reported later, never
+lost.
 """
 
 from __future__ import annotations
@@ -17,17 +18,25 @@ from quorank.errors import first_line
 from quorank.search.sources.source import Source
 
 SETTLED = 500
-"""Milliseconds without a change after which changes are told."""
+"""Milliseconds without a change after which changes are reported."""
 LOOK = 1000
-"""Milliseconds between two looks for folders that came or went."""
+"""Interval between two checks for folders that appeared or vanished, milliseconds."""
 WITHOUT_WATCHES = 600.0
-"""Seconds between two scans of what cannot be watched."""
+"""Interval between two scans of a source that cannot be watched, seconds."""
 
 _Identity = tuple[int, int] | None
 
 
 class SourceWatcher:
-    """Watcher of several sources: `changes()` yields the places in the list of those that have to be scanned again."""
+    """Watcher of several sources; `changes()` yields the positions of those to scan again.
+
+    Args:
+        sources: The sources to watch.
+        say: Called with a sentence when something cannot be watched.
+        settled: Milliseconds without a change after which changes are reported.
+        look: Interval between two checks for folders that appeared or vanished, milliseconds.
+        rest: Minimum interval between two reports of a source, seconds; by default its own `rest`.
+    """
 
     def __init__(
         self,
@@ -38,23 +47,22 @@ class SourceWatcher:
         look: int = LOOK,
         rest: float | None = None,
     ) -> None:
-        """`say` is told in a sentence what cannot be watched; `rest` stands for that of every source where it is given."""
         self.sources, self._say, self._settled, self._look = tuple(sources), say, settled, look
         self._rests = [source.rest if rest is None else rest for source in sources]
-        self._waiting: set[int] = set()  # sources that changed and were not told of yet
-        self._told = [-1e9] * len(self.sources)
+        self._waiting: set[int] = set()  # changed sources that were not reported yet
+        self._reported = [-1e9] * len(self.sources)
         self._unwatched: set[int] = set()
 
     def changes(self, stop: Event) -> Iterator[list[int]]:
-        """Yield lists of sources that changed, until `stop` is set."""
+        """Yield lists of changed sources until `stop` is set."""
         paths = [source.watch_paths() for source in self.sources]
         places = {path: {number for number, own in enumerate(paths) if path in own} for own in paths for path in own}
         before = {path: _identity(path) for path in places}
         restarted = False
         while not stop.is_set():
             present = [path for path, identity in before.items() if identity is not None]
-            for found in self._notices(present, stop):
-                if restarted:  # nobody watched for a moment
+            for found in self._notifications(present, stop):
+                if restarted:  # nothing was watched for a moment
                     self._waiting |= {number for path in present for number in places[path]}
                     restarted = False
                 now = {path: _identity(path) for path in places}
@@ -63,17 +71,17 @@ class SourceWatcher:
                         self._waiting |= places[path]
                 for changed in found:
                     self._add(Path(changed), places)
-                told = self._due()
-                if told:
-                    yield told
+                due = self._due()
+                if due:
+                    yield due
                 if stop.is_set():
                     return
                 if now != before:
                     before, restarted = now, True
-                    break  # what came is watched from now on
+                    break  # watch new folders from now on
 
-    def _notices(self, present: list[Path], stop: Event) -> Iterator[set[str]]:
-        """Yield sets of changed paths; empty ones when it is time to look around."""
+    def _notifications(self, present: list[Path], stop: Event) -> Iterator[set[str]]:
+        """Yield sets of changed paths, and an empty set after each `look` interval without changes."""
         watched = list(present)
         while watched and not stop.is_set():
             from watchfiles import watch
@@ -92,11 +100,11 @@ class SourceWatcher:
                     yield {path for _, path in changes}
                 return
             except FileNotFoundError:
-                yield set()  # it vanished just now
+                yield set()  # a folder vanished just now
                 watched = [path for path in watched if path.exists()]
             except (OSError, RuntimeError) as error:  # no watches left, or a file system without
                 self._say(
-                    f"cannot be told of changes ({first_line(error)}); looking every {WITHOUT_WATCHES:g} s instead"
+                    f"changes are not reported by the system ({reason(error)}); scanning every {WITHOUT_WATCHES:g} s instead"
                 )
                 self._unwatched |= set(range(len(self.sources)))
                 watched = []
@@ -109,18 +117,18 @@ class SourceWatcher:
                 self._waiting |= {number for number in numbers if self.sources[number].concerns(changed)}
 
     def _due(self) -> list[int]:
-        """Return the sources that may be told of now."""
+        """Return the sources to report now."""
         now = time.monotonic()
-        self._waiting |= {number for number in self._unwatched if now - self._told[number] >= WITHOUT_WATCHES}
-        told = sorted(number for number in self._waiting if now - self._told[number] >= self._rests[number])
-        for number in told:
-            self._told[number] = now
-        self._waiting -= set(told)
-        return told
+        self._waiting |= {number for number in self._unwatched if now - self._reported[number] >= WITHOUT_WATCHES}
+        due = sorted(number for number in self._waiting if now - self._reported[number] >= self._rests[number])
+        for number in due:
+            self._reported[number] = now
+        self._waiting -= set(due)
+        return due
 
 
 def _identity(path: Path) -> _Identity:
-    """Return what tells a file or folder from another one of the same name; None where there is none."""
+    """Return device and inode of a file or folder; None where there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):

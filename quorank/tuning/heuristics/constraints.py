@@ -75,8 +75,9 @@ def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = 
 def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
     """Draw weights uniformly from all that are allowed, by a Gibbs sampler.
 
-    Each weight in turn is drawn uniformly between what its bounds and the orders leave it beside the others. A weight with
-    a `share` is drawn uniformly on the scale on which its steps are equal: as likely below a tenth of its range as above.
+    Each weight in turn is drawn uniformly between what its bounds and the orders leave it beside the others. A weight
+    with a `share` is drawn uniformly on the scale on which its steps are equal: as likely below a tenth of its range
+    as above.
     """
     lower, upper = heuristic.bounds
     d = len(lower)

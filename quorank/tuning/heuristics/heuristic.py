@@ -215,8 +215,8 @@ def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]],
 def load_object(text: str) -> Any:
     """Import the object that `module:object` names; modules in the current folder are found too.
 
-    Importing a module runs it: the text must come from whoever runs the program (a command line, an operator's own file),
-    never from a message or a file that somebody else may write.
+    Importing a module runs it: the text must come from whoever runs the program (a command line, an operator's own
+    file), never from a message or a file that somebody else may write.
     """
     module, _, name = text.partition(":")
     wrong = f"expected module:object, such as my_product.tuning:heuristic, got {text!r}"

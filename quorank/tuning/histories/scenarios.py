@@ -1,8 +1,8 @@
 """Scenarios: a heuristic with a generator of what its people see, or with the searches of recorded visits.
 
-Simulated people take the item with the highest true score after noise (Hartmann et al. 2019, §6.1). The true weights are
-the shipped ones as in the paper, or others: where they are the shipped ones there is nothing to find, and a simulation
-can only show that nothing breaks.
+Simulated people take the item with the highest true score after noise (Hartmann et al. 2019, §6.1). The true weights
+are the shipped ones as in the paper, or others: where they are the shipped ones there is nothing to find, and a
+simulation can only show that nothing breaks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Visits in a CSV file, of one person or of many, and a generator of such visits.
 
-A line is a visit: `time,url,type`, and where they are known `person`, `title` and `bookmarked`. Time is in seconds since
-1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `VISIT_TYPES`, a link where it
-is missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not to be written
-down, suggestions are matched by title.
+A line is a visit: `time,url,type`, and where they are known `person`, `title` and `bookmarked`. Time is in seconds
+since 1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `VISIT_TYPES`, a link
+where it is missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not
+to be written down, suggestions are matched by title.
 
-The generator makes people who browse sites from day to day: they type what they come back to and follow links from there,
-so most pages of a history were only ever reached by links. It knows no choices by a score: like real visits, these
-follow no weights at all.
+The generator makes people who browse sites from day to day: they type what they come back to and follow links from
+there, so most pages of a history were only ever reached by links. It knows no choices by a score: like real visits,
+these follow no weights at all.
 """
 
 from __future__ import annotations

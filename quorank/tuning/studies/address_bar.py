@@ -1,18 +1,20 @@
 """Simulator of typing into an address bar: characters typed and rank selected (Hartmann et al. 2019, §6.2).
 
-The two metrics of the study are the characters typed before a suggestion is selected, and its rank, counted from 0. The
-paper's come from real people; here a person has a history of pages from the generator of §6.1 (`histories.generated`), and
-each page has an address and a title. Wanted pages follow the person's taste: frecency (§4) with weights scattered around
-those of the whole population. A ranker that knows these weights shows wanted pages earlier, so fewer letters are typed.
+The two metrics of the study are the characters typed before a suggestion is selected, and its rank, counted from 0.
+The paper's come from real people; here a person has a history of pages from the generator of §6.1
+(`histories.generated`), and each page has an address and a title. Wanted pages follow the person's taste: frecency
+(§4) with weights scattered around those of the whole population. A ranker that knows these weights shows wanted pages
+earlier, so fewer letters are typed.
 
-The text of a page is the name of its site and three words of its title. Words are made of syllables and used as often as
-Zipf's law says, one over their rank, so sites and words recur among the pages of a person, and beginnings are shared.
+The text of a page is the name of its site and three words of its title. Words are made of syllables and used as often
+as Zipf's law says, one over their rank, so sites and words recur among the pages of a person, and beginnings are
+shared.
 
-Pages that match what has been typed so far are ranked by a score. A person types letter by letter what they remember of
-the wanted page, looks up after a few letters and then after each, and takes the page as soon as it is among the
-first `shown`; who has typed all of it reads the whole list. A longer text never matches more pages, so a single pass over
-the pages that score higher is enough: the longest beginning that each of them matches says for how long it stands above
-the wanted page.
+Pages that match what has been typed so far are ranked by a score. A person types letter by letter what they remember
+of the wanted page, looks up after a few letters and then after each, and takes the page as soon as it is among the
+first `shown`; who has typed all of it reads the whole list. A longer text never matches more pages, so a single pass
+over the pages that score higher is enough: the longest beginning that each of them matches says for how long it stands
+above the wanted page.
 
 Every draw has an address, so a person is the same alone or among a million, under every ranker.
 """

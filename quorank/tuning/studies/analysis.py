@@ -5,9 +5,9 @@ study at α, and effect sizes say how large a difference is, which p-values of l
 
 Mann and Whitney (Ann. Math. Stat. 1947) count the pairs in which a value of the first sample is above one of the
 second, ties as half: U. Dividing by all pairs gives the common-language effect size, P(a > b) + P(a = b)/2 (McGraw and
-Wong 1992; Vargha and Delaney 2000); twice that minus one is the rank-biserial correlation (Wendt 1972). The shift is the
-median of all differences (Hodges and Lehmann 1963), and its interval lies between two of them (Lehmann 1975). Pairs
-are counted, never listed: a study has thousands of millions.
+Wong 1992; Vargha and Delaney 2000); twice that minus one is the rank-biserial correlation (Wendt 1972). The shift is
+the median of all differences (Hodges and Lehmann 1963), and its interval lies between two of them (Lehmann 1975).
+Pairs are counted, never listed: a study has thousands of millions.
 
 The unit is the client, not the search: a client's searches are averaged first. Searches of one person resemble each
 other, so n searches tell less than n independent ones; a test that pools them believes in a certainty that is not

@@ -7,68 +7,72 @@ from pathlib import Path
 from typing import IO
 
 from quorank.errors import BadInput
-from quorank.files.archives import UntrustedZip, is_zip
-from quorank.files.untrusted import UnpackLimits, read_head, xml_events
-from quorank.search.sources.formats.extracted import ExtractedText
+from quorank.files.untrusted import ForeignZip, UnpackLimits, is_zip, read_head, sound
+from quorank.search.sources.formats.texts import ExtractedText
 from quorank.text.readers.decoding import one_line
 
 MOST_UNPACKED = 1 << 26
 """Bytes of XML that a document may unpack to."""
+MOST_ELEMENTS = 1_000_000
+LONGEST_TITLE = 1000
+MARGIN = 1000  # characters beyond the asked ones, so that a cut text stays longer than these without its outer space
 _TEXTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
 _TITLE = "docProps/core.xml"
-_OLD = b"\xd0\xcf\x11\xe0"  # a compound file: how Office keeps what is under a password
-
-
-def _paragraphs(file: IO[bytes], where: Path) -> Iterator[str]:
-    """Yield the pieces of a document's text, with a line break after each paragraph."""
-    for event, name, element in xml_events(file, where):
-        if event == "start" and name in ("tab", "br", "cr"):
-            yield "\t" if name == "tab" else "\n"
-        elif event == "end" and name == "t":
-            yield element.text or ""
-        elif event == "end" and name == "p":
-            yield "\n"
-
-
-def _title(file: IO[bytes], where: Path) -> str:
-    """Return the title in the properties of a document."""
-    events = xml_events(file, where, 10_000)
-    return next(
-        ((element.text or "")[:1000] for event, name, element in events if (event, name) == ("end", "title")), ""
-    )
+_COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # of encrypted documents and of Word before 2007
+_PIECES = {"tab": "\t", "br": "\n", "cr": "\n", "p": "\n"}
 
 
 def read_docx(path: Path, most_characters: int) -> ExtractedText:
-    """Return the title and text of a Word document; what cannot be read is the problem of what is returned."""
+    """Return title and text of a Word document, with the problem of what cannot be read."""
+    title, pieces, problem, left = "", list[str](), None, most_characters + MARGIN
     try:
         if not is_zip(path):
-            return ExtractedText(problem=_no_zip(path))
-        with UntrustedZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
+            return ExtractedText(problem=_not_a_zip(path))
+        with ForeignZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
             if _TEXTS[0] not in packed.members:
-                return ExtractedText(problem=("docx.damaged", f"holds no {_TEXTS[0]}, so it is no Word document"))
-            title, pieces, left, problem = "", [], most_characters, None
+                return ExtractedText(problem=("docx.damaged", f"has no {_TEXTS[0]}, so it is no Word document"))
             try:
                 if _TITLE in packed.members:
                     with packed.open(_TITLE) as file:
-                        title = _title(file, path)
-                for name in _TEXTS:
-                    if name in packed.members and left >= 0:
-                        with packed.open(name) as file:
-                            for piece in _paragraphs(file, path):
+                        title = next((text for name, text in _elements(file, path) if name == "title"), "")
+                for member in _TEXTS:
+                    if member in packed.members and left >= 0:
+                        with packed.open(member) as file:
+                            for name, text in _elements(file, path):
+                                piece = text if name == "t" else _PIECES.get(name, "")
                                 pieces.append(piece)
                                 left -= len(piece)
                                 if left < 0:
                                     break
             except BadInput as error:
                 problem = _problem(error)
-            return ExtractedText(one_line(title), "".join(pieces).strip(), problem)
     except BadInput as error:
         return ExtractedText(problem=_problem(error))
+    return ExtractedText(one_line(title[:LONGEST_TITLE]), "".join(pieces).strip(), problem)
 
 
-def _no_zip(path: Path) -> tuple[str, str]:
-    if read_head(path, len(_OLD)) == _OLD:
-        return "docx.encrypted", "is under a password, or in the format of Word before 2007; only its name is searched"
+def _elements(file: IO[bytes], where: object) -> Iterator[tuple[str, str]]:
+    """Yield local name and text of each element at its end, and forget it; a document type is refused."""
+    from defusedxml.ElementTree import iterparse
+
+    with sound(where, "valid XML"):
+        parents = []
+        for count, (event, element) in enumerate(iterparse(file, events=("start", "end"), forbid_dtd=True)):
+            if count > 2 * MOST_ELEMENTS:
+                raise BadInput("file.too-large", "has more elements than any such document", f"{where}")
+            if event == "start":
+                parents.append(element)
+                continue
+            parents.pop()
+            yield element.tag.rpartition("}")[2], element.text or ""
+            if parents:
+                parents[-1].remove(element)
+
+
+def _not_a_zip(path: Path) -> tuple[str, str]:
+    if read_head(path, len(_COMPOUND_FILE)) == _COMPOUND_FILE:
+        sentence = "is password-protected, or in the format of Word before 2007; only its name is searched"
+        return "docx.encrypted", sentence
     return "docx.damaged", "is no Word document; only its name is searched"
 
 

@@ -1,7 +1,7 @@
-"""PDF, read in a process of its own that is used for many files and started anew when it dies.
+"""PDF, read in a separate process that is reused for many files and restarted when it dies.
 
-A hostile PDF can make a reader loop for ever or fill the memory. The process has limits (`pdf_process.py`), and is killed
-when a file takes too long; the pages that it had read until then are kept.
+A hostile PDF can make a reader loop for ever or fill the memory. The process has limits (`pdf_process.py`), and is
+killed when a file takes too long; the pages read until then are kept.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from types import TracebackType
 import quorank
 from quorank.errors import BadInput
 from quorank.protocol.frames import receive, send
-from quorank.search.sources.formats.extracted import ExtractedText
+from quorank.search.sources.formats.texts import ExtractedText
 
 SECONDS = 20.0
-"""Time that one file may take."""
+"""Time limit for one file."""
 FILES = 500
-"""Files after which the process is started anew, so that what leaks does not add up."""
+"""Files after which the process is restarted, so that leaks do not add up."""
 _PROGRAM = "quorank.search.sources.formats.pdf_process"
-_START = 30.0  # seconds that the process may take to begin, on a busy machine
+_START = 30.0  # seconds for the start of the process on a busy machine
 
 
 class PdfProcess:
-    """Reader of PDF files: a process that begins with the first file and ends with the block."""
+    """Reader of PDF files in a process that starts with the first file and ends with the `with` block."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds, self._files = seconds, 0
@@ -43,7 +43,7 @@ class PdfProcess:
         self.close()
 
     def read(self, path: str, most_characters: int) -> ExtractedText:
-        """Return the title and text of a file; what cannot be read is the problem of what is returned."""
+        """Return title and text of a file, with the problem of what cannot be read."""
         started = self._connection is None
         connection = self._start()
         title, pages = "", list[str]()
@@ -66,7 +66,7 @@ class PdfProcess:
         except TimeoutError:
             return self._failed(title, pages, "pdf.too-slow", f"takes longer than {self._seconds:g} s to read")
         except (OSError, EOFError, BadInput, ValueError):
-            return self._failed(title, pages, "pdf.crashed", "ends the process that reads it")
+            return self._failed(title, pages, "pdf.crashed", "crashes its reader")
         finally:
             self._files += 1
             if self._files >= FILES:
@@ -74,7 +74,7 @@ class PdfProcess:
 
     @property
     def process(self) -> int | None:
-        """The number of the process; None where there is none now."""
+        """Process id; None while no process runs."""
         return self._process.pid if self._process is not None else None
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
-"""Process that reads PDF files for another one, within limits that it sets to itself: `python -m … DESCRIPTOR SECONDS`.
+"""Process that reads PDF files for another one within limits that it sets itself: `python -m … DESCRIPTOR SECONDS`.
 
-A bundle (`protocol/frames.py`) with a path and a number of characters is answered by bundles: `title` and the title, `page`
-and the text of a page, and at last `end` with a code and a sentence, both empty where nothing was amiss. What pypdf takes
-too long or too much memory for ends this process, not the one that asked: its memory is limited, and so is the processor
-time of each file.
+A request is a bundle (`protocol/frames.py`) of a path and a number of characters. The answer is a bundle `title` with
+the title, a bundle `page` with the text of each page, and a bundle `end` with code and sentence of a problem, both
+empty without one. A file on which pypdf takes too long or too much memory ends this process, not the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 MEGABYTES = 640
-"""Memory of the process, its program included."""
+"""Memory limit of the process, including its program."""
 MOST_PAGES = 5000
 
 
@@ -47,7 +46,7 @@ def main(descriptor: int, seconds: int) -> None:
                 code, sentence = answer(connection, path, int(most))
             except MemoryError:
                 send(connection, [b"end", b"pdf.too-large", b"needs more memory than a PDF file may take"])
-                return  # with whatever holds the memory
+                return  # and free the memory
             send(connection, [b"end", code.encode(), sentence.encode(errors="replace")])
 
 
@@ -57,7 +56,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]:
-    """Send the title and the pages of a file; return the code and the sentence for what could not be read."""
+    """Send title and pages of a file; return code and sentence of a problem, both empty without one."""
     import os
     from pathlib import Path
 
@@ -67,7 +66,7 @@ def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]
         with open_plain(Path(os.fsdecode(path))) as file:
             reader = PdfReader(file, strict=False)
             if reader.is_encrypted and not reader.decrypt(""):
-                return "pdf.encrypted", "is under a password; only its name is searched"
+                return "pdf.encrypted", "is password-protected; only its name is searched"
             title = _title(reader)
             send(connection, [b"title", title.encode(errors="replace")])
             return _send_pages(connection, reader, most)
@@ -75,8 +74,8 @@ def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]
         return error.code, error.sentence
     except MemoryError:
         raise
-    except Exception as error:  # the library's own, over a file that is no such
-        return "pdf.damaged", f"is no sound PDF file ({first_line(error)}); only its name is searched"
+    except Exception as error:  # the library's own, over a malformed file
+        return "pdf.damaged", f"is no valid PDF file ({reason(error)}); only its name is searched"
 
 
 def _title(reader: PdfReader) -> str:

@@ -1,0 +1,107 @@
+"""Plain text, source code, Markdown and HTML: decoding, and the title of a document.
+
+Text is UTF-8, UTF-16 or UTF-32 with its byte order mark, else Windows-1252; a NUL near the start means binary data.
+HTML may name its encoding.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import NamedTuple
+
+from quorank.text.readers.decoding import decode
+from quorank.text.readers.pages import without_tags
+
+HTML_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
+MARKDOWN_ENDINGS = frozenset({".md", ".markdown", ".mdown", ".mkd"})
+_BINARY = """
+7z a aac ai aif aiff apk avi avif azw3 bin blend bmp bz2 cab class cr2 dat db deb dll dmg doc dylib eot epub exe fits flac
+flv gif gz h5 hdf5 heic heif icns ico img iso jar jpeg jpg jxl key lib lz4 lzma m4a m4b m4v mid mkv mobi mov mp3 mp4 mpeg
+mpg msi nef npy npz numbers o obj odp ods odt ogg ogv opus orf otf pages parquet pdb pkl png ppt pptx psd pt pth pyc raf
+rar raw rpm safetensors so sqlite sqlite3 tar tgz tif tiff ttf vdi vmdk wasm wav webm webp wma wmv woff woff2 xcf xls xlsx
+xz zip zst
+"""
+BINARY_ENDINGS = frozenset(f".{ending}" for ending in _BINARY.split())
+"""Endings of files without text that can be read here: they are found by their names and never opened."""
+LONGEST_PAGE = 4_000_000
+"""Characters of an HTML page, with its tags, that are searched."""
+_BINARY_HEAD, _CHARSET_HEAD = 8192, 2048  # bytes in which a NUL means binary data, and a page must name its encoding
+_MARKDOWN_HEAD = 10_000  # characters that may hold the title
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins with the mark of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_FRONT_TITLE = re.compile(r"^title[ \t]*:[ \t]*(.{1,300})$", re.MULTILINE | re.IGNORECASE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.{1,300})$", re.MULTILINE)
+_UNDERLINED = re.compile(r"\A\s*(\S.{0,299})\n=+[ \t]*$", re.MULTILINE)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset[ \t]{0,9}=[ \t]{0,9}[\"']?([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_HTML_TITLE = re.compile(r"<title\b[^>]{0,200}>([^<]{0,1000})", re.IGNORECASE)
+_CODECS = ("utf-8", "cp", "iso8859", "koi8", "gb", "big5", "shift_jis", "euc", "mac", "tis")
+
+
+class ExtractedText(NamedTuple):
+    """Title and text of a file, with code and sentence of a problem, if any."""
+
+    title: str = ""
+    text: str = ""
+    problem: tuple[str, str] | None = None
+
+
+def read_text(content: bytes, ending: str = "") -> ExtractedText:
+    """Return title and text of a file of text, Markdown or HTML by its ending; binary data has neither."""
+    if ending in HTML_ENDINGS:
+        return _read_html(content)
+    text = decode_text(content) or ""
+    return ExtractedText(markdown_title(text) if ending in MARKDOWN_ENDINGS else "", text)
+
+
+def decode_text(content: bytes) -> str | None:
+    """Return the text of a file; None for binary data."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff", b"\0\0"):
+        for mark, encoding in _MARKS:
+            if content.startswith(mark):
+                return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\0", " ")
+    if content.find(b"\0", 0, _BINARY_HEAD) >= 0:
+        return None
+    text = decode(content)
+    return text.replace("\0", " ") if "\0" in text else text
+
+
+def markdown_title(text: str) -> str:
+    """Return the title of a text in Markdown, from its front matter or its first heading; empty without one.
+
+    >>> markdown_title("---\\ntitle: 'A plan'\\n---\\n# First\\n"), markdown_title("words\\n\\n## A heading ##\\n")
+    ('A plan', 'A heading')
+    """
+    head = text[:_MARKDOWN_HEAD]
+    if head.startswith("---\n") and (end := head.find("\n---", 3)) >= 0:
+        found = _FRONT_TITLE.search(head, 0, end)
+        if found:
+            return found[1].strip().strip("\"'")
+    found = _UNDERLINED.match(head) or _HEADING.search(head)
+    return found[1].strip().rstrip("#").strip() if found else ""
+
+
+def _read_html(content: bytes) -> ExtractedText:
+    page = _decode_html(content) or ""
+    cut = len(page) > LONGEST_PAGE
+    page = page[:LONGEST_PAGE]
+    title = _HTML_TITLE.search(page)
+    sentence = f"only the first {LONGEST_PAGE:,} characters of the page are searched"
+    problem = ("file.text-cut", sentence) if cut else None
+    return ExtractedText(without_tags(title[1]) if title else "", without_tags(page), problem)
+
+
+def _decode_html(content: bytes) -> str | None:
+    named = _CHARSET.search(content, 0, _CHARSET_HEAD)
+    if named and b"\0" not in content[:_CHARSET_HEAD]:
+        try:
+            name = codecs.lookup(named[1].decode("ascii")).name
+            if name.startswith(_CODECS):
+                return content.decode(name, "replace")
+        except (LookupError, ValueError):
+            pass
+    return decode_text(content)
