@@ -47,11 +47,10 @@ from quorank.rankers import Linear
 from quorank.search.home import SearchHome
 from quorank.search.index import SearchCandidates, SearchIndex, parse_query
 from quorank.search.personal_search import CANDIDATES, PAGE
-from quorank.search.ranking.bands import ranked
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import SEARCH_FEATURES, PastChoices, documents_of, search_features
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.shipped_ranker import rank_candidates, shipped_parameters
 from quorank.search.sources import FoundDocument
 from quorank.text.collection import Query, TextCollection
 from quorank.text.readers import read_collection
@@ -186,7 +185,7 @@ def play(
         features = search_features(found, past, len(parse_query(query.text).clauses), NOW)
         if method == "BM25":
             return np.lexsort((found.ids, -found.scores, found.bands)), features
-        return ranked(found, features, fitted[person])[0], features
+        return rank_candidates(found, features, fitted[person])[0], features
 
     for step in range(steps):
         for p, person in enumerate(persons):

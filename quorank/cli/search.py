@@ -1,4 +1,4 @@
-"""`quorank search`: a person searches their own files, mail and browser history, and every choice makes it better."""
+"""`quorank search`: search of a person's own files, mail and browser history, which learns from every choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorank.search.sources import Source
 
 app = typer.Typer(
-    help="Search your own files, mail and browser history; every choice makes it better, and nothing is collected.",
+    help="Search your own files, mail and browser history; it learns from your choices, and nothing is collected.",
     no_args_is_help=True,
 )
 TEXT_WIDTH = 66
@@ -33,10 +33,10 @@ def search(
     context: Context,
     home: Annotated[
         Path | None,
-        Option(help="Folder of the search.", show_default="that of this account, $XDG_DATA_HOME/quorank/search"),
+        Option(help="Folder of the search.", show_default="quorank/search in the data folder of this account"),
     ] = None,
 ) -> None:
-    """Search your own things."""
+    """Search your own documents."""
     context.obj = home
 
 
@@ -52,24 +52,21 @@ def _opened(context: Context) -> Iterator[PersonalSearch]:
 def add(
     context: Context,
     path: Annotated[
-        list[Path] | None,
-        Argument(metavar="PATH", help="Folders of documents; mailboxes and browser profiles are told apart."),
+        list[Path] | None, Argument(metavar="PATH", help="Folders of documents, mailboxes or browser profiles.")
     ] = None,
-    mbox: Annotated[list[Path] | None, Option(help="A mailbox (mbox), a maildir, or a folder of such.")] = None,
+    mbox: Annotated[list[Path] | None, Option(help="Mailbox (mbox), maildir, or a folder of these.")] = None,
     firefox: Annotated[bool, Option("--firefox", help="History and bookmarks of Firefox.")] = False,
     chromium: Annotated[
-        bool, Option("--chromium", help="History and bookmarks of Chromium, Chrome, Edge, Brave and others")
+        bool, Option("--chromium", help="History and bookmarks of Chromium, Chrome, Edge, Brave and others.")
     ] = False,
-    language: Annotated[
-        str | None, Option(help="Of most documents: stems and stop words.", show_default="english")
-    ] = None,
+    language: Annotated[str | None, Option(help="Language of stems and stop words.", show_default="english")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Index folders, mail and browser history; what is there already is brought up to date.
+    """Index folders, mail and browser history, or update all sources.
 
-    Files that cannot be read are passed over, and the log says why. Nothing
-    is copied elsewhere: the index is in a folder that only you can read.
+    Files that cannot be read are skipped, and the log says why. Nothing is
+    copied elsewhere: the index is in a folder that only you can read.
     """
     from dataclasses import replace
 
@@ -122,7 +119,7 @@ def _progress(name: str) -> Callable[[UpdateReport], None]:
             shown = report.seconds
             done = report.added + report.changed + report.unchanged
             rate = (report.added + report.changed) / max(report.seconds, 1e-9)
-            say(f"{printable(name)}: {done:,} documents, {rate:,.0f} new ones a second, {report.skipped:,} passed over")
+            say(f"{printable(name)}: {done:,} documents, {rate:,.0f} new ones a second, {report.skipped:,} skipped")
 
     return tell
 
@@ -145,7 +142,7 @@ def _show_added(figures: dict[str, Any]) -> None:
         )
         print(f"{printable(source['source'])}: {counts or 'nothing there'} ({source['seconds']:.1f} s)")
         for entry in source["log"][:10]:
-            print(f"  passed over: {printable(entry['key'])}: {printable(entry['sentence'])}")
+            print(f"  skipped: {printable(entry['key'])}: {printable(entry['sentence'])}")
         if len(source["log"]) > 10:
             print(f"  … and {len(source['log']) - 10:,} more; `quorank search status --log` lists them")
 
@@ -159,7 +156,7 @@ def find(
     limit: Annotated[int, Option(min=1, max=200, help="Results.")] = 10,
     json: Json = False,
 ) -> None:
-    """Search; the best results first."""
+    """Search, with the best results first."""
     with _opened(context) as opened:
         page = opened.find(" ".join(query), limit=limit)
         empty = opened.index.count() == 0
@@ -190,7 +187,7 @@ def why(
     limit: Annotated[int, Option(min=1, max=50, help="Results.")] = 5,
     json: Json = False,
 ) -> None:
-    """Say what put each result where it is: its band, habit, and each feature's share of the score."""
+    """Explain the position of each result: band, habit, and each feature's share of the score."""
     with _opened(context) as opened:
         reasons = opened.why(" ".join(query), limit=limit)
     print_result({"results": [reason.table() for reason in reasons]}, json, lambda figures: _show_reasons(reasons))
@@ -214,20 +211,17 @@ def _show_reasons(reasons: Any) -> None:
 def forget(
     context: Context,
     path: Annotated[list[str] | None, Argument(metavar="PATH", help="Documents to forget, by path or address.")] = None,
-    query: Annotated[list[str] | None, Option(help="Forget what was chosen for this query.")] = None,
-    learned: Annotated[
-        bool, Option("--learned", help="Forget all choices, and go back to the shipped ranker.")
-    ] = False,
+    query: Annotated[list[str] | None, Option(help="Forget the choices for this query.")] = None,
+    learned: Annotated[bool, Option("--learned", help="Forget all choices, and restore the shipped ranker.")] = False,
     all_: Annotated[bool, Option("--all", help="Forget everything: documents, sources, choices.")] = False,
     yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Erase documents, choices, or everything from this search; no byte of them stays in its folder.
+    """Erase documents, choices, or everything; no byte of them stays in the search's folder.
 
-    Your own files are not touched. A document that is forgotten is not
-    indexed again.
+    Your own files are not changed. A forgotten document is not indexed again.
     """
-    sentence = "say what to forget: paths, --query TEXT, --learned, or --all"
+    sentence = "nothing to forget was given; name paths, --query TEXT, --learned, or --all"
     require(path or query or learned or all_, "option.missing", sentence)
     if (all_ or learned) and not yes:
         what = "everything that this search knows" if all_ else "all that was learned"
@@ -256,10 +250,10 @@ def forget(
 @app.command()
 def status(
     context: Context,
-    log: Annotated[bool, Option("--log", help="Also list what was passed over, and why.")] = False,
+    log: Annotated[bool, Option("--log", help="Also list skipped documents, with the reasons.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what is indexed, what was learned, and whether this search takes part in a federation."""
+    """Show sources, choices, the ranker in use, and the federation."""
     with _opened(context) as opened:
         figures = opened.status()
         if log:
@@ -285,7 +279,7 @@ def _show_status(figures: dict[str, Any]) -> None:
     if not figures["sources"]:
         print("Nothing is indexed yet: quorank search add FOLDER")
         return
-    table = table_of(("", "kind", "documents", "passed over", "read"), (), "left", padding=(0, 2, 0, 0))
+    table = table_of(("", "kind", "documents", "skipped", "read"), (), "left", padding=(0, 2, 0, 0))
     for source in figures["sources"]:
         read = "not yet" if not source["updated"] else timestamp(source["updated"])
         counts = f"{source['documents']:,}", f"{source['skipped']:,}"
@@ -299,14 +293,14 @@ def _show_status(figures: dict[str, Any]) -> None:
 @app.command()
 def join(
     context: Context,
-    invitation: Annotated[Path, Argument(help="The invitation that the operator of a federation gave you.")],
-    consent: Annotated[bool, Option("--consent", help="Agree to take part now; else on the page, or later.")] = False,
+    invitation: Annotated[Path, Argument(help="Invitation from the operator of a federation.")],
+    consent: Annotated[bool, Option("--consent", help="Agree to take part now; otherwise on the page.")] = False,
     json: Json = False,
 ) -> None:
-    """Join a federation of searches: what you choose teaches one ranker of all, and only releases leave.
+    """Join a federation of searches, which trains one shared ranker from many people's choices.
 
-    Nothing is sent before you consent. The page "learned" shows all that
-    ever left, and withdraws.
+    Nothing is sent before you consent, and then only releases. The page
+    "Learned" lists all of them, and lets you withdraw.
     """
     with _opened(context) as opened:
         opened.membership.join(invitation)
@@ -318,7 +312,7 @@ def join(
 
 def _show_joined(figures: dict[str, Any]) -> None:
     print(f"joined {figures['run']}; consent is {'on' if figures['consent'] else 'off, so nothing is sent'}")
-    print(f"a release is made of {figures['needed']} choices; `quorank search serve` sends it when it is time")
+    print(f"a release needs {figures['needed']} choices; `quorank search serve` sends it when it is due")
 
 
 @app.command()
@@ -327,7 +321,7 @@ def serve(
     port: Annotated[int, Option(min=0, max=65535, help="Loopback port; 0 takes any.")] = 0,
     browser: Annotated[bool, Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Serve the page on this machine only, keep the index up to date, and take part where you have joined."""
+    """Serve the page on this machine only, update the index, and take part in a joined federation."""
     from quorank.search.pages.server import serve_forever
 
     serve_forever(context.obj, port=port, browser=browser, say=say)
@@ -338,23 +332,24 @@ def demo(
     collection: Annotated[
         Path | None, Option(help="A text collection with judged queries.", show_default="generated documents")
     ] = None,
-    persons: Annotated[int, Option(help="Persons, 2 to 6.")] = 3,
-    documents: Annotated[int, Option(help="Documents of each.")] = 400,
-    queries: Annotated[int, Option(help="Queries that each searches every day; as many are held out.")] = 20,
+    persons: Annotated[int, Option(help="Number of persons, 2 to 6.")] = 3,
+    documents: Annotated[int, Option(help="Documents of each person.")] = 400,
+    queries: Annotated[int, Option(help="Queries that each person searches every day; as many are held out.")] = 20,
     days_alone: Annotated[int, Option(help="Days before they join.")] = 2,
     days: Annotated[int, Option(help="Days after they have joined.")] = 6,
     seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
     out: Annotated[
-        Path | None, Option(help="Folder for everything; it stays.", show_default="a temporary one, removed at the end")
+        Path | None,
+        Option(help="Folder for all data, which is kept.", show_default="a temporary one, removed at the end"),
     ] = None,
-    once: Annotated[bool, Option("--once", help="End when it is played; pages do not stay open.")] = False,
+    once: Annotated[bool, Option("--once", help="End after the last day, without keeping pages open.")] = False,
     json: Json = False,
 ) -> None:
-    """Watch made-up persons search their own things, alone and in a federation; it needs nobody's data.
+    """Run a demonstration with simulated persons who search alone and in a federation.
 
     Each has notes, mail and a browser's history, searches through a real
-    page, and joins a real service on this machine. In the end it is printed
-    how their lists got better, and all pages stay open until Ctrl-C.
+    page, and joins a real service on this machine. At the end the metrics of
+    their lists are printed, and all pages stay open until Ctrl-C.
     """
     import tempfile
     import time
@@ -366,7 +361,7 @@ def demo(
     from quorank.kernels.process import interruptible
 
     check_installed()
-    from quorank.search.demo.demonstration import DemoPlan, played
+    from quorank.search.demo.demonstration import DemoPlan, run_demo
 
     told = compiling()
     plan = DemoPlan(persons, documents, queries, days_alone, days, seed, "" if collection is None else str(collection))
@@ -378,7 +373,7 @@ def demo(
             empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
             require(empty, "folder.not-empty", "is not empty; choose another one", f"--out {out}")
             make_private_folder(folder)
-        asked, progress = stack.enter_context(interruptible()), progress_lines("percent played:")
+        asked, progress = stack.enter_context(interruptible()), progress_lines("percent done:")
 
         def tell(done: int, total: int) -> None:
             if asked():
@@ -386,7 +381,7 @@ def demo(
             progress(100 * done // total, 100)
 
         told()
-        shown = stack.enter_context(played(plan, folder, say=say, tell=tell))
+        shown = stack.enter_context(run_demo(plan, folder, say=say, tell=tell))
         print_result(shown.table(), json, _show_demo)
         if not once:
             say(f"everything is in {folder}; press Ctrl-C to end" + ("" if out else ", which removes it"))
@@ -408,16 +403,16 @@ def _show_demo(figures: dict[str, Any]) -> None:
         print(f"{measured}: {_change(learned)} from the first day to the last; {_change(joining)} by joining")
     service, persons = figures["service"], figures["persons"]
     sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
-    print(f"{service['rounds']} rounds; releases that left: {sent}; no noise, a few persons cannot hide in it")
+    print(f"{service['rounds']} rounds; releases: {sent}; without noise, which cannot hide a few persons")
     rankers = ", ".join(f"{one['name']} {one['rankers']['taken']} of {one['rankers']['tried']}" for one in persons)
-    print(f"rankers that came and were taken: {rankers}")
+    print(f"received rankers accepted: {rankers}")
     quick = figures["milliseconds"]
     print(
         f"a search takes {quick['median']:.0f} ms, at most {quick['p95']:.0f} in 95 % ({figures['seconds']:.0f} s in all)"
     )
     for one in persons:
         print(f"{one['name']}: {one['page']}  try: {one['try']}")
-    print(f"operator: {service['page']}  (its certificate is its own: the browser asks)")
+    print(f"operator: {service['page']}  (with a self-signed certificate, which the browser will ask about)")
 
 
 def _change(difference: dict[str, float]) -> str:

@@ -1,8 +1,9 @@
-"""Search of a person's own things: what pages and the command line call.
+"""Search of a person's own documents: the interface for pages and the command line.
 
-`find` shows a list, `choose` learns from what is opened, `why` says what put each result where it is. Choices stay in the
-folder; the ranker of all comes from a federation that the person may join (`taking_part`), and what the choices say of it
-is added on this machine. The same query twice, with no choice and no change of documents between, gives the same list.
+`find` returns a list, `choose` learns from an opened result, `why` explains the position of each result. Choices stay
+in the folder; the shared ranker comes from a federation that the person may join (`taking_part`), and the personal
+part is added on this machine. The same query twice, without a choice or a changed document in between, returns the
+same list.
 """
 
 from __future__ import annotations
@@ -30,25 +31,24 @@ from quorank.search.index import (
     UpdateReport,
     parse_query,
 )
-from quorank.search.ranking.bands import BAND_NAMES, habits, ranked
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import SEARCH_FEATURES, Document, documents_of, search_features
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.shipped_ranker import BAND_NAMES, habits, rank_candidates, shipped_parameters
 from quorank.search.sources import SOURCES, Source
 from quorank.search.taking_part import TakingPart
 
 CANDIDATES = 200
 PAGE = 10
-"""Results of a page; choices are learned from among these."""
+"""Results of a page; only choices among these are learned from."""
 REMEMBERED = 500
-"""Searches whose results may still be chosen from."""
+"""Number of last searches whose results may still be chosen."""
 Order = Literal["relevance", "date"]
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One line of a list."""
+    """Result of a search."""
 
     document: int
     path: str
@@ -61,7 +61,7 @@ class SearchResult:
     snippet: tuple[SnippetPiece, ...]
 
     def table(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return {
             "path": self.path,
             "title": self.title or self.name,
@@ -73,7 +73,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class FeatureShare:
-    """What one feature adds to the score of a result."""
+    """Contribution of one feature to the score of a result."""
 
     feature: str
     value: float
@@ -81,27 +81,22 @@ class FeatureShare:
 
     @property
     def share(self) -> float:
-        """Weight times value."""
+        """Weight times value: the contribution to the score."""
         return self.weight * self.value
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a result is where it is."""
+    """Explanation of the position of a result."""
 
     result: SearchResult
-    habit: str  # a sentence where it comes first by habit, else empty
+    habit: str  # a sentence if it comes first by habit, else empty
     shares: tuple[FeatureShare, ...]  # largest first
 
     def table(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         parts = [
-            {
-                "feature": one.feature,
-                "value": round(one.value, 6),
-                "weight": round(one.weight, 6),
-                "share": round(one.share, 6),
-            }
+            {"feature": one.feature} | {name: round(getattr(one, name), 6) for name in ("value", "weight", "share")}
             for one in self.shares
         ]
         return self.result.table() | {"habit": self.habit, "features": parts}
@@ -109,24 +104,24 @@ class Reason:
 
 @dataclass(frozen=True)
 class ResultPage:
-    """What a search shows."""
+    """Page of results."""
 
     query: str
-    token: str  # names this search, for `choose`
+    token: str  # of this search, for `choose`
     results: tuple[SearchResult, ...]
     found: int  # documents in any band
-    near: tuple[str, ...]  # words of names that were taken for a mistyped one
+    near: tuple[str, ...]  # words of names that replaced a mistyped one
     seconds: float
-    reasons: tuple[Reason, ...] = ()  # of the results, where they were asked for
+    reasons: tuple[Reason, ...] = ()  # of the results, if requested
 
     def table(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return {"results": [result.table() for result in self.results]}
 
 
 @dataclass(frozen=True, eq=False)
 class _ShownSearch:
-    """A page as it was shown, for learning from what is chosen."""
+    """Shown page, for learning from a choice."""
 
     query: str
     documents: tuple[Document, ...]
@@ -138,7 +133,13 @@ class _ShownSearch:
 
 
 class PersonalSearch:
-    """One person's search; open it with `PersonalSearch.open`, and close it, or use it as a context."""
+    """Search of one person; open it with `PersonalSearch.open`, and close it, or use it as a context manager.
+
+    >>> with PersonalSearch.open(folder) as search:  # doctest: +SKIP
+    ...     search.update(search.add(FilesSource("~/Documents")))
+    ...     page = search.find("annual report")
+    ...     search.choose(page.token, page.results[0].document)
+    """
 
     def __init__(
         self, home: SearchHome, *, clock: Callable[[], float] = time.time, fit: PersonalFit | None = None
@@ -171,13 +172,13 @@ class PersonalSearch:
     # ------------------------------------------------------------ sources
 
     def add(self, source: Source) -> int:
-        """Add a source, without reading it yet; returns its number, also of one that is there already."""
+        """Add a source without reading it yet; return its number, also of one that exists already."""
         return self.index.add_source(source.table(), source.name)
 
     def source(self, number: int) -> Source:
         """Return a source by its number."""
         found = {stored.id: stored for stored in self.index.sources()}
-        require(number in found, "source.unknown", f"there is no source {number}; status lists them")
+        require(number in found, "source.unknown", f"there is no source {number}; `quorank search status` lists them")
         return SOURCES.read(found[number].table, f"source {number}")
 
     def update(
@@ -186,12 +187,12 @@ class PersonalSearch:
         progress: Callable[[UpdateReport], object] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> UpdateReport:
-        """Read a source again: what is new or changed is indexed, what is gone leaves the index."""
+        """Scan a source: index new and changed documents, and remove missing ones."""
         scan = self.source(number).scan(self.index.known(number))
         return self.index.update(number, scan, progress=progress, stop=stop)
 
     def remove(self, number: int) -> int:
-        """Remove a source, its documents and the choices of them; returns how many documents there were."""
+        """Remove a source, its documents and their choices; return the number of documents."""
         removed = self.index.remove_source(number)
         for document in {choice.document for choice in self.history.choices() if choice.document[0] == number}:
             self._forget(document=document)
@@ -201,25 +202,25 @@ class PersonalSearch:
 
     @property
     def shared(self) -> Doubles:
-        """Parameters of the ranker of all: the last that was taken, or the shipped one."""
+        """Parameters of the shared ranker: the last accepted one, or the shipped one."""
         found = self.history.shared
         return shipped_parameters() if found is None else found
 
     @property
     def parameters(self) -> Doubles:
-        """Parameters that lists are ordered by: the ranker of all with the personal part."""
+        """Parameters of the ranker in use: the shared ranker with the personal part."""
         version = self.history.version
         if self._fitted is None or self._fitted[0] != version:
             self._fitted = version, self.fit.fitted(self.shared, self.history.lists(self.fit.newest))
         return self._fitted[1]
 
-    def _ranked(
+    def _rank(
         self, text: str, typing: bool, within: str = ""
     ) -> tuple[SearchQuery, SearchCandidates, Doubles, Integers, Doubles]:
         query = parse_query(f"{within} {text}" if within else text, typing=typing, now=self.clock())
         found = self.index.find(query, CANDIDATES)
         features = search_features(found, self.history.past(text), len(query.clauses), self.clock())
-        order, scores = ranked(found, features, self.parameters)
+        order, scores = rank_candidates(found, features, self.parameters)
         return query, found, features, order, scores
 
     def find(
@@ -233,20 +234,26 @@ class PersonalSearch:
         within: str = "",
         reasons: bool = False,
     ) -> ResultPage:
-        """Search; with `typing` the last word may go on. `first` results are passed over, for a later page.
+        """Return a page of results.
 
-        `within` are operators that restrict the list (`source:mail since:7d`) and are no part of what is learned.
-        With `reasons` the page says what put each result where it is.
+        Args:
+            text: The query.
+            limit: Number of results.
+            typing: The last word may be unfinished.
+            order: By score or by date.
+            first: Number of results to skip.
+            within: Operators that restrict the list (`source:mail since:7d`); they are not learned from.
+            reasons: Explain the position of each result.
         """
         began = time.perf_counter()
         with self._mutex:
-            query, found, features, by_score, scores = self._ranked(text, typing, within)
+            query, found, features, by_score, scores = self._rank(text, typing, within)
             rows = by_score if order == "relevance" else np.lexsort((found.ids, -found.modified))
             rows = rows[first : first + limit]
             results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
             token = self._remember(text, found, features, rows, order == "relevance" and first == 0)
-            told = self._reasons(text, found, features, rows, results) if reasons else ()
-        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began, told)
+            explained = self._reasons(text, found, features, rows, results) if reasons else ()
+        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began, explained)
 
     def _result(self, query: SearchQuery, found: SearchCandidates, scores: Doubles, row: int) -> SearchResult:
         return SearchResult(
@@ -276,9 +283,9 @@ class PersonalSearch:
         return token
 
     def choose(self, token: str, document: int) -> str:
-        """The person opened a result: learn from it, once a search; returns its path.
+        """Learn from an opened result, once for each search; return its path.
 
-        A search that is forgotten by now, or a list by date, is opened and not learned from.
+        Of a list by date only the opening is learned, of a search that is no longer remembered nothing.
         """
         with self._mutex:
             path = self.index.document(document).path
@@ -290,15 +297,15 @@ class PersonalSearch:
             rows = [row for row in range(min(len(shown.ids), PAGE)) if shown.bands[row] == shown.bands[at]]
             one = ChosenList(shown.features[rows], rows.index(at), at + 1)
             if not shown.by_score:
-                one = ChosenList(shown.features[[at]], 0, 1)  # an opening, of which no order follows
+                one = ChosenList(shown.features[[at]], 0, 1)  # an opening, which says nothing about the order
             name = self.history.add(self.clock(), shown.query, shown.documents[at], one)
             self.membership.record(one, name)
         return path
 
     def why(self, text: str, *, limit: int = PAGE) -> list[Reason]:
-        """Say for each result of a search what put it where it is."""
+        """Explain the position of each result of a search."""
         with self._mutex:
-            query, found, features, order, scores = self._ranked(text, False)
+            query, found, features, order, scores = self._rank(text, False)
             rows = order[:limit]
             results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
             return list(self._reasons(text, found, features, rows, results))
@@ -312,16 +319,16 @@ class PersonalSearch:
             shares = (
                 FeatureShare(name, float(features[row, i]), float(theta[i])) for i, name in enumerate(SEARCH_FEATURES)
             )
-            told = sorted((one for one in shares if one.share != 0.0), key=lambda one: -abs(one.share))
+            largest = sorted((one for one in shares if one.share != 0.0), key=lambda one: -abs(one.share))
             number = past.here.get(documents[row], 0)
             habit = f"chosen {number} of the last {past.total} times for this query" if usual[row] else ""
-            reasons.append(Reason(result, habit, tuple(told)))
+            reasons.append(Reason(result, habit, tuple(largest)))
         return tuple(reasons)
 
     # ------------------------------------------------------------ forgetting
 
     def forget_document(self, document: int) -> None:
-        """Erase a document from the index, for good, and every choice of it."""
+        """Erase a document from the index for good, with every choice of it."""
         with self._mutex:
             stored = self.index.document(document)
             self._forget(document=(stored.source, stored.key))
@@ -329,17 +336,17 @@ class PersonalSearch:
             self._shown.clear()
 
     def forget_query(self, text: str) -> int:
-        """Erase the choices for a query; returns how many there were."""
+        """Erase the choices for a query; return their number."""
         with self._mutex:
             return self._forget(query=text)
 
     def reset(self) -> int:
-        """Erase all choices and go back to the shipped ranker; documents stay. Returns how many choices there were."""
+        """Erase all choices and restore the shipped ranker; documents stay. Return the number of choices."""
         with self._mutex:
             return self._forget(all_=True)
 
     def forget_all(self) -> None:
-        """Erase everything: documents, sources, choices, and what a device has kept; `leave` tells a service before."""
+        """Erase everything: documents, sources, choices, and the device's data; call `leave` first to tell a service."""
         with self._mutex:
             self.reset()
             for stored in self.index.sources():
@@ -349,15 +356,15 @@ class PersonalSearch:
 
     def _forget(self, **which: Any) -> int:
         names = self.history.names(**which)
-        self.membership.forget(names)  # first: where another process plays the device, nothing is half forgotten
+        self.membership.forget(names)  # first: it fails while another process runs the device
         self.history.forget(names, all_="all_" in which)
         self._shown.clear()
         return len(names)
 
-    # ------------------------------------------------------------ how it stands
+    # ------------------------------------------------------------ status
 
     def status(self) -> dict[str, Any]:
-        """Documents, sources, choices, the ranker and the federation, as JSON holds them."""
+        """Return documents, sources, choices, ranker and federation for JSON."""
         sources = [self._source_status(stored) for stored in self.index.sources()]
         return {
             "folder": str(self.home.folder),

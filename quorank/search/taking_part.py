@@ -1,8 +1,8 @@
-"""Part of a search in a federation: the device that learns with others, and trials of the rankers that come.
+"""Membership of a search in a federation: the device that learns with others, and trials of received rankers.
 
-What is chosen is recorded with the fleet's `Client`, which sends releases and nothing else. Lists are ordered by the mean
-of the shipped ranker and of all rankers that came, which is steadier than the newest. With each that comes the mean is
-held against the person's own past choices first, and orders lists only if it is not worse.
+Choices are recorded with the `Client` of `quorank.member`, which sends releases and nothing else. The shared ranker is
+the mean of the shipped ranker and all received ones, which is steadier than the newest. Each new mean is compared with
+the present one on the person's own past choices first, and used only if it is not worse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = "device"
 
 
 class TakingPart:
-    """A person's device, where they have joined a federation."""
+    """Device of a person in a federation, if there is one."""
 
     def __init__(
         self, folder: Path, history: ChoiceHistory, fit: PersonalFit, clock: Callable[[], float] = time.time
@@ -41,14 +41,14 @@ class TakingPart:
 
     @property
     def joined(self) -> bool:
-        """Whether there is a device."""
+        """Whether a device exists."""
         from quorank.member.device_database import FILE
 
         return (self.folder / FILE).is_file()
 
     @property
     def client(self) -> Client:
-        """The device; it is opened when it is first asked for."""
+        """The device, opened on first use."""
         with self._mutex:
             if self._client is None or self._client.closed:
                 from quorank.member import Client
@@ -60,7 +60,7 @@ class TakingPart:
             return self._client
 
     def join(self, invitation: Path | str) -> dict[str, Any]:
-        """Accept an invitation; nothing is sent before consent is given. Returns what is agreed to."""
+        """Accept an invitation; nothing is sent before consent is given. Return the status of the new device."""
         from quorank.member import Client
         from quorank.protocol.invitation import Invitation
         from quorank.protocol.terms import Terms
@@ -71,12 +71,12 @@ class TakingPart:
             require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{path}")
             check_terms(Terms.read(given.terms), f"{path}")
             self.close()
-            self._put_note_aside()
+            self._rename_note()
             self._client = Client.open(self.folder, path, start=shipped_parameters())
             return self.status() or {}
 
-    def _put_note_aside(self) -> None:
-        """Let a person who withdrew join again, as a new device: the note of the old one stays under another name."""
+    def _rename_note(self) -> None:
+        """Rename the note of a device that has left, so that the person can join again as a new device."""
         from quorank.member.membership import LEFT, left_note
 
         note = left_note(self.folder)
@@ -85,12 +85,12 @@ class TakingPart:
             (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
 
     def consent(self, given: bool) -> None:
-        """Agree to take part, or pause: from then on nothing leaves."""
+        """Give or withdraw consent; without it nothing leaves."""
         with self._mutex:
             self.client.consent(given)
 
     def record(self, one: ChosenList, name: str) -> None:
-        """Give a choice to the device, under a name by which it can be forgotten; without one nothing happens."""
+        """Record a choice with the device, if there is one, under a name by which it can be forgotten."""
         with self._mutex:
             if not self.joined or len(one.features) < 2:
                 return
@@ -100,13 +100,13 @@ class TakingPart:
             self.client.record(shown, clicks[: len(shown.order)], name)
 
     def sync(self, *, force: bool = False) -> SyncReport:
-        """Talk to the service once, and try the ranker that came.
+        """Contact the service once, and try the received ranker.
 
-        Others go on meanwhile: the device has a lock of its own, and a slow network delays no search.
+        Searches continue meanwhile: the device has its own lock, and a slow network delays nothing else.
         """
-        return self._settled(self.client.sync(force=force))
+        return self._after_contact(self.client.sync(force=force))
 
-    def _settled(self, report: SyncReport) -> SyncReport:
+    def _after_contact(self, report: SyncReport) -> SyncReport:
         with self._mutex:
             if report.outcome == "left":
                 self._client = None
@@ -116,7 +116,7 @@ class TakingPart:
         return report
 
     def try_newest(self) -> None:
-        """Add the newest ranker to the mean, and take that if the person's past choices do not speak against it."""
+        """Add the newest ranker to the mean, and use the mean unless it is worse on the person's past choices."""
         with self._mutex:
             found = self.client.store.ranker
             if found is None or found.round <= self._history.last_tried(found.run):
@@ -129,8 +129,8 @@ class TakingPart:
             self._history.note_trial(self._clock(), found.run, found.round, trial, mean, count + 1)
 
     def leave(self) -> SyncReport:
-        """Withdraw: ask the service to forget this device, and erase it; lists are ordered by the shipped ranker again."""
-        return self._settled(self.client.leave())
+        """Withdraw: ask the service to forget this device, erase it, and restore the shipped ranker."""
+        return self._after_contact(self.client.leave())
 
     def forget(self, names: Sequence[str]) -> None:
         """Erase choices from the device."""
@@ -139,25 +139,25 @@ class TakingPart:
                 self.client.forget(names)
 
     def erase(self) -> None:
-        """Overwrite and delete the device, whether or not the service was told."""
+        """Overwrite and delete the device, independent of the service."""
         with self._mutex:
             if self.joined:
                 self.client.store.erase()
                 self._client = None
 
     def status(self) -> dict[str, Any] | None:
-        """How the device stands; None where there is none."""
+        """Return the status of the device; None without one."""
         from quorank.member.client import device_status
         from quorank.member.private_store import PrivateStore
 
         with self._mutex:
             if self._client is not None or not self.joined:
                 return self.client.status() if self.joined else None
-            with PrivateStore(self.folder, owner=False) as store:  # also while another process plays the device
+            with PrivateStore(self.folder, owner=False) as store:  # also while another process runs the device
                 return device_status(store)
 
     def log(self) -> dict[str, Any]:
-        """All that ever left this machine, and when consent was given or withdrawn."""
+        """Return all releases, and the times at which consent was given or withdrawn."""
         from quorank.member.client import device_log
         from quorank.member.private_store import PrivateStore
 
@@ -176,7 +176,7 @@ class TakingPart:
 
 
 def check_terms(terms: Any, where: str) -> None:
-    """Refuse a federation that is not of searches like this one."""
+    """Raise BadInput for a federation with other features, or a learner that shuffles lists."""
     n = len(SEARCH_FEATURES)
     sentence = (
         f"this federation ranks by {terms.n_features} features, and a search has {n}; its operator starts it with "
@@ -184,7 +184,5 @@ def check_terms(terms: Any, where: str) -> None:
     )
     require(terms.n_features == n, "search.other-features", sentence, where)
     if not terms.learner.takes_any_list:
-        sentence = (
-            f"this federation learns by {terms.learner.kind}, which shuffles lists; a search takes counterfactual alone"
-        )
+        sentence = f"this federation learns by {terms.learner.kind}, which shuffles lists; expected counterfactual"
         raise BadInput("search.other-learner", sentence, where)

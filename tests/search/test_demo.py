@@ -16,7 +16,7 @@ from refusals import refused
 from quorank.rankers.ranker_file import read_ranker
 from quorank.search.demo.demonstration import DemoPlan
 from quorank.search.demo.machine import make_machine
-from quorank.search.demo.made_up_persons import LATELY, dealt_persons, generated_persons
+from quorank.search.demo.made_up_persons import RECENT, generated_persons, persons_of_collection
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 from quorank.service.home import Home
@@ -68,7 +68,7 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
     plan = DemoPlan(2, 60, 6, 1, 2)
     texts = [
         f"{text}\n".encode()
-        for person in plan.made_up()
+        for person in plan.make_persons()
         for text in (
             *(query.text for query in person.queries),
             *(text for one in person.documents for text in (one.document.title, one.document.body)),
@@ -87,11 +87,11 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_played_is_refused(plan: dict[str, int]) -> None:
     with refused("value.out-of-range"):
-        DemoPlan(**plan).made_up()
+        DemoPlan(**plan).make_persons()
     queries = (Query("q", "text"),)
     few = TextCollection("few", (Document("d", "title", "body"),), queries, {"q": {"d": 1}})
     with refused("collection.too-small", "few"):
-        dealt_persons(few, 2, 20, 2, seed=1)
+        persons_of_collection(few, 2, 20, 2, seed=1)
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_collection_is_dealt_to_persons() -> None:
     queries = tuple(Query(f"q{n}", f"query {n}") for n in range(40))
     judgements = {f"q{n}": {f"d{n}": 1, f"d{n + 1}": 2, f"d{n + 2}": 0, "unknown": 1} for n in range(30)}
     collection = TextCollection("made up", documents, queries, judgements)
-    persons = dealt_persons(collection, 3, 60, 100, seed=1)
+    persons = persons_of_collection(collection, 3, 60, 100, seed=1)
     asked = [query.id for person in persons for query in person.queries]
     assert sorted(asked) == sorted(judgements)  # those with judgements, each once
     for person in persons:
@@ -154,6 +154,6 @@ def test_generated_persons_look_for_what_they_used_lately() -> None:
     for person in generated_persons(2, 80, 6, seed=5):
         ages = {one.id: one.ages[0] for one in person.documents}
         answers = {id_ for graded in person.grades.values() for id_ in graded}
-        assert answers and all(ages[id_] <= LATELY for id_ in answers)
-        assert any(age > LATELY for age in ages.values())
+        assert answers and all(ages[id_] <= RECENT for id_ in answers)
+        assert any(age > RECENT for age in ages.values())
         assert person.queries and all(set(graded.values()) <= {1, 2} for graded in person.grades.values())

@@ -17,7 +17,7 @@ from quorank.protocol.invitation import Invitation
 from quorank.rankers import Linear
 from quorank.search.personal_search import PAGE, PersonalSearch
 from quorank.search.ranking.choice_history import ChoiceHistory, query_key
-from quorank.search.ranking.personal_part import ChosenList, RankerTrial
+from quorank.search.ranking.personal_part import ChosenList
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.sources import FilesSource
 
@@ -167,21 +167,6 @@ def test_past_choices_are_those_of_a_brute_count(tmp_path: Path) -> None:
         others = [(document, time) for q, document, time in log if q != query]
         assert past.opened == {d: tuple(t for e, t in others if e == d) for d in {d for d, _ in others}}
     history.close()
-
-
-def test_choices_of_a_version_with_fewer_features_still_count(tmp_path: Path) -> None:
-    old = ChoiceHistory(tmp_path, 2)
-    old.add(1.0, "rose", (1, "a"), ChosenList(np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32), 1, 1))
-    old.note_trial(1.0, "run", 3, RankerTrial(9, 0.1, 0.0, True), np.array([5.0, 6.0]), 2)
-    assert old.shared is not None
-    old.close()
-    new = ChoiceHistory(tmp_path, 3)
-    assert new.lists(10)[0].features.tolist() == [[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]]
-    assert new.shared is None and new.mean("run") is None, "a ranker of fewer features is not taken up again"
-    new.close()
-    with pytest.raises(BadInput) as found:
-        ChoiceHistory(tmp_path, 1).lists(10)
-    assert found.value.code == "file.damaged"
 
 
 def invitation(**changes: object) -> dict[str, object]:

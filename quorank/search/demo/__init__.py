@@ -1,1 +1,1 @@
-"""Demonstration that needs nobody's data: made-up persons who search through their real pages, alone and together."""
+"""Demonstration on generated data: simulated persons search, alone and in a federation."""

@@ -1,11 +1,11 @@
 """Demonstration of `quorank search`: persons search alone, then join a federation, and their lists are measured.
 
-Each person has a machine (`machine`) and searches through the real pages. A day is each of the person's own queries
-once. After some days alone all join a real service and go on for some days, a round each time that everybody has
-chosen often enough. The same persons are also played without joining, with the same queries and the same draws of
-clicks, so that what learning together does is told apart from what more searching does. Measured is nDCG@10 over all
-documents of a person: of the lists that were shown on the first day, the last day before joining and the last day, and
-of held-out queries.
+Each person has a machine (`machine`) and searches through the real pages. On each day a person searches each of their
+own queries once. After some days alone all join a real service and continue for some days, with a round whenever
+everybody has chosen often enough. The same persons are also simulated without joining, with the same queries and the
+same draws of clicks, which separates the effect of joining from that of searching more. The metric is nDCG@10 over all
+documents of a person: of the lists shown on the first day, the last day before joining and the last day, and of
+held-out queries.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.search.demo.federation_of_searches import PlayedRounds, SearchFederation
+from quorank.search.demo.federation_of_searches import DemoRounds, SearchFederation
 from quorank.search.demo.machine import MadeUpMachine, make_machine
-from quorank.search.demo.made_up_persons import MadeUpPerson, dealt_persons, generated_persons
+from quorank.search.demo.made_up_persons import MadeUpPerson, generated_persons, persons_of_collection
 from quorank.search.demo.simulated_person import PageCalls, SimulatedPerson, search_day
 from quorank.search.pages.server import SearchServer
 from quorank.search.personal_search import PersonalSearch
 from quorank.text.readers import read_collection
 
 MOMENTS = ("first", "before", "alone", "together")
-"""When lists are measured: on the first day, before joining, and in the end without and with joining."""
+"""Moments of measurement: first day, before joining, and last day without and with joining."""
 QUERIES = "queries.txt"
-"""File with a person's queries, for whoever wants to try them on the page."""
+"""File with a person's queries, to try on the page."""
 ROUND_COST = 4
-"""So many times as long a search takes with its part of a round."""
+"""Duration of a search with its part of a round, in searches without."""
 Tell = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What is played."""
+    """Settings of a demonstration."""
 
     persons: int = 3
     documents: int = 400  # of each person
@@ -47,23 +47,23 @@ class DemoPlan:
     days_alone: int = 2
     days_joined: int = 6
     seed: int = 1
-    collection: str = ""  # of texts; none: generated
+    collection: str = ""  # text collection; empty: generated documents
 
     def __post_init__(self) -> None:
         require_range("--days-alone", self.days_alone, least=1, most=100)
         require_range("--days", self.days_joined, least=1, most=1000)
 
-    def made_up(self) -> list[MadeUpPerson]:
+    def make_persons(self) -> list[MadeUpPerson]:
         """Return the persons."""
         if self.collection:
             found = read_collection(self.collection)
-            return dealt_persons(found, self.persons, self.documents, self.queries, self.seed)
+            return persons_of_collection(found, self.persons, self.documents, self.queries, self.seed)
         return generated_persons(self.persons, self.documents, self.queries, self.seed)
 
 
 @dataclass(eq=False)
 class OpenSearch:
-    """A person's search with its pages, and whoever plays the person."""
+    """Search of a person with its pages, and the simulated person."""
 
     search: PersonalSearch
     server: SearchServer
@@ -71,7 +71,7 @@ class OpenSearch:
 
 
 @dataclass(eq=False)
-class Measures:
+class SearchMetrics:
     """nDCG@10 by moment, for each person and query."""
 
     shown: dict[str, list[list[float]]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Measures:
         }
 
     def together(self) -> dict[str, Any]:
-        """Return the means over all queries, and what changed, with standard errors over queries."""
+        """Return the means over all queries, and their changes with standard errors over queries."""
         figures: dict[str, Any] = {}
         for name, found in (("shown", self.shown), ("held_out", self.held_out)):
             rows = {moment: np.concatenate([np.array(one) for one in found[moment]]) for moment in MOMENTS}
@@ -101,20 +101,20 @@ def _difference(values: Any) -> dict[str, float]:
 
 
 @dataclass(eq=False)
-class PlayedDemo:
-    """A demonstration after its last day, with everything still open."""
+class FinishedDemo:
+    """Finished demonstration with all servers still open."""
 
     plan: DemoPlan
     machines: list[MadeUpMachine]
     open: list[OpenSearch]
     federation: SearchFederation
-    measures: Measures
+    measures: SearchMetrics
     rounds: int
     indexed: tuple[int, float]  # documents and seconds
     seconds: float
 
     def table(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         status = self.federation.status()
         persons = [self._person(number, one) for number, one in enumerate(self.open)]
         times = np.concatenate([one.simulated.milliseconds for one in self.open])
@@ -152,16 +152,20 @@ class PlayedDemo:
 
 
 @contextmanager
-def played(
+def run_demo(
     plan: DemoPlan, folder: Path, *, say: Callable[[str], object] = lambda _: None, tell: Tell = lambda done, of: None
-) -> Iterator[PlayedDemo]:
-    """Play a demonstration in a folder; its pages and its service stay open inside the block.
+) -> Iterator[FinishedDemo]:
+    """Run a demonstration in a folder; its pages and its service stay open inside the block.
 
-    `say` is told what begins, `tell` how many searches of how many are done.
+    Args:
+        plan: Settings.
+        folder: Empty folder for all data.
+        say: Called with a sentence at each phase.
+        tell: Called with the number of finished searches and their total.
     """
     began, now = time.monotonic(), time.time()
     with ExitStack() as stack:
-        persons = plan.made_up()
+        persons = plan.make_persons()
         grades = 1 + max(grade for one in persons for graded in one.grades.values() for grade in graded.values())
         machines = [
             make_machine(person, number, folder / "persons" / person.name, now, plan.seed)
@@ -170,24 +174,24 @@ def played(
         for machine in machines:
             texts = "".join(f"{query.text}\n" for query in machine.person.queries)
             (machine.folder / QUERIES).write_text(texts, encoding="utf-8")
-        stage = _Stage(plan, machines, max(grades, 2), _Counted(plan, persons, tell))
+        setup = _Setup(plan, machines, max(grades, 2), _Progress(plan, persons, tell))
         counts = ", ".join(f"{person.name} {len(person.documents):,}" for person in persons)
         say(f"{plan.persons} persons; notes, mail and pages of each: {counts}")
-        measures = Measures()
-        say("they search alone; so do their doubles, who never join")
+        measures = SearchMetrics()
+        say("they search alone, and so does a copy of each, which never joins")
         with ExitStack() as alone:
-            doubles = stage.opened(alone, folder / "alone")
+            copies = setup.open_searches(alone, folder / "alone")
             for day in range(plan.days_alone + plan.days_joined):
-                last = search_day(doubles.people, day, stage.counted.step)
-            measures.shown["alone"], measures.held_out["alone"] = last, stage.held_out(doubles.people)
-        service = stack.enter_context(ExitStack())  # which ends after the pages
-        there = stage.opened(stack, folder / "persons")
-        measures.held_out["first"] = stage.held_out(there.people)
+                last = search_day(copies.people, day, setup.counted.step)
+            measures.shown["alone"], measures.held_out["alone"] = last, setup.held_out(copies.people)
+        service = stack.enter_context(ExitStack())  # closes after the pages
+        there = setup.open_searches(stack, folder / "persons")
+        measures.held_out["first"] = setup.held_out(there.people)
         for day in range(plan.days_alone):
-            last = search_day(there.people, day, stage.counted.step)
+            last = search_day(there.people, day, setup.counted.step)
             measures.shown.setdefault("first", last)
-        measures.shown["before"], measures.held_out["before"] = last, stage.held_out(there.people)
-        say("a service starts; they join it, and search on")
+        measures.shown["before"], measures.held_out["before"] = last, setup.held_out(there.people)
+        say("a service starts; they join it and continue")
         federation = SearchFederation.start(folder / "service", plan.persons)
         service.callback(federation.close)
         for person in there.people:
@@ -196,21 +200,21 @@ def played(
             )
             person.calls.post("/api/join", invitation=str(invitation))
             person.calls.post("/api/consent", given=True)
-        rounds = PlayedRounds(there.people)
+        rounds = DemoRounds(there.people)
 
         def step() -> None:
-            rounds.play()
-            stage.counted.step_with_round()
+            rounds.advance()
+            setup.counted.step_with_round()
 
         for day in range(plan.days_alone, plan.days_alone + plan.days_joined):
             last = search_day(there.people, day, step)
-        measures.shown["together"], measures.held_out["together"] = last, stage.held_out(there.people)
+        measures.shown["together"], measures.held_out["together"] = last, setup.held_out(there.people)
         seconds = time.monotonic() - began
-        yield PlayedDemo(plan, machines, there.open, federation, measures, rounds.round, there.indexed, seconds)
+        yield FinishedDemo(plan, machines, there.open, federation, measures, rounds.round, there.indexed, seconds)
 
 
-class _Counted:
-    """Progress in searches; one with rounds beside it counts ROUND_COST."""
+class _Progress:
+    """Progress in searches; one with a round counts ROUND_COST."""
 
     def __init__(self, plan: DemoPlan, persons: Sequence[MadeUpPerson], tell: Tell) -> None:
         self._persons, self._tell, self.done = len(persons), tell, 0
@@ -227,8 +231,8 @@ class _Counted:
 
 
 @dataclass(eq=False)
-class _Opened:
-    """Searches of all persons that are open."""
+class _OpenSearches:
+    """Open searches of all persons."""
 
     open: list[OpenSearch]
     indexed: tuple[int, float]
@@ -239,16 +243,16 @@ class _Opened:
 
 
 @dataclass(eq=False)
-class _Stage:
-    """What is the same for persons and their doubles."""
+class _Setup:
+    """Common data of the persons and their copies."""
 
     plan: DemoPlan
     machines: list[MadeUpMachine]
     grades: int
-    counted: _Counted
+    counted: _Progress
 
-    def opened(self, stack: ExitStack, folder: Path) -> _Opened:
-        """Index each machine in a home of its own below a folder, and serve its pages."""
+    def open_searches(self, stack: ExitStack, folder: Path) -> _OpenSearches:
+        """Index each machine in a separate search folder, and serve its pages."""
         found, documents, began = [], 0, time.monotonic()
         searches = []
         for machine in self.machines:
@@ -263,7 +267,7 @@ class _Stage:
             stack.callback(calls.close)
             simulated = SimulatedPerson(machine.person, number, calls, labels, self.grades, self.plan.seed)
             found.append(OpenSearch(search, server, simulated))
-        return _Opened(found, (documents, seconds))
+        return _OpenSearches(found, (documents, seconds))
 
     def held_out(self, people: Sequence[SimulatedPerson]) -> list[list[float]]:
         """Measure the held-out queries of all."""
@@ -273,7 +277,7 @@ class _Stage:
 
 
 def _indexed(search: PersonalSearch, machine: MadeUpMachine) -> dict[int, str]:
-    """Index a machine's sources; returns which document of the collection each indexed one is."""
+    """Index a machine's sources; return the id in the collection of each indexed document."""
     labels = {}
     for source in machine.sources():
         number = search.add(source)

@@ -1,4 +1,4 @@
-"""Federation of made-up searches: a real service in a folder, invitations to it, and rounds that persons' pages play."""
+"""Federation of the demonstration: a real service in a folder, invitations, and rounds through the persons' pages."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from quorank.service.starting import start_service
 
 EXPERIMENT = "search"
 CHANGES = {
-    "federation.rounds": 10_000,  # they go on while the pages are open
+    "federation.rounds": 10_000,  # they continue while the pages are open
     "federation.participation": "full",
     "federation.server": {"kind": "add", "step": 1.0},
     "privacy": {"kind": "none"},
 }
-"""What differs from the shipped file: a handful of persons cannot hide in noise, so their updates leave as they are."""
+"""Changes to the shipped file: noise cannot hide a handful of persons, so their updates have none."""
 DEADLINE = 30.0
-"""Seconds after which a round does without those who have not searched."""
+"""Deadline of a round, seconds."""
 PAUSE = 2.0
 LOOK_SECONDS, ROUND_SECONDS = 0.05, 60.0
 
 
 @dataclass(eq=False)
 class SearchFederation:
-    """Service of a few searches; everything of it ends with `close`."""
+    """Service of a few searches, until `close`."""
 
     home: Home
     persons: int
@@ -46,7 +46,7 @@ class SearchFederation:
 
     @classmethod
     def start(cls, folder: Path, persons: int) -> SearchFederation:
-        """Make the folder of the service that the experiment file `search` describes, and start it."""
+        """Create the folder of a service with the experiment file `search`, and start it."""
         file = shipped_file(Path(EXPERIMENT))
         assert file is not None
         chosen = read_experiment_file(file)
@@ -73,11 +73,11 @@ class SearchFederation:
 
     @property
     def page(self) -> str:
-        """The address of the operator's dashboard, with what opens it."""
+        """Address of the operator's dashboard, with its token."""
         return f"{self.home.settings.url}/?token={self.home.token}"
 
     def status(self) -> Status:
-        """What the operator sees."""
+        """Return the status that the operator sees."""
         return Overview(self.home).read()
 
     def invite(self, name: str, file: Path) -> Path:
@@ -90,16 +90,16 @@ class SearchFederation:
         return file
 
 
-class PlayedRounds:
-    """Rounds of persons who have joined: those who have searched enough send, and a round that is full is waited for."""
+class DemoRounds:
+    """Rounds of the joined persons: those with enough choices send, and a full round is awaited."""
 
     def __init__(self, persons: Sequence[SimulatedPerson]) -> None:
         self.persons, self.round = persons, 0
 
-    def play(self) -> None:
-        """Let everybody who can answer the open round do so; where all have, wait until their rankers are there."""
-        standing = [self._standing(person) for person in self.persons]
-        if any(last <= self.round and not ready for last, ready in standing):
+    def advance(self) -> None:
+        """Reply to the open round once everybody can, and wait until all have its ranker."""
+        progress = [self._progress_of(person) for person in self.persons]
+        if any(last <= self.round and not ready for last, ready in progress):
             return
         end = time.monotonic() + ROUND_SECONDS
         while True:
@@ -113,8 +113,8 @@ class PlayedRounds:
             require(time.monotonic() < end, "demo.round-late", sentence)
             time.sleep(LOOK_SECONDS)
 
-    def _standing(self, person: SimulatedPerson) -> tuple[int, bool]:
-        """The last round that a person's device answered, and whether it has enough for the next."""
+    def _progress_of(self, person: SimulatedPerson) -> tuple[int, bool]:
+        """Return the last round with a reply of a person's device, and whether it has enough choices for the next."""
         found = person.calls.get("/api/status")["federation"]
         if found is None:
             raise BadInput("device.missing", f"{person.person.name} has not joined")

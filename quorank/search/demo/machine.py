@@ -1,7 +1,6 @@
-"""Machine of a made-up person: notes as files, mail as a mailbox, pages as the history of a browser.
+"""Machine of a simulated person: notes as files, mail as a mailbox, pages as the history of a browser.
 
-Which document becomes what is drawn. Of a page a browser keeps no more than title, address and a short description, and
-neither does this one.
+The kind of each document is drawn. Of a page only title, address and a short description are stored, as browsers do.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from quorank.search.sources import FilesSource, FirefoxSource, MailSource, Sourc
 
 NOTES, MAIL, PAGES = "Documents", "Mail/archive", "firefox"
 SHARES = (0.5, 0.3)
-"""Of notes and mail; the rest are pages."""
-SOURCE_DEAL = 33  # round in the addresses of draws
+"""Shares of notes and mail; the rest are pages."""
+SOURCE_KIND = 33  # round in the addresses of draws
 DESCRIPTION = 256
 """Characters of a page's description that Firefox keeps."""
 WIDTH = 72
@@ -42,14 +41,14 @@ CREATE TABLE moz_bookmarks (id INTEGER PRIMARY KEY, type INTEGER, fk INTEGER DEF
 
 @dataclass(frozen=True)
 class MadeUpMachine:
-    """Folder of a person's things, and which document of the collection each of them is."""
+    """Folder with a person's documents, and their ids in the collection."""
 
     person: MadeUpPerson
     folder: Path
     keys: Mapping[tuple[str, str], str] = field(repr=False)  # kind of source and key in it → id of the document
 
     def sources(self) -> tuple[Source, ...]:
-        """Return what a person would name to `quorank search add`."""
+        """Return the sources for `quorank search add`."""
         return (
             FilesSource(str(self.folder / NOTES)),
             MailSource(str(self.folder / MAIL)),
@@ -58,8 +57,8 @@ class MadeUpMachine:
 
 
 def make_machine(person: MadeUpPerson, number: int, folder: Path, now: float, seed: int) -> MadeUpMachine:
-    """Write a person's things into a folder."""
-    draws = uniforms(seed, Purpose.PARTITION, len(person.documents), round_=SOURCE_DEAL, client=number)
+    """Write a person's documents into a folder."""
+    draws = uniforms(seed, Purpose.PARTITION, len(person.documents), round_=SOURCE_KIND, client=number)
     kinds = np.searchsorted(np.cumsum(SHARES), draws)
     notes, mail, pages = ([person.documents[row] for row in np.flatnonzero(kinds == kind)] for kind in range(3))
     keys = {

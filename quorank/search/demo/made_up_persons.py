@@ -1,12 +1,11 @@
-"""Made-up persons: the documents that each has, what each searches for, and which documents answer it.
+"""Simulated persons: their documents, their queries, and the relevant documents of each query.
 
-They come from the generator of documents, or from a text collection with judgements that is dealt out: each person
-gets queries of their own, what answers them, and other documents beside. Dates are drawn, of the last two years, many
-of them of the last months.
+They are generated, or come from a text collection with judgements: each person gets separate queries, the relevant
+documents, and other documents. Dates within the last two years are drawn, many of them in the last months.
 
-Generated persons mostly look for what they had lately, as people do who search their own things (Dumais et al., SIGIR
-2003, "Stuff I've Seen"): a document answers a query by the share that the query's topic has in it, and one that was
-not used for ninety days by a grade less. In a given collection the judgements are as they are, and dates say nothing.
+Generated persons mostly search recent documents, as people do in their own files (Dumais et al., SIGIR 2003, "Stuff
+I've Seen"): the relevance of a document is the share of the query's topic in it, and 0 for one that was not used for
+30 days. In a given collection the judgements are unchanged, and dates carry no information.
 """
 
 from __future__ import annotations
@@ -24,43 +23,43 @@ from quorank.text import TextCollection
 from quorank.text.collection import Document, Query
 
 NAMES = ("ann", "ben", "cleo", "dan", "eve", "finn")
-WORD_ORDER, DOCUMENT_DEAL, QUERY_DEAL = 30, 31, 32  # rounds in the addresses of draws
+WORD_ORDER, DOCUMENT_DRAW, QUERY_DRAW = 30, 31, 32  # rounds in the addresses of draws
 SENTENCE, PARAGRAPH = 9, 60
-"""Words of a generated sentence and paragraph."""
+"""Length of a generated sentence and paragraph, words."""
 DAY = 86400.0
 OLDEST = 730 * DAY
-OFTEN_NEW = 3.0
-"""Ages are OLDEST·u^3, u uniform: half of the documents are of the last three months."""
-LATELY = 30 * DAY
+AGE_EXPONENT = 3.0
+"""Exponent of ages OLDEST·u³, u uniform: half of the documents are from the last three months."""
+RECENT = 30 * DAY
 MOST_VISITS = 8
 
 
 @dataclass(frozen=True)
 class DatedDocument:
-    """Document with the times for which it lay there since it was used, in seconds, the shortest first."""
+    """Document with the times since its uses, in seconds, the shortest first."""
 
     document: Document
     ages: tuple[float, ...]
 
     @property
     def id(self) -> str:
-        """That of the document."""
+        """Id of the document."""
         return self.document.id
 
 
 def dated(documents: Sequence[Document], person: int, seed: int) -> tuple[DatedDocument, ...]:
-    """Draw when each document was used, one to eight times."""
+    """Draw one to eight times of use for each document."""
     found = []
     for row, document in enumerate(documents):
         draws = uniforms(seed, Purpose.HISTORY, 1 + MOST_VISITS, client=person, interaction=row).tolist()
-        ages = sorted(OLDEST * draw**OFTEN_NEW for draw in draws[1 : 2 + int(draws[0] ** 2 * MOST_VISITS)])
+        ages = sorted(OLDEST * draw**AGE_EXPONENT for draw in draws[1 : 2 + int(draws[0] ** 2 * MOST_VISITS)])
         found.append(DatedDocument(document, tuple(ages)))
     return tuple(found)
 
 
 @dataclass(frozen=True)
 class MadeUpPerson:
-    """One person; every other query is held out: nobody searches it, and lists are measured with it."""
+    """Simulated person; every other query is held out for measurement."""
 
     name: str
     documents: tuple[DatedDocument, ...] = field(repr=False)
@@ -74,7 +73,7 @@ class MadeUpPerson:
 
     @property
     def held_out(self) -> tuple[Query, ...]:
-        """Queries that lists are measured with."""
+        """Queries for measurement, never searched."""
         return self.queries[1::2]
 
 
@@ -92,7 +91,7 @@ def generated_persons(persons: int, documents: int, queries: int, seed: int) -> 
         written = zip(titles, bodies, strict=True)
         texts = [Document(f"{number}-{d}", title.rstrip("."), body) for d, (title, body) in enumerate(written)]
         own = dated(texts, number, seed)
-        old = np.array([one.ages[0] > LATELY for one in own])
+        old = np.array([one.ages[0] > RECENT for one in own])
         asked, grades = [], {}
         for q, (terms, topic) in enumerate(zip(made.queries, made.query_topics, strict=True)):
             graded = np.where(old, 0, made.grades(int(topic), generator.strong, generator.weak))
@@ -124,31 +123,31 @@ def _prose(words: Sequence[str]) -> str:
     return "\n\n".join(paragraphs)
 
 
-def dealt_persons(
+def persons_of_collection(
     collection: TextCollection, persons: int, documents: int, queries: int, seed: int
 ) -> list[MadeUpPerson]:
-    """Deal a collection to persons: queries to one each, with what answers them; other documents are drawn."""
+    """Divide a collection among persons: each query belongs to one, with its relevant documents; others are drawn."""
     _check(persons, documents, queries)
     collection = collection.without_empty()
     there = {document.id: number for number, document in enumerate(collection.documents)}
-    judged = [query for query in collection.queries if _answers(collection, query, there)]
+    judged = [query for query in collection.queries if _relevant(collection, query, there)]
     sentence = (
         f"has {len(judged)} queries with judgements of its documents; {persons} persons need {4 * persons} at least"
     )
     require(len(judged) >= 4 * persons, "collection.too-small", sentence, collection.name)
     highest = max(grade for query in judged for grade in collection.judgements[query.id].values())
-    order = np.argsort(uniforms(seed, Purpose.PARTITION, len(judged), round_=QUERY_DEAL), kind="stable")
+    order = np.argsort(uniforms(seed, Purpose.PARTITION, len(judged), round_=QUERY_DRAW), kind="stable")
     found = []
     for person in range(persons):
         own = [judged[number] for number in order[person::persons][: 2 * queries]]
         grades = {
             query.id: {
-                id_: to_three_grades(grade, highest) for id_, grade in _answers(collection, query, there).items()
+                id_: to_three_grades(grade, highest) for id_, grade in _relevant(collection, query, there).items()
             }
             for query in own
         }
         wanted = {there[id_] for graded in grades.values() for id_ in graded}
-        draws = uniforms(seed, Purpose.PARTITION, len(there), round_=DOCUMENT_DEAL, client=person)
+        draws = uniforms(seed, Purpose.PARTITION, len(there), round_=DOCUMENT_DRAW, client=person)
         others = [number for number in np.argsort(draws, kind="stable").tolist() if number not in wanted]
         kept = sorted(wanted | set(others[: max(0, documents - len(wanted))]))
         held = dated([collection.documents[number] for number in kept], person, seed)
@@ -156,8 +155,8 @@ def dealt_persons(
     return found
 
 
-def _answers(collection: TextCollection, query: Query, there: Mapping[str, int]) -> dict[str, int]:
-    """Return the grades of the documents that answer a query."""
+def _relevant(collection: TextCollection, query: Query, there: Mapping[str, int]) -> dict[str, int]:
+    """Return the grades of the relevant documents of a query."""
     judged = collection.judgements.get(query.id, {})
     return {id_: grade for id_, grade in judged.items() if grade > 0 and id_ in there}
 

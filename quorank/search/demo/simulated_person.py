@@ -1,4 +1,4 @@
-"""Simulated person: searches through the pages' interface for programs, and clicks as a cascade user."""
+"""Simulated person who searches through the pages' JSON interface and clicks by a cascade model."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ CALL_SECONDS = 60.0
 
 
 class PageCalls:
-    """Requests of a program to the pages of a search, on one connection, with its token."""
+    """Client of the JSON interface of a search, on one connection, with its token."""
 
     def __init__(self, server: SearchServer) -> None:
         self._line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=CALL_SECONDS)
         self._headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
 
     def get(self, target: str) -> dict[str, Any]:
-        """Ask for a table."""
+        """Return the JSON object of a GET request."""
         return self._call("GET", target, None)
 
     def post(self, target: str, **table: Any) -> dict[str, Any]:
-        """Send a table, and return the one that answers it."""
+        """Return the JSON object of a POST request with these fields."""
         return self._call("POST", target, json.dumps(table).encode())
 
     def _call(self, method: str, target: str, body: bytes | None) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class PageCalls:
 
 @dataclass(eq=False)
 class SimulatedPerson:
-    """One person at their page; `labels` are the ids of documents in the index → ids in the collection."""
+    """One person; `labels` maps ids of documents in the index to ids in the collection."""
 
     person: MadeUpPerson
     number: int
@@ -63,10 +63,10 @@ class SimulatedPerson:
     labels: Mapping[int, str] = field(repr=False)
     grades: int  # of the judgements, 2 or 3
     seed: int
-    milliseconds: list[float] = field(default_factory=list, repr=False)  # of searches, as the page says
+    milliseconds: list[float] = field(default_factory=list, repr=False)  # of searches, as measured by the page
 
     def shown(self, query: Query) -> tuple[dict[str, Any], list[int], float]:
-        """Search: the page, the grades of its results, and its nDCG@10 over all documents of the person."""
+        """Search; return the page, the grades of its results, and its nDCG@10 over all documents of the person."""
         page = self.calls.get(f"/api/find?q={quote(query.text)}&limit={PAGE}")
         self.milliseconds.append(page["milliseconds"])
         graded = self.person.grades[query.id]
@@ -74,7 +74,7 @@ class SimulatedPerson:
         return page, grades, ndcg(grades or [0], list(graded.values()), PAGE)
 
     def search(self, query: Query, day: int, place: int) -> float:
-        """Search and click: a cascade user reads from the top, clicks by relevance and may leave then; the nDCG@10."""
+        """Search and click as a cascade user, from the top until satisfied; return the nDCG@10."""
         page, grades, quality = self.shown(query)
         tables = Cascade(preset="navigational").tables(self.grades, PAGE)
         draws = uniforms(self.seed, Purpose.CLICK, 2 * PAGE, round_=day, client=self.number, interaction=place)
@@ -87,20 +87,20 @@ class SimulatedPerson:
         return quality
 
     def day(self, day: int) -> list[Query]:
-        """Return what is searched on a day: each of the person's own queries once, in a drawn order."""
+        """Return the queries of a day: each of the person's own once, in a drawn order."""
         own = self.person.searched
         draws = uniforms(self.seed, Purpose.QUERY, len(own), round_=day, client=self.number)
         return [own[place] for place in np.argsort(draws, kind="stable")]
 
     def held_out(self) -> list[float]:
-        """Return nDCG@10 of each held-out query now; nothing is clicked."""
+        """Return the nDCG@10 of each held-out query, without clicks."""
         return [self.shown(query)[2] for query in self.person.held_out]
 
 
 def search_day(
     persons: Sequence[SimulatedPerson], day: int, then: Callable[[], object] = lambda: None
 ) -> list[list[float]]:
-    """Let all persons search for a day, in turns; returns nDCG@10 for each person and query, in the queries' order."""
+    """Run one day of all persons, in turns; return nDCG@10 for each person and query, in the queries' order."""
     orders = [person.day(day) for person in persons]
     found: list[dict[str, float]] = [{} for _ in persons]
     for place in range(max(map(len, orders))):

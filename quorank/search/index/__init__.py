@@ -1,4 +1,4 @@
-"""Index of a person's documents: SQLite FTS5 for words, own postings for ranking, the query language, snippets."""
+"""Index of a person's documents: SQLite FTS5 for words, postings for ranking, the query language, snippets."""
 
 from quorank.search.index.candidates import ALL_WORDS, BEGINNING, EXACT, SOME_WORDS, SearchCandidates
 from quorank.search.index.query import Clause, SearchQuery, parse_query

@@ -1,12 +1,12 @@
-"""Candidates of a query: the documents that a ranker may order, with their band and the numbers that it takes.
+"""Candidates of a query: the documents for a ranker to order, with their band and the values of its features.
 
-Bands: 0, the query is the file name (with or without its ending) or the title; 1, the query is the beginning of one of
-them; 2, the document holds all words; 3, it holds some. The first `limit` documents are taken by band, then by the
-BM25 of title and body, then the newest, then by id: so no document of a better band is lost, and the same query on the
-same index gives the same list.
+Bands: 0, the query is the file name (with or without its ending) or the title; 1, it is the beginning of one of them;
+2, the document contains all words; 3, some. The first `limit` documents are taken by band, then by BM25 of title and
+body, then the newest, then by id: no document of a better band is lost, and the same query on the same index gives the
+same list.
 
-A prefix is a term that stands wherever a word that begins with it does. Whether a document holds one is looked up in
-the words as they are; for the features its occurrences are those of the stems of its most frequent completions.
+A prefix is a term that occurs wherever a word with that beginning does. Documents with such words are found among the
+words as written; for the features its occurrences are those of the stems of its most frequent completions.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights
-from quorank.search.index.likeness import likeness
+from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights, likeness
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import Clause, SearchQuery
 from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings, field_statistics, picked
-from quorank.search.index.typos import NameWords
 from quorank.text.features import FEATURE_NAMES, FieldStatistics
 from quorank.text.tokens import Tokeniser
 
 EXACT, BEGINNING, ALL_WORDS, SOME_WORDS = range(4)
 NO_BAND = 4
 SHORTEST_PREFIX = 3
-"""Letters of a prefix that is looked for in bodies; a shorter one is looked for in titles and names alone, and while it is
+"""Letters of a prefix that is searched in bodies; a shorter one is searched in titles and names alone, and while it is
 typed at their beginning alone."""
 COMPLETIONS = 16
-"""Words that a prefix may stand for in the features: the most frequent ones."""
+"""Maximum number of completions of a prefix in the features: the most frequent words."""
 LITTLE = 3
-"""Documents in the first three bands, and documents that hold a word, below which names with a typo are looked for."""
+"""Number of documents in the first three bands, and of documents with a word, below which typos are considered."""
 MOST_NEAR = 8
-"""Words of names that a word with a typo may stand for."""
+"""Maximum number of name words for a word with a typo."""
 LONGEST_KEY = 256
 """Characters of a name or title that exact matches and beginnings compare."""
+SHORTEST_TYPO, LONG_WORD = 4, 8
+"""Letters of the shortest word that may have a typo, and of one that may have two."""
 
 
 @dataclass(frozen=True, eq=False)
 class SearchCandidates:
-    """Documents that a query found, best first, as columns; row i is about document ids[i]."""
+    """Documents of a query, best first, in columns; row i belongs to document ids[i]."""
 
     ids: Integers
     bands: Integers
@@ -56,17 +56,17 @@ class SearchCandidates:
     kinds: tuple[str, ...] = field(repr=False)  # kinds of the sources
     keys: tuple[str, ...] = field(repr=False)
     paths: tuple[str, ...] = field(repr=False)
-    depths: Integers = field(repr=False)  # folders that a path leads through
+    depths: Integers = field(repr=False)  # number of folders of a path
     names: tuple[str, ...] = field(repr=False)
     titles: tuple[str, ...] = field(repr=False)
     visits: tuple[tuple[float, ...], ...] = field(repr=False)
     visit_counts: Integers = field(repr=False)
     title_is_query: Booleans = field(repr=False)
-    first_match: Integers = field(repr=False)  # word of title and body at which a term stands first; −1: nowhere there
-    likeness: Doubles = field(repr=False)  # to the first results (`likeness.py`)
-    match_span: Integers = field(repr=False)  # words from the first place of one term to that of the last; 0: nowhere
-    found: int = 0  # documents in any band, of which these are the first
-    near: tuple[str, ...] = ()  # words of names that were taken for a typed one
+    first_match: Integers = field(repr=False)  # position in title and body of the first term; −1 without one
+    likeness: Doubles = field(repr=False)  # to the first results (`array_features`)
+    match_span: Integers = field(repr=False)  # words from the first to the last term; 0 without one
+    found: int = 0  # number of documents in any band
+    near: tuple[str, ...] = ()  # words of names that replaced a mistyped one
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,7 +74,7 @@ class SearchCandidates:
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """Postings of one term of the query in the two fields that features are about."""
+    """Postings of one term of the query in the two fields of the features."""
 
     body: TermPostings
     title: TermPostings
@@ -85,7 +85,7 @@ class CandidateFinder:
 
     def __init__(self, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         self._reader, self._tokeniser, self._hash = reader, tokeniser, term_hash
-        self._name_words: tuple[LoadedRows, NameWords] | None = None  # of what was loaded when they were read
+        self._name_words: tuple[LoadedRows, list[str]] | None = None  # with the rows for which they were read
 
     def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
         """Return the first documents of a query."""
@@ -104,10 +104,10 @@ class CandidateFinder:
         features = self._features(columns, statistics, chosen, loaded)
         return self._described(query, loaded, chosen, bands, scores, features, columns, len(found), near)
 
-    # what restricts and what is wished for
+    # filters and bands
 
     def _allowed(self, query: SearchQuery, loaded: LoadedRows) -> Booleans:
-        """(rows,) documents that the filters let pass."""
+        """Return (rows,) the documents that pass the filters."""
         allowed = loaded.alive.copy()
         columns = loaded.columns
         if query.sources:
@@ -125,39 +125,39 @@ class CandidateFinder:
     def _bands_by_words(
         self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
     ) -> tuple[Integers, list[_Column], list[str]]:
-        """(rows,) bands by words, the columns of the features, and the words that few documents hold."""
+        """Return (rows,) the bands by words, the columns of the features, and the words of few documents."""
         rows = len(allowed)
         held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
         columns: list[_Column] = []
         rare: list[str] = []
-        wished = demanded = 0
-        unspoken = [clause for clause in query.clauses if self._says_little(clause)]
+        wanted_count = required_count = 0
+        weak = [clause for clause in query.clauses if self._is_weak(clause)]
         for clause in query.clauses:
-            if clause in unspoken and len(unspoken) < len(query.clauses):
+            if clause in weak and len(weak) < len(query.clauses):
                 continue
             matched = self._matched(clause, rows)
             columns += self._columns(clause, matched)
             if clause.required:
                 required &= matched
-                demanded += 1
+                required_count += 1
             else:
                 held += matched
-                wished += 1
+                wanted_count += 1
                 if clause.kind != "prefix" and np.count_nonzero(matched) < LITTLE:
                     rare += clause.words
         bands = np.full(rows, NO_BAND, dtype=np.int64)
-        if wished:
-            bands[(held > 0) | bool(demanded)] = SOME_WORDS
-            bands[held == wished] = ALL_WORDS
-        elif demanded or query.filters:
+        if wanted_count:
+            bands[(held > 0) | bool(required_count)] = SOME_WORDS
+            bands[held == wanted_count] = ALL_WORDS
+        elif required_count or query.filters:
             bands[:] = ALL_WORDS
         bands[~required] = NO_BAND
-        if demanded:
+        if required_count:
             allowed &= required
         return bands, columns, rare
 
-    def _says_little(self, clause: Clause) -> bool:
-        """Whether a clause counts only where there is no other: a stop word, or one or two letters of a word to come."""
+    def _is_weak(self, clause: Clause) -> bool:
+        """Return whether a clause counts only without any other: a stop word, or the first one or two letters of a word."""
         if clause.required or clause.kind == "prefix":
             return False
         return not self._terms(clause)[0] or (clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX)
@@ -166,7 +166,7 @@ class CandidateFinder:
         return self._tokeniser.terms(list(clause.words))
 
     def _matched(self, clause: Clause, rows: int) -> Booleans:
-        """(rows,) documents that hold what a clause asks for."""
+        """Return (rows,) the documents that match a clause."""
         matched = np.zeros(rows, dtype=bool)
         if clause.kind in ("word", "typed"):
             term = self._terms(clause)[0]
@@ -175,24 +175,24 @@ class CandidateFinder:
                     matched[self._reader.postings(part, self._hash(term))[0].rows] = True
         begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
         if not begun and (clause.kind != "word" or not self._terms(clause)[0]):
-            matched |= self._holding(_expression(clause), rows)
+            matched |= self._fts_matches(_expression(clause), rows)
         return matched
 
-    def _holding(self, expression: str, rows: int) -> Booleans:
-        """(rows,) documents that FTS5 finds."""
+    def _fts_matches(self, expression: str, rows: int) -> Booleans:
+        """Return (rows,) the documents that FTS5 finds."""
         matched = np.zeros(rows, dtype=bool)
         found = self._reader.numbers("rowid", "words WHERE words MATCH ?", expression)
         matched[self._reader.loaded.rows_of(found)] = True
         return matched
 
     def _columns(self, clause: Clause, matched: Booleans) -> list[_Column]:
-        """Postings that features are computed from: one column a term."""
+        """Return the postings for the features of a clause: one column for each term."""
         if clause.kind in ("word", "phrase"):
             return [self._column([term]) for term in self._terms(clause) if term]
         word = clause.words[0]
         completions = self._reader.fetch(
             "SELECT word FROM vocabulary WHERE word >= ? AND word < ? ORDER BY documents DESC, word LIMIT ?",
-            word, _end_of(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
+            word, _upper_bound(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
         )  # fmt: skip
         words = [*(completion for (completion,) in completions), *([word] if clause.kind == "typed" else [])]
         terms = dict.fromkeys(term for term in self._tokeniser.terms(words) if term)
@@ -207,12 +207,12 @@ class CandidateFinder:
     # names
 
     def _add_names(self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans, bands: Integers) -> None:
-        """Give their bands to documents whose name or title is the query, or begins with it."""
+        """Set the bands of documents whose name or title is the query, or begins with it."""
         key = " ".join(query.plain_words)
         if not key or len(key) > LONGEST_KEY:
             return
         beginning = key if query.open_ended else f"{key} "
-        range_ = (beginning, _end_of(beginning))
+        range_ = (beginning, _upper_bound(beginning))
         statements = (
             (BEGINNING, "name_key >= ? AND name_key < ?", range_),
             (BEGINNING, "title_key >= ? AND title_key < ?", range_),
@@ -229,10 +229,10 @@ class CandidateFinder:
     def _add_near_names(
         self, words: Sequence[str], loaded: LoadedRows, allowed: Booleans, bands: Integers, nearness: Integers
     ) -> tuple[str, ...]:
-        """Add documents whose name holds nearly one of some words, as band 3; return the words of names."""
+        """Add documents whose name contains nearly one of some words, as band 3; return those words of names."""
         taken: list[str] = []
         for word in words:
-            near = self._words_of_names(loaded).near(word)[:MOST_NEAR]
+            near = near_words(word, self._words_of_names(loaded))[:MOST_NEAR]
             hashes = [self._hash(term) for term in self._tokeniser.terms(near) if term]
             rows = [postings.rows for postings in self._reader.postings("name", *hashes)]
             held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
@@ -243,18 +243,18 @@ class CandidateFinder:
                 taken += near
         return tuple(dict.fromkeys(taken))
 
-    def _words_of_names(self, loaded: LoadedRows) -> NameWords:
+    def _words_of_names(self, loaded: LoadedRows) -> list[str]:
         if self._name_words is None or self._name_words[0] is not loaded:
             joined = self._reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
-            self._name_words = (loaded, NameWords((joined or "").split()))
+            self._name_words = (loaded, (joined or "").split())
         return self._name_words[1]
 
-    # numbers
+    # scores and features
 
     def _scores(
         self, columns: Sequence[_Column], loaded: LoadedRows
     ) -> tuple[Doubles, tuple[FieldStatistics, FieldStatistics]]:
-        """(rows,) BM25 of title and body, and the statistics of both fields for the terms."""
+        """Return (rows,) BM25 of title and body, and the statistics of both fields for the terms."""
         statistics = (
             field_statistics("body", [column.body for column in columns], loaded),
             field_statistics("title", [column.title for column in columns], loaded),
@@ -337,8 +337,27 @@ class CandidateFinder:
         )
 
 
+def near_words(word: str, known: Sequence[str]) -> list[str]:
+    """Return the other known words within the allowed Levenshtein distance, the nearest first, then by the alphabet.
+
+    One letter may be wrong in a word of 4 to 7 letters, two in a longer one.
+
+    >>> near_words("budgte", ["budget", "gadget", "budge", "bud"])
+    ['budge']
+    """
+    most = 0 if len(word) < SHORTEST_TYPO else 1 if len(word) < LONG_WORD else 2
+    if most == 0 or not known:
+        return []
+    from rapidfuzz.distance import Levenshtein  # 80 ms, which a search without a typo need not wait for
+    from rapidfuzz.process import cdist
+
+    distances = cdist([word], known, scorer=Levenshtein.distance, score_cutoff=most, dtype=np.uint8)[0]
+    near = np.flatnonzero((distances > 0) & (distances <= most)).tolist()
+    return [known[row] for row in sorted(near, key=lambda row: (distances[row], known[row]))]
+
+
 def path_depth(path: str) -> int:
-    """Return how many folders a path or an address leads through."""
+    """Return the number of folders of a path or an address."""
     return path.partition("://")[2].rstrip("/").count("/") if "://" in path else max(path.rstrip("/").count("/") - 1, 0)
 
 
@@ -346,13 +365,13 @@ def _first(
     found: Integers, bands: Integers, scores: Doubles, nearness: Integers, loaded: LoadedRows, limit: int
 ) -> Integers:
     """Return the first `limit` rows by (band, score, near names, newest, id)."""
-    if len(found) > limit:  # leave out what cannot be among them, before the others are put in order
+    if len(found) > limit:  # leave out rows that cannot be among them before sorting
         below = np.cumsum(np.bincount(bands[found], minlength=NO_BAND))
         last = int(np.searchsorted(below, limit))
         kept, open_ = found[bands[found] < last], found[bands[found] == last]
-        room = limit - len(kept)
-        if room < len(open_):
-            least = np.partition(scores[open_], len(open_) - room)[len(open_) - room]
+        left = limit - len(kept)
+        if left < len(open_):
+            least = np.partition(scores[open_], len(open_) - left)[len(open_) - left]
             open_ = open_[scores[open_] >= least]
         found = np.concatenate((kept, open_))
     columns = loaded.columns
@@ -360,8 +379,8 @@ def _first(
     return found[np.lexsort(keys)][:limit]
 
 
-def _end_of(beginning: str) -> str:
-    """The text behind all that begin with another one, as SQLite orders them."""
+def _upper_bound(beginning: str) -> str:
+    """Return an upper bound of all strings with this beginning, in SQLite's order."""
     return f"{beginning}\U0010ffff"
 
 

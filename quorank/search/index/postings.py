@@ -1,13 +1,12 @@
-"""Postings of documents in segments: which documents hold a term, how often, and at which word first.
+"""Postings of documents in segments: the documents with a term, its counts, and its first position in each.
 
-A segment is written once and never changed: that of a batch, or several merged into one. A term is known by a hash
-that is keyed with a secret of the index (`TermHash`), so that postings do not tell words. Of a document a segment has
-a row (`ROW`) with its lengths and what filters ask for. Whether a row is still that of a document is said elsewhere: a
-document that changes gets a row with another version in another segment, and the old one is left out when segments are
-merged.
+A segment is written once and never changed: that of a batch, or several merged into one. A term is identified by a
+hash that is keyed with a secret of the index (`TermHash`), so postings do not reveal words. A document has a row
+(`ROW`) in a segment with its lengths and the values for filters. A changed document gets a row with another version in
+another segment, and the old one is left out when segments are merged.
 
 All is stored as little-endian arrays in blobs: the terms of a field, their offsets, and the postings in chunks of
-`CHUNK`, so that a query reads a few kilobytes a term.
+`CHUNK`, so a query reads a few kilobytes for each term.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from quorank.kernels.arrays import Booleans, Integers, Uint32s, Uint64s
 from quorank.text.tokens import Tokeniser
 
 FIELDS = ("body", "title", "name")
-"""What is counted: title and body as one text (`text.index.whole_text`), the title, the words of the file name."""
+"""Counted fields: title and body as one text (`text.index.whole_text`), the title, the words of the file name."""
 ROW = np.dtype(
     [
         ("id", "<i8"), ("version", "<i8"), ("modified", "<f8"), ("type", "<u8"), ("source", "<i4"),
@@ -34,13 +33,13 @@ ROW = np.dtype(
 )  # fmt: skip
 """Row of a document in a segment."""
 LARGEST_SEGMENT = 1 << 14
-"""Documents of a segment; a place in it has 16 bits."""
+"""Maximum number of documents in a segment; a position in it has 16 bits."""
 CHUNK = 1 << 12
-"""Postings of a blob."""
+"""Postings in a blob."""
 FAR = (1 << 16) - 1
-"""Place of the first occurrence in a text where it lies beyond as many words."""
+"""Position of a first occurrence beyond this number of words."""
 MERGED = 4
-"""Segments of about the same size that are merged into one."""
+"""Number of segments of about the same size that are merged."""
 
 Uint16s = npt.NDArray[np.uint16]
 
@@ -60,16 +59,16 @@ class TermHash:
 
 @dataclass(frozen=True, eq=False)
 class FieldPostings:
-    """Postings of one field: term i has those from offsets[i] to offsets[i + 1], places ascending."""
+    """Postings of one field: term i has offsets[i] to offsets[i + 1], places ascending."""
 
     terms: Uint64s  # ascending
     offsets: Uint32s
     places: Uint16s  # row of the document in its segment
     counts: Uint32s
-    firsts: Uint16s  # word of the field, from 0, at which the term stands first, at most FAR
+    firsts: Uint16s  # position of the first occurrence, from 0, at most FAR
 
     def parts(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, content) of the blobs that store it."""
+        """Yield (number, content) of the stored blobs."""
         yield 0, self.terms.astype("<u8").tobytes()
         yield 1, self.offsets.astype("<u4").tobytes()
         for number, start in enumerate(range(0, len(self.places), CHUNK), 2):
@@ -81,13 +80,13 @@ class FieldPostings:
 
     @classmethod
     def from_parts(cls, parts: Sequence[bytes]) -> FieldPostings:
-        """Read the blobs back."""
+        """Read the stored blobs."""
         terms, offsets = np.frombuffer(parts[0], "<u8"), np.frombuffer(parts[1], "<u4")
         return cls(terms, offsets, *read_chunks(parts[2:], int(offsets[-1])))
 
 
 def read_chunks(chunks: Sequence[bytes], postings: int) -> tuple[Uint16s, Uint32s, Uint16s]:
-    """Read places, counts and firsts of chunks that hold so many postings together; all but the last are full."""
+    """Read places, counts and firsts from chunks with this number of postings; all but the last are full."""
     places, counts = np.empty(postings, dtype=np.uint16), np.empty(postings, dtype=np.uint32)
     firsts = np.empty(postings, dtype=np.uint16)
     for number, chunk in enumerate(chunks):
@@ -120,7 +119,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[Booleans]) -> Se
 
 
 def _merged(parts: Sequence[FieldPostings], alive: Sequence[Booleans], places: Sequence[Integers]) -> FieldPostings:
-    """Postings of all parts: of a term first those of the first part, which are of the earlier rows."""
+    """Merge the postings of all parts; for each term those of the first part, with the earlier rows, come first."""
     kept = [living[part.places] for part, living in zip(parts, alive, strict=True)]
     sizes = [_sizes(part.offsets, keep) for part, keep in zip(parts, kept, strict=True)]
     terms = np.unique(np.concatenate([part.terms[size > 0] for part, size in zip(parts, sizes, strict=True)]))
@@ -147,7 +146,7 @@ def _merged(parts: Sequence[FieldPostings], alive: Sequence[Booleans], places: S
 
 
 def _sizes(offsets: Uint32s, keep: Booleans) -> Integers:
-    """(terms,) postings of each term that are kept."""
+    """Return (terms,) the number of kept postings of each term."""
     if keep.all():
         return np.asarray(np.diff(offsets.astype(np.int64)), dtype=np.int64)
     before = np.zeros(len(keep) + 1, dtype=np.int32)
@@ -156,9 +155,9 @@ def _sizes(offsets: Uint32s, keep: Booleans) -> Integers:
 
 
 def to_merge(sizes: Sequence[int]) -> list[int]:
-    """Choose the segments to be merged next by their numbers of documents: MERGED of about the same size, or large ones.
+    """Choose the segments to merge next by their numbers of documents: MERGED of about the same size, or large ones.
 
-    So a document is written again a few times at most, and few small segments are left.
+    A document is rewritten a few times at most, and few small segments are left.
     """
     classes: dict[int, list[int]] = {}
     for number, size in enumerate(sizes):
@@ -179,7 +178,7 @@ class BatchCounter:
     """Counts of a batch of documents; words keep their numbers from batch to batch."""
 
     REMEMBERED = 1 << 18
-    """Distinct words whose hashes are kept from one batch to the next."""
+    """Number of distinct words whose hashes are kept from one batch to the next."""
 
     def __init__(self, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         self._numbers = _Numbers(tokeniser, term_hash)
@@ -206,7 +205,7 @@ class BatchCounter:
         self._documents += 1
 
     def finish(self, rows: npt.NDArray[Any]) -> tuple[Segment, list[CountedWord]]:
-        """Return the segment of the counted documents, whose rows get their lengths, and their words; begin anew."""
+        """Return the segment of the counted documents, with lengths in its rows, and their words; then start over."""
         hashes = self._numbers.hashes()
         fields = []
         for part in FIELDS:
@@ -222,14 +221,14 @@ class BatchCounter:
         return segment, words_found
 
     def _words(self) -> list[CountedWord]:
-        """Words of all documents, those that are no terms too."""
+        """Return the words of all documents, including those without a term."""
         documents, names = self._documents_with("body", "name"), self._documents_with("name")
         found = np.flatnonzero(documents)
         words = [self._numbers.words[number] for number in found.tolist()]
         return [*zip(words, documents[found].tolist(), names[found].tolist(), strict=True)]
 
     def _documents_with(self, *parts: str) -> Integers:
-        """(words,) documents that hold each word in one of some fields."""
+        """Return (words,) the number of documents with each word in one of some fields."""
         total, keys = len(self._numbers), []
         for part in parts:
             words, ends = (np.frombuffer(column, dtype=column.typecode) for column in self._fields[part])
@@ -240,7 +239,7 @@ class BatchCounter:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers of words in the order of first sight, and the hash of each word's term."""
+    """Numbers of words in the order of their first occurrence, and the hash of each word's term."""
 
     def __init__(self, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         super().__init__()
@@ -258,13 +257,13 @@ class _Numbers(dict[str, int]):
         return number
 
     def hashes(self) -> Uint64s:
-        """(words,) hash of the term of each word, 0 for one that is left out."""
+        """Return (words,) the hash of the term of each word, 0 without a term."""
         self._hashes.extend(map(self.term_hash, self.tokeniser.terms(self.words[len(self._hashes) :])))
-        return np.frombuffer(self._hashes, dtype=np.uint64).copy()  # an array that is looked at cannot grow
+        return np.frombuffer(self._hashes, dtype=np.uint64).copy()  # a viewed array cannot grow
 
 
 def _document_of(ends: Integers, words: int) -> Integers:
-    """(words,) number of the document that each word is of."""
+    """Return (words,) the document of each word."""
     return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)) if words else np.zeros(0, dtype=np.int64)
 
 

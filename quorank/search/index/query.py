@@ -1,8 +1,8 @@
 """Query language: words, "phrases", prefix*, title:word, name:word, source:mail, type:pdf, before:, after:, since:.
 
-Whatever is none of these is plain words, and nothing is an error. A word is as the tokeniser divides them; a word that
-is still being typed, the last one, stands for all words that begin with it. Plain words and prefixes are wished for: a
-document with some of them is found too. Phrases, words of a field and filters are required.
+Everything else is plain words, and nothing is an error. Words are divided by the tokeniser; the last word, while it is
+being typed, stands for all words that begin with it. Plain words and prefixes are optional: a document with some of
+them is found too. Phrases, words of a field and filters are required.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ClauseKind = Literal["word", "typed", "prefix", "phrase"]
 ClauseField = Literal["any", "title", "name"]
 
 LONGEST_QUERY = 1000
-"""Characters of a query that are read."""
+"""Maximum length of a query, characters."""
 MOST_CLAUSES = 32
-"""Words, prefixes and phrases of a query that are searched for."""
+"""Maximum number of words, prefixes and phrases of a query."""
 MOST_IN_PHRASE = 32
-"""Words of a phrase."""
+"""Maximum number of words of a phrase."""
 
 _PIECE = re.compile(r'(?:(title|name):)?"([^"]*)"|(\S+)', re.IGNORECASE)
 _OPERATOR = re.compile(r"(title|name|source|type|before|after|since):(.+)", re.IGNORECASE)
@@ -34,7 +34,7 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "m": 30 * 86400.0, "y":
 
 @dataclass(frozen=True)
 class Clause:
-    """Something that a document should hold: one word, one beginning of a word, or a phrase of several words."""
+    """Condition on a document: one word, one beginning of a word, or a phrase."""
 
     words: tuple[str, ...]  # as `normalised_words` gives them
     kind: ClauseKind = "word"
@@ -42,41 +42,46 @@ class Clause:
 
     @property
     def required(self) -> bool:
-        """Whether a document without it is not found at all."""
+        """Whether only documents that satisfy the clause are found."""
         return self.kind == "phrase" or self.field != "any"
 
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """What a person searches for."""
+    """Parsed query."""
 
     text: str
     clauses: tuple[Clause, ...] = ()
-    sources: tuple[str, ...] = ()  # kinds or names of sources, case-folded; any of them
-    types: tuple[str, ...] = ()  # endings of file names, as "pdf"; any of them
+    sources: tuple[str, ...] = ()  # kinds or names of sources, case-folded; one must match
+    types: tuple[str, ...] = ()  # endings of file names, as "pdf"; one must match
     after: float | None = None  # Unix seconds: modified then or later
     before: float | None = None  # modified before
 
     @property
     def plain_words(self) -> tuple[str, ...]:
-        """The words in their order where the query is a beginning of a name: without fields of its own, else nothing."""
+        """Words that a name may begin with; empty for a query with words of a field."""
         if any(clause.field != "any" for clause in self.clauses):
             return ()
         return tuple(word for clause in self.clauses for word in clause.words)
 
     @property
     def open_ended(self) -> bool:
-        """Whether the last word is a beginning."""
+        """Whether the last word is a prefix."""
         return bool(self.clauses) and self.clauses[-1].kind in ("typed", "prefix")
 
     @property
     def filters(self) -> bool:
-        """Whether something restricts the documents beside their words."""
+        """Whether the query restricts sources, types or dates."""
         return bool(self.sources or self.types or self.after is not None or self.before is not None)
 
 
 def parse_query(text: str, *, typing: bool = False, now: float | None = None) -> SearchQuery:
-    """Read a query; with `typing`, a plain word at its very end is one that may go on. `now` is what `since:` counts from.
+    """Parse a query.
+
+    Args:
+        text: The query as typed.
+        typing: Treat a plain word at the very end as unfinished.
+        now: Time from which `since:` counts, Unix seconds.
 
     >>> parse_query('title:plan "annual report" before:2024-05').clauses
     (Clause(words=('plan',), kind='word', field='title'), Clause(words=('annual', 'report'), kind='phrase', field='any'))
@@ -102,7 +107,7 @@ def parse_query(text: str, *, typing: bool = False, now: float | None = None) ->
         if name == "type" and value.strip('."'):
             types.append(value.strip('."').casefold())
             continue
-        moment = _moment(name, value, time.time() if now is None else now)
+        moment = _parse_time(name, value, time.time() if now is None else now)
         if moment is not None:
             (latest if name == "before" else earliest).append(moment)
             continue
@@ -134,8 +139,8 @@ def _field(name: str | None) -> ClauseField:
     return "title" if lowered == "title" else "name" if lowered == "name" else "any"
 
 
-def _moment(name: str, value: str, now: float) -> float | None:
-    """Unix seconds that `before:`, `after:` or `since:` name, the beginning of a day, month or year in local time."""
+def _parse_time(name: str, value: str, now: float) -> float | None:
+    """Return the Unix seconds of `before:`, `after:` or `since:`: the beginning of a day, month or year in local time."""
     if name == "since" and (age := _AGE.fullmatch(value)):
         return now - int(age[1]) * _SECONDS[age[2].lower()]
     date = _DATE.fullmatch(value) if name in ("before", "after", "since") else None
@@ -143,5 +148,5 @@ def _moment(name: str, value: str, now: float) -> float | None:
         return None
     try:
         return datetime(int(date[1]), int(date[2] or 1), int(date[3] or 1)).timestamp()
-    except (ValueError, OverflowError, OSError):  # no such day, or none that the system can count
+    except (ValueError, OverflowError, OSError):  # no such day, or outside the system's calendar
         return None

@@ -1,8 +1,7 @@
-"""Rows and term directories of all segments in memory, and postings read from the database as queries ask for them.
+"""Rows and term directories of all segments in memory, and postings read from the database on demand.
 
-What is in memory follows the database: a change by another connection is seen before the next query is answered.
-Numbers of documents and occurrences are counted over the living rows each time, so that no cached statistic can be
-wrong.
+The memory follows the database: a change by another connection is seen before the next query is answered. Documents and
+occurrences are counted over the living rows for each query, so no cached statistic can be wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from quorank.search.index.postings import CHUNK, FIELDS, ROW, read_chunks
 from quorank.text.features import FieldStatistics
 
 MOST_KEPT = 500_000
-"""Postings of terms that are kept from one query to the next, 24 bytes each."""
+"""Postings kept from one query to the next, 24 bytes each."""
 Fetch = Callable[..., list[tuple[Any, ...]]]
 """Rows of a statement and its values."""
 
@@ -32,7 +31,7 @@ def part_key(segment: int, field: int, number: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TermPostings:
-    """Living rows that hold a term, ascending, how often each does, and at which word first."""
+    """Living rows with a term, ascending, the count of the term in each, and the position of its first occurrence."""
 
     rows: Integers
     counts: Doubles
@@ -40,7 +39,7 @@ class TermPostings:
 
     @staticmethod
     def joined(parts: Sequence[TermPostings]) -> TermPostings:
-        """Put postings one behind the other."""
+        """Concatenate postings."""
         if len(parts) == 1:
             return parts[0]
         nothing = np.zeros(0, dtype=np.int64)
@@ -50,7 +49,7 @@ class TermPostings:
 
     @staticmethod
     def union(parts: Sequence[TermPostings]) -> TermPostings:
-        """Join the postings of several terms as if they were one term: counts add up, the first place is the least."""
+        """Join the postings of several terms into those of one: counts add up, the first position is the least."""
         together = TermPostings.joined(parts)
         if len(parts) == 1 or not len(together.rows):
             return together
@@ -64,14 +63,14 @@ class TermPostings:
         return TermPostings(ordered[starts], counts, firsts)
 
     def within(self, allowed: Booleans) -> TermPostings:
-        """Return those of rows that are allowed."""
+        """Return the postings of allowed rows."""
         kept = allowed[self.rows]
         return TermPostings(self.rows[kept], self.counts[kept], self.firsts[kept])
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedSegment:
-    """Rows of a segment, and the terms and offsets of each field."""
+    """Rows of a segment, and terms and offsets of each field."""
 
     number: int
     rows: npt.NDArray[Any]
@@ -80,14 +79,14 @@ class LoadedSegment:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRows:
-    """Rows of all segments one after the other."""
+    """Rows of all segments, concatenated."""
 
     segments: tuple[LoadedSegment, ...]
-    dead: Integers  # versions of rows that are no document's any more
+    dead: Integers  # versions of rows without a document
 
     @cached_property
     def bases(self) -> list[int]:
-        """Row at which each segment begins."""
+        """First row of each segment."""
         return [int(base) for base in np.cumsum([0, *(len(segment.rows) for segment in self.segments)])]
 
     @cached_property
@@ -97,17 +96,17 @@ class LoadedRows:
 
     @cached_property
     def alive(self) -> Booleans:
-        """(rows,) whether each is that of a document."""
+        """(rows,) whether each belongs to a document."""
         return np.asarray(~np.isin(self.table["version"], self.dead))
 
     @cached_property
     def documents(self) -> int:
-        """Documents that can be found."""
+        """Number of living documents."""
         return int(self.alive.sum())
 
     @cached_property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Columns of `table`, each in one piece; lengths as floating point numbers."""
+        """Contiguous columns of `table`; lengths as floating point numbers."""
         exact = ("id", "version", "source", "type")
         names = ROW.names or ()
         return {name: self.table[name].astype(None if name in exact else np.float64) for name in names}
@@ -126,7 +125,7 @@ class LoadedRows:
         return ids[order], living[order]
 
     def rows_of(self, wanted: Integers) -> Integers:
-        """Return the rows of documents by their ids; an id without one is passed over."""
+        """Return the rows of documents by their ids; unknown ids are ignored."""
         known, rows = self._by_id
         if not len(known):
             return np.zeros(0, dtype=np.int64)
@@ -135,7 +134,7 @@ class LoadedRows:
 
 
 def picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> Any:
-    """Values of the chosen rows, of ascending rows with a value each; another value for one that is not among them."""
+    """Return the values of the chosen rows from ascending rows with a value each; `otherwise` for a missing row."""
     if not len(rows):
         return np.full(len(chosen), otherwise)
     at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
@@ -143,7 +142,7 @@ def picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> A
 
 
 def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
-    """Count the documents and occurrences of terms in a field by their postings."""
+    """Count documents and occurrences of terms in a field by their postings."""
     return FieldStatistics(
         documents=float(loaded.documents),
         document_frequency=np.array([float(len(part.rows)) for part in postings]),
@@ -154,17 +153,17 @@ def field_statistics(name: str, postings: Sequence[TermPostings], loaded: Loaded
 
 
 class SegmentReader:
-    """Segments of a database as they are now."""
+    """Reader of the current segments of a database."""
 
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch
         self._seen: object = None
         self._kept: dict[tuple[str, int], TermPostings] = {}
-        self._room = MOST_KEPT
+        self._free = MOST_KEPT
         self.loaded = LoadedRows((), np.zeros(0, dtype=np.int64))
 
     def refresh(self) -> LoadedRows:
-        """Load what has changed since the last call."""
+        """Load changes since the last call."""
         seen = self.fetch("PRAGMA data_version")[0][0]
         if seen != self._seen:
             known = {segment.number: segment for segment in self.loaded.segments}
@@ -172,11 +171,11 @@ class SegmentReader:
             segments = tuple(known.get(number) or self._load(number) for number in numbers)
             self.loaded = LoadedRows(segments, self.numbers("version", "dead"))
             self._seen = seen
-            self._kept, self._room = {}, MOST_KEPT
+            self._kept, self._free = {}, MOST_KEPT
         return self.loaded
 
     def numbers(self, column: str, of: str, *values: object) -> Integers:
-        """Return a column of whole numbers: joined by SQLite, which is ten times faster than a row for each."""
+        """Return a column of integers, joined by SQLite: ten times faster than a row for each."""
         joined = self.fetch(f"SELECT group_concat({column}, ' ') FROM {of}", *values)[0][0]
         return np.fromstring(joined or "", dtype=np.int64, sep=" ")
 
@@ -193,26 +192,26 @@ class SegmentReader:
         return [content for (content,) in found]
 
     def postings(self, field: str, *terms: int) -> list[TermPostings]:
-        """Return the postings of terms, by their hashes, over all segments; those of the last queries are kept."""
+        """Return the postings of terms, by their hashes, over all segments; recent ones are cached."""
         missing = [term for term in dict.fromkeys(terms) if (field, term) not in self._kept]
         found = {term: self._kept[field, term] for term in terms if (field, term) in self._kept}
         for term, read in zip(missing, self._read(field, missing), strict=True):
             found[term] = read
-            self._room -= len(read.rows)
-            if self._room < 0:
-                self._kept, self._room = {}, MOST_KEPT
+            self._free -= len(read.rows)
+            if self._free < 0:
+                self._kept, self._free = {}, MOST_KEPT
             self._kept[field, term] = read
         return [found[term] for term in terms]
 
     def frequencies(self, field: str, terms: Uint64s) -> Doubles:
-        """(terms,) rows that hold each term, by its hash, without reading postings; dead rows count until a merge."""
-        order, found = np.argsort(terms), np.zeros(len(terms))  # ascending, so that neighbours are looked for together
+        """Return (terms,) the number of rows with each term, by its hash; dead rows count until a merge."""
+        order, found = np.argsort(terms), np.zeros(len(terms))  # ascending: neighbours share cache lines
         for _, first, last in self._places(FIELDS.index(field), terms[order]):
             found[order] += last - first
         return found
 
     def _places(self, at: int, terms: Uint64s) -> Iterator[tuple[int, Integers, Integers]]:
-        """Yield of each segment its place, and from where to where (terms,) its postings of each term of a field stand."""
+        """Yield the position of each segment, and (terms,) begin and end of its postings of each term of a field."""
         for number, segment in enumerate(self.loaded.segments):
             known, offsets = segment.directories[at]
             if len(known):
@@ -221,7 +220,7 @@ class SegmentReader:
                 yield number, first, np.where(known[places] == terms, offsets[places + 1], first)
 
     def _read(self, field: str, terms: Sequence[int]) -> list[TermPostings]:
-        """Read the postings of some terms: all their chunks by one statement."""
+        """Read the postings of some terms, all chunks in one statement."""
         if not terms:
             return []
         at, wanted = FIELDS.index(field), list[tuple[int, int, int, int, list[int]]]()

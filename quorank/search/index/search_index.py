@@ -1,9 +1,9 @@
 """Index of a person's documents in one SQLite file: opening, finding, updating from sources, forgetting.
 
-A batch of documents is one transaction over all tables (`writing.py`), so that a process that is killed leaves the
-index as it was before or after a batch. A scan that did not finish removes nothing, and the next one goes on: what was
-indexed is unchanged then. The log is not waited for at each commit (synchronous = NORMAL): after a power cut the last
-batches may be missing and are read again. What is forgotten is waited for.
+A batch of documents is one transaction over all tables (`writing.py`): a killed process leaves the index as it was
+before or after a batch. A scan that did not finish removes nothing, and the next one continues, with the indexed
+documents unchanged. Commits do not wait for the disk (synchronous = NORMAL): after a power cut the last batches may be
+missing and are read again. Forgetting does wait.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WRITER = (
 
 @dataclass(frozen=True)
 class StoredSource:
-    """Source as the index keeps it: `table` is what it is read back from."""
+    """Stored source; `table` is its configuration."""
 
     id: int
     kind: str
@@ -55,7 +55,7 @@ class StoredSource:
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """Document as the index keeps it."""
+    """Stored document."""
 
     id: int
     source: int
@@ -72,7 +72,7 @@ class StoredDocument:
 
 @dataclass(frozen=True)
 class SkipEntry:
-    """Line of the log of a source."""
+    """Line in the log of a source."""
 
     key: str
     at: float  # Unix seconds
@@ -81,7 +81,7 @@ class SkipEntry:
 
 
 class KnownDocuments(Mapping[str, str]):
-    """Fingerprint of each indexed key of a source, read as it is asked for."""
+    """Fingerprints of a source's indexed keys, read on demand."""
 
     def __init__(self, database: PrivateDatabase, source: int) -> None:
         self._database, self._source = database, source
@@ -103,7 +103,7 @@ class KnownDocuments(Mapping[str, str]):
 
 
 class SearchIndex:
-    """Documents of a person's sources, searched by `find`. One process writes at a time; others search meanwhile."""
+    """Index of the documents of a person's sources. One process writes at a time; others search meanwhile."""
 
     def __init__(self, home: SearchHome, tokeniser: Tokeniser) -> None:
         self.home, self.tokeniser, self.path = home, tokeniser, home.folder / FILE
@@ -117,7 +117,7 @@ class SearchIndex:
 
     @classmethod
     def open(cls, folder: Path | str | SearchHome | None = None) -> SearchIndex:
-        """Open the index of a search folder, or make an empty one; the language is that of the folder's settings."""
+        """Open the index of a search folder, or create an empty one in the language of the folder's settings."""
         require_full_text_search()
         home = folder if isinstance(folder, SearchHome) else SearchHome.open(folder)
         return cls(home, home.settings().tokeniser())
@@ -150,7 +150,7 @@ class SearchIndex:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """See one state of the database inside the block, whatever others write."""
+        """Read one state of the database inside the block."""
         with self._mutex:
             self._database.rows("BEGIN")
             try:
@@ -159,21 +159,25 @@ class SearchIndex:
                 self._database.rows("COMMIT")
 
     def snippet(self, id_: int, query: SearchQuery) -> tuple[SnippetPiece, ...]:
-        """Return the part of a document with most of a query's terms, with the words that were searched for marked."""
+        """Return the part of a document with most terms of a query, with the matching words marked."""
         return make_snippet(self.document(id_).body, query, self.tokeniser)
 
     def document(self, id_: int) -> StoredDocument:
-        """Return a document; `document.missing` where there is none of this id."""
+        """Return a document.
+
+        Raises:
+            BadInput: `document.missing`.
+        """
         found = self._documents("documents.id = ?", id_)
-        require(found, "document.missing", f"there is no document {id_} in the index (any more)")
+        require(found, "document.missing", f"the index has no document {id_} (any more)")
         return found[0]
 
     def documents(self, source: int, keys: Sequence[str]) -> list[StoredDocument]:
-        """Return the documents of a source with these keys, as far as they are indexed, in the order of the keys."""
+        """Return the indexed documents of a source among these keys, in the order of the keys."""
         return [found for key in keys for found in self._documents("source = ? AND key = ?", source, writable(key))]
 
     def label(self, source: int, key: str) -> tuple[int, str, str] | None:
-        """Return id, title (else name) and path of a document, without its text; None where it is not indexed."""
+        """Return id, title (else name) and path of a document; None for one that is not indexed."""
         found = self._database.rows(
             "SELECT id, coalesce(nullif(title, ''), name), path FROM documents WHERE source = ? AND key = ?",
             source, writable(key),
@@ -181,7 +185,7 @@ class SearchIndex:
         return found[0] if found else None
 
     def at_path(self, path: str) -> list[int]:
-        """Return the documents that are opened by a path or address; of a mailbox all its messages."""
+        """Return the documents of a path or address; of a mailbox all messages."""
         return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
 
     def _documents(self, condition: str, *values: object) -> list[StoredDocument]:
@@ -195,7 +199,7 @@ class SearchIndex:
 
     @property
     def version(self) -> int:
-        """A number that changes when anything was written since this index was opened."""
+        """Number that changes with every write of another connection."""
         return int(self._database.rows("PRAGMA data_version")[0][0])
 
     def count(self) -> int:
@@ -205,7 +209,7 @@ class SearchIndex:
     # sources
 
     def add_source(self, table: Mapping[str, Any], name: str = "") -> int:
-        """Keep a source by the table that it is read back from; the id of one that is there already is the same."""
+        """Store a source by its configuration; return its id, also of one that is stored already."""
         content = json.dumps(table, sort_keys=True)
         with self._writing() as writer, writer.database.transaction():
             found = writer.database.rows("SELECT id FROM sources WHERE content = ?", content)
@@ -226,7 +230,7 @@ class SearchIndex:
         return [StoredSource(r[0], r[1], r[2], parse_json(r[3], Each(), f"{self.path}"), r[4], r[5]) for r in rows]
 
     def remove_source(self, source: int) -> int:
-        """Remove a source and erase all of its documents; return how many there were."""
+        """Remove a source and erase its documents; return their number."""
         with self._writing() as writer:
             _require_source(writer, source)
             ids = [id_ for (id_,) in writer.database.rows("SELECT id FROM documents WHERE source = ?", source)]
@@ -238,11 +242,11 @@ class SearchIndex:
         return len(ids)
 
     def known(self, source: int) -> KnownDocuments:
-        """Return the fingerprints of a source's documents, which its scan asks for."""
+        """Return the fingerprints of a source's documents, for its scan."""
         return KnownDocuments(self._database, source)
 
     def skipped(self, source: int) -> list[SkipEntry]:
-        """Return the log of a source, newest first: what the last scan did not read, and why."""
+        """Return the log of a source, newest first: content that the last scan did not read, with the reasons."""
         rows = self._database.rows(
             "SELECT key, at, code, sentence FROM skipped WHERE source = ? ORDER BY at DESC, key, code", source
         )
@@ -252,7 +256,7 @@ class SearchIndex:
 
     @contextmanager
     def _writing(self) -> Iterator[IndexWriter]:
-        """Hold the folder's lock and a connection of the writer's own; an index of other words is built again first."""
+        """Hold the folder's lock and a separate connection; an outdated index is rebuilt first."""
         with self.home.writing():
             database = PrivateDatabase(self.path, INDEX)
             try:
@@ -260,16 +264,16 @@ class SearchIndex:
                     database.rows(f"PRAGMA {pragma}")
                 database.remove_copy()
                 writer = IndexWriter(database, self.tokeniser, self._hash)
-                writer.bring_up_to_date()
+                writer.rebuild_if_outdated()
                 yield writer
             finally:
                 database.close()
 
     def rebuild(self) -> None:
-        """Build words, vocabulary and postings again from the stored texts, in one transaction."""
+        """Rebuild words, vocabulary and postings from the stored texts, in one transaction."""
         with self._writing() as writer:
             with writer.database.transaction():
-                writer.build_again()
+                writer.rebuild()
             writer.erase()
 
     def update(
@@ -280,19 +284,22 @@ class SearchIndex:
         progress: Callable[[UpdateReport], object] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> UpdateReport:
-        """Bring the documents of a source to what a scan of it yields.
+        """Update the documents of a source from a scan of it.
 
-        `progress` is called after each batch with the numbers so far. When `stop` says so, or the scan raises, what was
-        read until then is kept and nothing is removed.
+        Args:
+            source: Id of the source. scan: Items of the scan. progress: Called after each batch with the counts so
+            far. stop: Ends the update when it returns true. Then, and when the scan raises, the documents read until
+            then are
+                kept and nothing is removed.
         """
         with self._writing() as writer:
             _require_source(writer, source)
             return SourceUpdate(writer, source).run(scan, progress, stop)
 
     def forget(self, ids: Sequence[int], *, for_good: bool = True) -> int:
-        """Erase documents: of their text no byte stays in any file of the folder. Returns how many there were.
+        """Erase documents, so that no byte of their text stays in any file of the folder; return their number.
 
-        `for_good`: scans pass them over from now on, known by a keyed digest of their source and key alone.
+        With `for_good`, later scans ignore them; only a keyed digest of their source and key is kept for that.
         """
         with self._writing() as writer:
             keys = {}
@@ -310,18 +317,18 @@ class SearchIndex:
         return len(keys)
 
     def admit_forgotten(self) -> int:
-        """Let documents that were forgotten for good come back with the next scan; return how many there were."""
+        """Admit documents that were forgotten for good with the next scan; return their number."""
         with self._writing() as writer, writer.database.transaction():
             return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
 
     def faults(self) -> list[str]:
-        """Check the whole index; return what is wrong with it, nothing where it is sound."""
+        """Check the whole index; return the faults found."""
         with self._writing() as writer:
             return writer.faults()
 
 
 def require_full_text_search() -> None:
-    """Refuse an SQLite without FTS5."""
+    """Raise BadInput for an SQLite without FTS5."""
     connection = sqlite3.connect(":memory:")
     try:
         found = connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone()

@@ -1,4 +1,4 @@
-"""Snippet of a document: the part of its text with most of a query's terms, and which words of it were searched for."""
+"""Snippet of a document: the part of its text with most terms of a query, with the matching words marked."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from quorank.search.index.query import SearchQuery
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
 MOST_CHARACTERS = 200_000
-"""Of a text that are looked at for a snippet."""
+"""Searched characters of a text."""
 WORDS = 32
-"""Of a snippet."""
+"""Length of a snippet, words."""
 _BEFORE = 6  # words of a snippet before the first match
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
 class SnippetPiece:
-    """Piece of a snippet; `marked` where it is a word that was searched for."""
+    """Piece of a snippet; `marked` for a word of the query."""
 
     text: str
     marked: bool = False
 
 
 def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int = WORDS) -> tuple[SnippetPiece, ...]:
-    """Cut the part with most different terms of the query out of a text; its beginning where there is none."""
+    """Return the part of a text with most distinct terms of the query; its beginning without any."""
     text = text[:MOST_CHARACTERS]
     wanted = _Wanted(query, tokeniser)
     places: list[tuple[int, int]] = []
@@ -46,7 +46,7 @@ def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int
 
 
 def _best_window(matches: list[tuple[int, str]], words: int) -> int:
-    """Return the place of the match from which on most different terms stand within a snippet; the earliest of equals."""
+    """Return the first match of the snippet with most distinct terms; the earliest of equals."""
     best, chosen, last = 0, matches[0][0], 0
     counts: dict[str, int] = {}
     for first, (place, term) in enumerate(matches):
@@ -77,13 +77,13 @@ def _pieces(text: str, places: list[tuple[int, int]], start: int, end: int, mark
 
 @lru_cache(maxsize=1 << 15)
 def _parts_of(tokeniser: Tokeniser, word: str) -> tuple[tuple[str, str], ...]:
-    """(part, its term, or itself where it has none) of what stands between two spaces; few words make most of all texts."""
+    """Return (part, its term or itself) of a word between spaces; cached, since few words make most texts."""
     parts = [part for part in normalised_words(word).decode().split() if len(part) <= LONGEST]
     return tuple((part, tokeniser.terms([part])[0] or part) for part in parts)
 
 
 class _Wanted:
-    """Terms and beginnings of words that a query asks for."""
+    """Terms and prefixes of a query."""
 
     def __init__(self, query: SearchQuery, tokeniser: Tokeniser) -> None:
         self._tokeniser = tokeniser
@@ -94,7 +94,7 @@ class _Wanted:
         self._known: dict[str, str | None] = {}
 
     def matched(self, word: str) -> str | None:
-        """Return the term that a word of a text stands for, None where it was not asked for."""
+        """Return the term or prefix of the query that a word matches; None without a match."""
         if word not in self._known:
             self._known[word] = self._look_up(word)
         return self._known[word]

@@ -1,4 +1,4 @@
-"""Update of a source's documents from a scan: batches, the log, and what is gone at the end."""
+"""Update of a source's documents from a scan: batches, the log, and removals at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from quorank.search.index.writing import IndexWriter, writable
 from quorank.search.sources.source import FoundDocument, SkippedDocument, UnchangedDocument
 
 BATCH_DOCUMENTS, BATCH_CHARACTERS, BATCH_SECONDS = 2000, 1 << 22, 2.0
-"""A batch is written when it has as many documents or characters, or when its first document waited as long."""
+"""Documents, characters, and waiting seconds of its first document at which a batch is written."""
 MOST_SKIPPED = 10_000
-"""Lines of the log of a source; the oldest go first."""
+"""Maximum number of lines in the log of a source; the oldest are dropped."""
 
 Scan = Iterable[FoundDocument | SkippedDocument | UnchangedDocument]
 
 
 @dataclass
 class UpdateReport:
-    """Numbers of documents of one update; `finished` unless it was asked to stop."""
+    """Counts of documents of one update; `finished` is false after a stop."""
 
     added: int = 0
     changed: int = 0
@@ -41,7 +41,7 @@ class SourceUpdate:
         self.characters = 0
         self.began, self.waiting = time.monotonic(), 0.0
         self.wall = time.time()
-        self.seen = _Bits()
+        self.seen = _IdSet()
         self.forgotten = {digest for (digest,) in self.database.rows("SELECT digest FROM forgotten")}
 
     def run(
@@ -72,13 +72,13 @@ class SourceUpdate:
     def _take(self, item: FoundDocument | SkippedDocument | UnchangedDocument) -> None:
         key = writable(item.key)
         if key != item.key and not isinstance(item, SkippedDocument):
-            sentence = "its key holds what cannot be written as UTF-8; its source must write it otherwise"
+            sentence = "its key has characters that UTF-8 cannot encode; its source must write it otherwise"
             item = SkippedDocument(key, "document.unwritable-key", sentence)
         if isinstance(item, SkippedDocument):
             self.skips.append(item)
             self.report.skipped += 1
             return
-        if item.key in self.batch:  # twice in one scan: the later one counts
+        if item.key in self.batch:  # twice in one scan: the later item counts
             self._write()
         stored = self.database.rows(
             "SELECT id, fingerprint FROM documents WHERE source = ? AND key = ?", self.source, item.key
@@ -118,7 +118,7 @@ class SourceUpdate:
             self.writer.merge()
 
     def _finish(self) -> None:
-        """Remove what the scan did not yield, and lines of the log that it did not write again."""
+        """Remove documents that the scan did not yield, and lines of the log that it did not write again."""
         stored = self.database.rows("SELECT id FROM documents WHERE source = ?", self.source)
         gone = [id_ for (id_,) in stored if id_ not in self.seen]
         self.writer.remove(gone)
@@ -136,8 +136,8 @@ class SourceUpdate:
             self.writer.merge()
 
 
-class _Bits:
-    """Set of ids, a bit each."""
+class _IdSet:
+    """Set of ids with one bit for each."""
 
     def __init__(self) -> None:
         self._bits = bytearray()

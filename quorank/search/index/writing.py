@@ -1,12 +1,12 @@
 """Writer of the index: schema, batches of documents, removal, merging, erasure.
 
-Tables: `sources`; `documents` with their texts in `texts`; `words`, an FTS5 table without content of its own for
-phrases and prefixes of normalised words; `vocabulary`, how many documents hold a word; `segments` and `postings`,
-counts of stems for ranking (`postings.py`); `dead`, versions of rows whose document changed or is gone; `skipped`, the
-log of sources; `forgotten`, digests of documents that are not to come back; `facts`.
+Tables: `sources`; `documents` with their texts in `texts`; `words`, an FTS5 table without stored content for phrases
+and prefixes of normalised words; `vocabulary`, the number of documents with a word; `segments` and `postings`, counts
+of stems for ranking (`postings.py`); `dead`, versions of rows whose document changed or was removed; `skipped`, the
+log of sources; `forgotten`, digests of documents that must not be indexed again; `facts`.
 
-FTS5 without content is told what to delete by giving the words again. So normalised words must stay what they were: the
-index has a stamp of the tokeniser and of Unicode's version, and is built again from the stored texts where it differs.
+FTS5 without content needs the words again to delete them, so normalised words must not change: the index has a stamp
+of the tokeniser and of Unicode's version, and is rebuilt from the stored texts when it differs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from quorank.text.index import whole_text
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
 MOST_DEAD = 0.2
-"""Share of dead rows above which segments are written anew."""
+"""Share of dead rows above which segments are rewritten."""
 STEP = 500
-"""Documents that are removed, or built again, in one step."""
+"""Documents that are removed, or rebuilt, in one step."""
 _TOO_LONG = re.compile(rf"[^ ]{{{LONGEST + 1},}}")
 
 _SCHEMA = """
@@ -76,17 +76,17 @@ CREATE TABLE forgotten (digest INTEGER PRIMARY KEY);
 INSERT INTO facts VALUES ('key', randomblob(32)), ('version', 0), ('stamp', '');
 """
 INDEX = FileKind(
-    0x51524E53,
+    0x51525349,
     1,
     _SCHEMA,
-    "this is no index of Quorank's search; choose another folder",
-    "the index is damaged; delete it and index again (nothing else than the index is lost)",
+    "this is not an index of Quorank's search; choose another folder",
+    "the index is damaged; delete it and index again (only the index is lost)",
 )
 
 
 @dataclass(frozen=True)
 class _Words:
-    """Normalised words of a document, with spaces between them, as FTS5 and the counter take them."""
+    """Normalised words of a document, separated by spaces, for FTS5 and the counter."""
 
     name: str
     title: str
@@ -101,7 +101,7 @@ class _Words:
 
 
 def _normalised(text: str) -> str:
-    """Normalised words without those that are too long to be words."""
+    """Return the normalised words, without overlong ones."""
     words = normalised_words(text).decode()
     if _TOO_LONG.search(words):
         return _TOO_LONG.sub(" ", words)
@@ -110,7 +110,7 @@ def _normalised(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Document on its way into the words and the segments."""
+    """Document to be added to the words and the segments."""
 
     id: int
     version: int
@@ -122,25 +122,25 @@ class _Entry:
 
 
 class IndexWriter:
-    """Connection of the process that writes. Methods are called inside a transaction, unless they have one of their own."""
+    """Connection of the writing process. Methods must be called inside a transaction unless they say otherwise."""
 
     def __init__(self, database: PrivateDatabase, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         self.database, self._tokeniser, self._hash = database, tokeniser, term_hash
         self._counter = BatchCounter(tokeniser, term_hash)
 
-    # building again
+    # rebuilding
 
-    def bring_up_to_date(self) -> None:
-        """Build an index again whose words another tokeniser or another version of Unicode made, in a transaction."""
+    def rebuild_if_outdated(self) -> None:
+        """Rebuild an index made by another tokeniser or version of Unicode, in its own transaction."""
         stamp = f"{self._tokeniser.fingerprint()} {unicodedata.unidata_version}"
         if self.database.rows("SELECT value FROM facts WHERE name = 'stamp'")[0][0] == stamp:
             return
         with self.database.transaction():
-            self.build_again()
+            self.rebuild()
             self.database.database.execute("UPDATE facts SET value = ? WHERE name = 'stamp'", (stamp,))
 
-    def build_again(self) -> None:
-        """Make words, vocabulary and postings from the stored texts."""
+    def rebuild(self) -> None:
+        """Rebuild words, vocabulary and postings from the stored texts."""
         execute = self.database.database.execute
         execute("INSERT INTO words (words) VALUES ('delete-all')")
         for table in ("vocabulary", "segments", "postings", "dead"):
@@ -170,10 +170,10 @@ class IndexWriter:
     # documents
 
     def write_batch(self, source: int, batch: Sequence[tuple[int, FoundDocument]]) -> list[int]:
-        """Write new documents (id 0) and changed ones, inside a transaction; return the ids of all."""
+        """Write new documents (id 0) and changed ones; return the ids of all."""
         execute = self.database.database.execute
         first = 1 + int(self.database.rows("SELECT value FROM facts WHERE name = 'version'")[0][0])
-        self._take_out([id_ for id_, _ in batch if id_])
+        self._remove_words([id_ for id_, _ in batch if id_])
         entries = []
         for version, (id_, found) in enumerate(batch, first):
             name, title, body = map(writable, (found.name, found.title, found.body))
@@ -203,7 +203,7 @@ class IndexWriter:
         return [entry.id for entry in entries]
 
     def _add_words(self, entries: Sequence[_Entry]) -> None:
-        """Add the words of documents to FTS5, the vocabulary and a segment of their own."""
+        """Add the words of documents to FTS5, the vocabulary and a new segment."""
         if not entries:
             return
         rows = np.zeros(len(entries), dtype=ROW)
@@ -222,8 +222,8 @@ class IndexWriter:
         _count_words(self.database, words)
         _write_segment(self.database, segment)
 
-    def _take_out(self, ids: Sequence[int]) -> None:
-        """Take the words of documents out of FTS5, the vocabulary and the segments, inside a transaction."""
+    def _remove_words(self, ids: Sequence[int]) -> None:
+        """Remove the words of documents from FTS5, the vocabulary and the segments."""
         documents: Counter[str] = Counter()
         names: Counter[str] = Counter()
         for id_ in ids:
@@ -247,22 +247,22 @@ class IndexWriter:
         )
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove documents, in transactions of its own."""
+        """Remove documents, in its own transactions."""
         for start in range(0, len(ids), STEP):
             part = ids[start : start + STEP]
             with self.database.transaction():
-                self._take_out(part)
+                self._remove_words(part)
                 for table in ("texts", "documents"):
                     self.database.database.executemany(f"DELETE FROM {table} WHERE id = ?", [(id_,) for id_ in part])
 
     def digest_of(self, source: int, key: str) -> int:
-        """Return the keyed digest that a forgotten document is known by."""
-        return self._hash(f"{source}:{key}") - (1 << 63)  # SQLite's whole numbers have a sign
+        """Return the keyed digest that identifies a forgotten document."""
+        return self._hash(f"{source}:{key}") - (1 << 63)  # SQLite's integers are signed
 
     def erase(self) -> None:
-        """Leave nothing behind of what was deleted, in transactions of its own.
+        """Erase all traces of deleted content, in its own transactions.
 
-        FTS5 keeps deleted words until its segments are merged; the rest is `overwrite_deleted`.
+        FTS5 keeps deleted words until its segments are merged; `overwrite_deleted` erases the rest.
         """
         with self.database.transaction():
             self.merge(all_dead=True)
@@ -270,7 +270,7 @@ class IndexWriter:
         self.database.overwrite_deleted()
 
     def merge(self, *, all_dead: bool = False) -> None:
-        """Merge segments of about the same size; write those with many dead rows anew, or with `all_dead` any."""
+        """Merge segments of about the same size; rewrite those with many dead rows, or with `all_dead` all with any."""
         while True:
             sizes = self.database.rows("SELECT id, documents FROM segments ORDER BY id")
             chosen = [sizes[number][0] for number in to_merge([size for _, size in sizes])]
@@ -285,7 +285,7 @@ class IndexWriter:
                     _merge_segments(self.database, [number])
 
     def faults(self) -> list[str]:
-        """Check all tables, outside a transaction; return what is wrong, nothing where they are sound."""
+        """Check all tables, outside a transaction; return the faults found."""
         rows = self.database.rows
         found = [said for (said,) in rows("PRAGMA integrity_check") if said != "ok"]
         try:
@@ -305,24 +305,24 @@ class IndexWriter:
 
 
 def writable(text: str) -> str:
-    """Return a text that SQLite can store: what UTF-8 cannot hold becomes a question mark."""
+    """Replace characters that UTF-8, and so SQLite, cannot encode by a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _ending(name: str) -> str:
-    """The ending of a file name, without its dot, case-folded."""
+    """Return the ending of a file name, without its dot, case-folded."""
     return name.rpartition(".")[2].casefold() if "." in name[1:] else ""
 
 
 def _keys(name: str, words: _Words) -> tuple[str, str, str]:
-    """Name, name without ending and title as exact matches and beginnings compare them: one space between words."""
+    """Return name, name without ending and title as exact matches and beginnings compare them."""
     stem = _normalised(name.rpartition(".")[0] or name)
     name_key, stem_key, title_key = (" ".join(text.split())[:LONGEST_KEY] for text in (words.name, stem, words.title))
     return name_key, stem_key, title_key
 
 
 def _repeats(title: str, body: str) -> bool:
-    """Whether the body begins with the title, as `whole_text` decides it."""
+    """Return whether the body begins with the title, as `whole_text` decides."""
     return whole_text(Document("", title, body)) is body
 
 
@@ -352,13 +352,13 @@ def _rows_of(database: PrivateDatabase, number: int) -> Any:
 
 
 def _alive(database: PrivateDatabase, number: int) -> Booleans:
-    """(rows,) which rows of a segment are of documents."""
+    """Return (rows,) which rows of a segment belong to documents."""
     dead = [version for (version,) in database.rows("SELECT version FROM dead")]
     return np.asarray(~np.isin(_rows_of(database, number)["version"], dead))
 
 
 def _merge_segments(database: PrivateDatabase, numbers: Sequence[int]) -> None:
-    """Put one segment in the place of several, without their dead rows."""
+    """Replace several segments by one without their dead rows."""
     segments, alive = [], []
     for number in numbers:
         fields = []

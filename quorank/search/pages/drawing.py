@@ -1,4 +1,4 @@
-"""Templates of the pages, the words and figures in them, and the files that they load."""
+"""Templates of the pages, their filters, and static files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from quorank.service.live.spoken_figures import ago, byte_count, duration, small
 
 HERE = Path(__file__).parent
 KIND_NAMES = {"folder": "Files", "mail": "Mail", "firefox": "Firefox", "chromium": "Chromium"}
-"""Names of the kinds of sources for people; that of another package has its own."""
+"""Displayed names of the kinds of sources."""
 DAY = 86400.0
 
 
 def draw(template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Answer with a template; whatever is put into it is text."""
+    """Render a template as a response; all values are escaped."""
     return HTMLResponse(environment().get_template(template).render(**values), status)
 
 
 @cache
 def environment() -> Environment:
-    """Return the templates with their filters; all values are escaped."""
+    """Return the template environment with its filters, which escapes all values."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -61,7 +61,7 @@ def environment() -> Environment:
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """Return the files that the pages load, by name: content and type."""
+    """Return (content, media type) of the static files by name."""
     style = f"{STYLE.strip()}\n{(HERE / 'static' / 'pages.css').read_text(encoding='utf-8')}"
     return {
         "pages.css": (style.encode(), "text/css; charset=utf-8"),
@@ -71,21 +71,21 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 
 
 def static_answer(name: str) -> Response | None:
-    """Answer with a file that the pages load; None where there is none of this name."""
+    """Return the response for a static file; None for an unknown name."""
     found = static_files().get(name)
     return None if found is None else Response(found[0], media_type=found[1])
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- filters
 
 
 def kind_name(kind: str) -> str:
-    """Return the name of a kind of source for people."""
+    """Return the displayed name of a kind of source."""
     return KIND_NAMES.get(kind, kind.replace("-", " ").capitalize())
 
 
 def moment(at: float) -> datetime:
-    """Return a time of this machine; one that its calendar does not know is its first."""
+    """Return a local time; 1970 for one outside the system's calendar."""
     try:
         return datetime.fromtimestamp(at)
     except (ValueError, OverflowError, OSError):
@@ -102,7 +102,7 @@ def day(at: float) -> str:
 
 
 def place(path: str) -> str:
-    """Return a stored path or address as people read it: the person's own folder as ~, and nothing that acts as script."""
+    """Return a stored path or address for display, with the home folder as ~ and control characters replaced."""
     shown = printable(path) if web_address(path) else shown_name(opened_path(path))
     try:
         home = str(Path.home())
@@ -124,36 +124,36 @@ def signed(number: float) -> str:
 
 @dataclass(frozen=True)
 class ShareBars:
-    """Bars of signed numbers beside each other: the longest is 100 long, to the right of the axis where it is above 0."""
+    """Bar chart of signed numbers; the longest bar has length 100, positive ones lie right of the axis."""
 
-    rows: tuple[tuple[str, float, tuple[float, ...]], ...]  # name, number, and whatever else stands in the row
+    rows: tuple[tuple[str, float, tuple[float, ...]], ...]  # name, number, further columns
     smallest: float = 0.005
-    """Numbers below this are summed in `others`."""
+    """Smaller numbers are summed in `others`."""
 
     @cached_property
     def shown(self) -> list[tuple[str, float, tuple[float, ...], float, float]]:
-        """(name, number, the rest, where its bar begins, how long it is), in the order that was given."""
+        """(name, number, further columns, begin and length of the bar) of each row."""
         large = [row for row in self.rows if abs(row[1]) >= self.smallest]
         most = max((abs(number) for _, number, _ in large), default=1.0)
         return [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
 
     @cached_property
     def left(self) -> float:
-        """Where the drawing begins: at the axis, unless a bar lies left of it."""
+        """Left edge of the chart: the axis, unless a bar lies left of it."""
         return min((start for *_, start, _ in self.shown), default=0.0)
 
     @cached_property
     def width(self) -> float:
-        """How wide the drawing is."""
+        """Width of the chart."""
         return max((start + length for *_, start, length in self.shown), default=100.0) - self.left or 100.0
 
     @cached_property
     def others(self) -> tuple[int, float]:
-        """How many numbers are not shown, and their sum."""
+        """Number and sum of the rows without a bar."""
         small_ones = [number for _, number, _ in self.rows if abs(number) < self.smallest]
         return len(small_ones), sum(small_ones)
 
 
 def problem_status(error: BadInput) -> int:
-    """Return the status of HTTP that stands for an error."""
+    """Return the HTTP status of an error."""
     return 404 if error.code in ("document.missing", "source.unknown", "source.missing") else 400

@@ -1,4 +1,4 @@
-"""Page of what this machine learned and sent: choices, the personal part, rankers that came, releases, consent, leaving."""
+"""Page of learned and sent data: choices, personal part, received rankers, releases, consent, leaving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home, write_whole
 from quorank.files.private_database import wipe
-from quorank.search.pages.bodies import whole_number
+from quorank.search.pages.bodies import read_integer
 from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
@@ -27,22 +27,22 @@ SHOWN_CHOICES, SHOWN_TRIALS, SHOWN_RELEASES = 30, 20, 100
 PASTED = "pasted-invitation.json"
 NOTICES = {
     "joined": "Joined. Nothing is sent until you agree to take part.",
-    "agreed": "You take part. What leaves from now on is listed below.",
+    "agreed": "You take part. All future releases are listed below.",
     "paused": "Paused: from now on nothing leaves this machine.",
-    "asked": "The service was asked.",
-    "left": "Withdrawn: the service confirmed it, and all that the device had kept is erased.",
-    "leaving": "The service has your request, and confirms it when it is done. Nothing is sent any more.",
-    "not-reached": "Your request is noted, and nothing is sent any more; the service is told as soon as it can be reached.",
-    "query": "What was chosen for this query is forgotten.",
-    "result": "The result and every choice of it are forgotten.",
-    "reset": "All choices are forgotten; lists are ordered by the shipped ranker again.",
+    "asked": "The service was contacted.",
+    "left": "Withdrawn: the service confirmed it, and the device's data is erased.",
+    "leaving": "The service has your request and will confirm it. Nothing is sent any more.",
+    "not-reached": "Your request is stored, and nothing is sent any more; the service gets it as soon as it is reached.",
+    "query": "The choices for this query are forgotten.",
+    "result": "The result and all its choices are forgotten.",
+    "reset": "All choices are forgotten; the shipped ranker is in use again.",
     "everything": "Everything is forgotten: documents, sources, choices, and the device.",
 }
 
 
 @dataclass(frozen=True)
 class LearnedPage:
-    """Answers for the page at `/learned`."""
+    """Handlers of the page at `/learned`."""
 
     search: PersonalSearch
     upkeep: Upkeep
@@ -54,7 +54,7 @@ class LearnedPage:
         return self.draw(notice=NOTICES.get(request.query_params.get("done", ""), ""))
 
     def draw(self, *, notice: str = "", problem: BadInput | None = None, status: int = 200) -> Response:
-        """Draw the page, with what was wrong about what was asked."""
+        """Draw the page, with the problem of a request."""
         history = self.search.history
         choices, trials = history.choices(), history.trials()
         return draw(
@@ -65,12 +65,12 @@ class LearnedPage:
             problem=problem,
             choices=len(choices),
             recent=[self._choice(choice) for choice in reversed(choices[-SHOWN_CHOICES:])],
-            moved=self._moved(),
+            weight_changes=self._weight_changes(),
             from_federation=history.shared is not None,
-            trials=[(one, trial_words(one)) for one in trials[:SHOWN_TRIALS]],
+            trials=[(one, trial_sentence(one)) for one in trials[:SHOWN_TRIALS]],
             taken=sum(one.trial.taken for one in trials),
             tried=len(trials),
-            talk=self.upkeep.last_talk,
+            contact=self.upkeep.last_contact,
             **self._membership(),
         )
 
@@ -78,8 +78,8 @@ class LearnedPage:
         label = self.search.index.label(*choice.document)
         return {"choice": choice, "label": label}
 
-    def _moved(self) -> ShareBars:
-        """What this person's choices add to the weight of each feature in the ranker of all, the largest first."""
+    def _weight_changes(self) -> ShareBars:
+        """Return the change of each weight of the shared ranker by this person's choices, the largest first."""
         shared = self.search.shared
         rows = zip(SEARCH_FEATURES, (self.search.parameters - shared).tolist(), shared.tolist(), strict=True)
         found = ((name, shift, (weight,)) for name, shift, weight in rows if shift != 0.0)
@@ -102,9 +102,8 @@ class LearnedPage:
         }
 
     def _privacy(self, terms: Any, status: dict[str, Any]) -> dict[str, Any]:
-        """ε of the whole run, and of the rounds until this device's last release; counted once, for that takes a while."""
-        last = status["last_round"]
-        rounds = 0 if last is None or status["releases"] == 0 else last + 1
+        """Return ε of the whole run and of the rounds up to this device's last release, cached: it takes seconds."""
+        rounds = status["last_round"]
         with self._counting:
             key = (terms, rounds)
             if key not in self._spent:
@@ -112,25 +111,25 @@ class LearnedPage:
                 self._spent[key] = stated_privacy(terms, rounds)
             return self._spent[key]
 
-    # what a click asks for
+    # actions
 
     def join(self, fields: dict[str, str]) -> Response:
-        """Accept an invitation, from a file or as it was pasted."""
+        """Accept an invitation, from a file or pasted."""
         path, text = fields.get("path", "").strip(), fields.get("text", "").strip()
         sentence = "write the path of an invitation, or paste it"
         try:
             require(path or text, "invitation.missing", sentence)
-            require("\0" not in path, "path.malformed", "this is no path")
-            with self._pasted(text) if text else _as_it_is(path) as file:
+            require("\0" not in path, "path.malformed", "this is not a path")
+            with self._pasted(text) if text else _expanded(path) as file:
                 self.search.membership.join(file)
         except BadInput as error:
             return self.draw(problem=error, status=400)
-        self.upkeep.talk_soon()
-        return _done("joined")
+        self.upkeep.contact_soon()
+        return _redirect("joined")
 
     @contextmanager
     def _pasted(self, text: str) -> Iterator[Path]:
-        """A private file of a pasted invitation, which is overwritten and deleted afterwards: it holds a code."""
+        """Write a pasted invitation to a private file, which is overwritten and deleted afterwards: it contains a code."""
         path = self.search.home.folder / PASTED
         write_whole(path, text, private=True)
         try:
@@ -139,75 +138,75 @@ class LearnedPage:
             wipe([path])
 
     def consent(self, fields: dict[str, str]) -> Response:
-        """Agree to take part, or pause."""
+        """Give or withdraw consent."""
         given = fields.get("given") == "yes"
         self.search.membership.consent(given)
-        self.upkeep.talk_soon()
-        return _done("agreed" if given else "paused")
+        self.upkeep.contact_soon()
+        return _redirect("agreed" if given else "paused")
 
-    def talk(self, fields: dict[str, str]) -> Response:
-        """Ask the service now."""
+    def contact(self, fields: dict[str, str]) -> Response:
+        """Contact the service now."""
         require(self.search.membership.joined, "device.missing", "this search has not joined a federation")
-        self.upkeep.talk(force=True)
-        return _done("asked")
+        self.upkeep.contact(force=True)
+        return _redirect("asked")
 
     def leave(self, fields: dict[str, str]) -> Response:
         """Withdraw from the federation."""
-        _require_sure(fields)
+        _require_confirmation(fields)
         report = self.search.membership.leave()
-        self.upkeep.talk_soon()
-        return _done(report.outcome if report.outcome in ("left", "leaving") else "not-reached")
+        self.upkeep.contact_soon()
+        return _redirect(report.outcome if report.outcome in ("left", "leaving") else "not-reached")
 
     def forget_query(self, fields: dict[str, str]) -> Response:
-        """Forget what was chosen for a query."""
+        """Forget the choices for a query."""
         self.search.forget_query(fields.get("query", ""))
-        return _done("query")
+        return _redirect("query")
 
     def forget_result(self, fields: dict[str, str]) -> Response:
-        """Erase a document and every choice of it."""
-        document = whole_number(fields.get("document", ""), "document")
+        """Erase a document and all its choices."""
+        document = read_integer(fields.get("document", ""), "document")
         with self.upkeep.writing():
             self.search.forget_document(document)
-        return _done("result")
+        return _redirect("result")
 
     def reset(self, fields: dict[str, str]) -> Response:
         """Forget all choices."""
-        _require_sure(fields)
+        _require_confirmation(fields)
         self.search.reset()
-        return _done("reset")
+        return _redirect("reset")
 
     def forget_everything(self, fields: dict[str, str]) -> Response:
-        """Erase everything that this search holds."""
-        _require_sure(fields)
+        """Erase all data of this search."""
+        _require_confirmation(fields)
         self.erase_all()
-        return _done("everything")
+        return _redirect("everything")
 
     def erase_all(self) -> None:
-        """Erase everything, while no source is read."""
+        """Erase everything, while no source is scanned."""
         with self.upkeep.writing():
             self.search.forget_all()
         self.upkeep.watch_again()
 
 
 @contextmanager
-def _as_it_is(path: str) -> Iterator[Path]:
+def _expanded(path: str) -> Iterator[Path]:
     yield expand_home(path)
 
 
-def _require_sure(fields: dict[str, str]) -> None:
+def _require_confirmation(fields: dict[str, str]) -> None:
     require(fields.get("sure") == "yes", "request.not-sure", "this cannot be undone; tick the box that says so")
 
 
-def _done(what: str) -> Response:
+def _redirect(what: str) -> Response:
     return RedirectResponse(f"/learned?done={what}", status_code=303)
 
 
 def stated_privacy(terms: Any, rounds: int) -> dict[str, Any]:
-    """Return what the terms of a run state: ε planned, its δ and unit, and ε of the first rounds; None where none is."""
+    """Return planned ε, δ and unit of a run, and ε of its first `rounds` rounds; None where the terms state none."""
     try:
         whole = terms.mechanism.statement() or {}
         so_far = (terms.mechanism.statement(rounds) or {}).get("epsilon") if rounds else 0.0
-    except BadInput:  # terms that no noise fits: the person must still be able to leave
+    except BadInput:  # impossible terms: the person must still be able to leave
         whole, so_far = {}, None
     planned = whole.get("epsilon")
     return {
@@ -219,14 +218,12 @@ def stated_privacy(terms: Any, rounds: int) -> dict[str, Any]:
     }
 
 
-def trial_words(one: StoredTrial) -> str:
-    """Say whether a ranker was taken, and why."""
+def trial_sentence(one: StoredTrial) -> str:
+    """Return whether a received ranker was accepted, and why."""
     trial = one.trial
     if trial.lists < LEAST:
-        few = f"{trial.lists} choices are too few to hold it against ({LEAST} are needed)"
-        return f"taken: {few}" if trial.taken else f"not taken: it holds numbers that cannot be used; {few}"
+        few = f"{trial.lists} choices are too few for a comparison ({LEAST} are needed)"
+        return f"accepted: {few}" if trial.taken else f"rejected: it has invalid numbers; {few}"
     change = f"{trial.difference:+.3f} ± {trial.error:.3f}".replace("-", "−")
-    held = f"on {trial.lists} past choices the mean gain changes by {change}"
-    if trial.taken:
-        return f"taken: {held}, which is not worse"
-    return f"not taken: {held}, so what you chose would stand lower"
+    compared = f"on {trial.lists} past choices the mean gain changes by {change}"
+    return f"accepted: {compared}, which is not worse" if trial.taken else f"rejected: {compared}"

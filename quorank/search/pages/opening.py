@@ -1,4 +1,4 @@
-"""Opening of a document with the system's program: by its number in the index, never by a path that a request names."""
+"""Opening of a document with the system's program, by its number in the index, never by a path from a request."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ RUN_BY_OPENING = frozenset((
     ".app", ".appimage", ".bat", ".cmd", ".com", ".command", ".cpl", ".desktop", ".exe", ".hta", ".jar", ".jse", ".lnk",
     ".msi", ".pif", ".ps1", ".reg", ".run", ".scf", ".scr", ".sh", ".url", ".vbe", ".vbs", ".workflow", ".wsf", ".wsh",
 ))  # fmt: skip
-"""Endings of files that a system's program may run instead of showing them: their folder is opened."""
+"""Endings of files that the system may run instead of showing them; their folder is opened instead."""
 
 
 def web_address(path: str) -> str | None:
-    """Return an address that may be a link: http and https alone, so that no script or data is ever followed."""
+    """Return an address that may be a link, http or https; None for anything else, such as script or data."""
     return path if _WEB.fullmatch(path) else None
 
 
 def local_file(search: PersonalSearch, document: int) -> Path:
-    """Return the file of a document, which must be there and lie in its source."""
+    """Return the file of a document, which must exist and lie in its source."""
     stored = search.index.document(document)
     path = Path(opened_path(stored.path))
-    require(path.is_absolute(), "document.no-file", "this document is no file, and its address cannot be opened")
-    gone = "this file is not there any more; the index will notice at its next look"
+    require(path.is_absolute(), "document.no-file", "this document is not a file, and its address cannot be opened")
+    gone = "this file no longer exists; the next scan removes it from the index"
     try:
         require(path.exists(), "document.gone", gone)
         inside = search.source(stored.source).holds(path)
     except OSError:
         raise BadInput("document.gone", gone) from None
-    require(inside, "document.outside", "this path leads out of the source that it was found in; it is not opened")
+    require(inside, "document.outside", "this path leads out of its source; it is not opened")
     return path
 
 
 def open_document(search: PersonalSearch, document: int) -> str:
-    """Open the file of a document with the system's program; returns what was done, as a sentence."""
+    """Open the file of a document with the system's program; return a sentence for the person."""
     path = local_file(search, document)
     runs = path.suffix.lower() in RUN_BY_OPENING
     open_path(path.parent if runs else path)
@@ -50,7 +50,7 @@ def open_document(search: PersonalSearch, document: int) -> str:
 
 
 def open_path(path: Path) -> None:
-    """Hand a path to the program that the system opens it with, and do not wait for that."""
+    """Start the system's program for a path, without waiting for it."""
     if sys.platform == "win32":
         os.startfile(path)
         return

@@ -1,4 +1,4 @@
-"""Page for searching: the list as one types, what put each result where it is, opening, and forgetting a result."""
+"""Search page: the list while typing, explanations of positions, opening and forgetting a result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from quorank.errors import BadInput
 from quorank.search.index.query import LONGEST_QUERY
-from quorank.search.pages.bodies import whole_number
+from quorank.search.pages.bodies import read_integer
 from quorank.search.pages.drawing import ShareBars, draw
 from quorank.search.pages.opening import open_document, web_address
 from quorank.search.pages.upkeep import Upkeep
@@ -24,12 +24,12 @@ NOTICES = {
     "opened": "Opened with the system's program.",
     "forgotten": "Forgotten: it is erased from the index for good.",
 }
-"""What a page says after something was done without script."""
+"""Messages after an action without script."""
 
 
 @dataclass(frozen=True)
 class ListState:
-    """What a list is of: the query, the chips, the order and the place in it."""
+    """State of a list: the query, the filters, the order and the first result."""
 
     q: str = ""
     source: str = ""  # kind
@@ -39,7 +39,7 @@ class ListState:
 
     @classmethod
     def read(cls, given: Any) -> ListState:
-        """Read the parameters of an address or a form; what is unknown counts as not given."""
+        """Read the parameters of an address or a form; unknown values are ignored."""
         since, order, first = given.get("since", ""), given.get("order", ""), given.get("first", "")
         number = int(first) if first.isascii() and first.isdecimal() and len(first) < 6 else 0
         return cls(
@@ -51,13 +51,13 @@ class ListState:
         )
 
     def address(self, **changes: Any) -> str:
-        """Return the address of a list that differs in something; it begins at the first result unless that is said."""
+        """Return the address of a list with some changes; it begins at the first result unless `first` is changed."""
         values = {"q": self.q, "source": self.source, "since": self.since, "order": self.order, "first": 0} | changes
-        told = {name: value for name, value in values.items() if value and (name, value) != ("order", "relevance")}
-        return f"/?{urlencode(told)}" if told else "/"
+        shown = {name: value for name, value in values.items() if value and (name, value) != ("order", "relevance")}
+        return f"/?{urlencode(shown)}" if shown else "/"
 
     def within(self, now: datetime) -> str:
-        """Return the operators that the chips stand for; days are whole, so that a list stays the same all day."""
+        """Return the operators of the filters; they count whole days, so that a list stays the same all day."""
         parts = [f"source:{self.source}"] if self.source and not any(map(str.isspace, self.source)) else []
         if self.since:
             parts.append(f"after:{now - timedelta(days=DAYS[self.since]):%Y-%m-%d}")
@@ -66,7 +66,7 @@ class ListState:
 
 @dataclass(frozen=True)
 class SearchPage:
-    """Answers for the page at `/`."""
+    """Handlers of the page at `/`."""
 
     search: PersonalSearch
     upkeep: Upkeep
@@ -80,7 +80,7 @@ class SearchPage:
         )
 
     def fragment(self, request: Request) -> Response:
-        """Draw the list alone, as one types."""
+        """Draw only the list, while the person types."""
         return draw("list.html.jinja", **self._list(ListState.read(request.query_params), typing=True))
 
     def draw(
@@ -110,7 +110,7 @@ class SearchPage:
         }
 
     def _overview(self) -> tuple[int, list[str]]:
-        """Number of documents and the kinds of their sources; counted when the index has changed."""
+        """Return the number of documents and the kinds of their sources, counted again when the index has changed."""
         version = self.search.index.version
         found = self._counted.get(version)
         if found is None:
@@ -120,13 +120,13 @@ class SearchPage:
             self._counted[version] = found
         return found
 
-    # what a click asks for
+    # actions
 
     def open(self, request: Request, fields: dict[str, str]) -> Response:
-        """Open a result with the system's program, and learn from it; script is told in JSON what was done."""
-        document = whole_number(fields.get("document", ""), "document")
+        """Open a result with the system's program, and learn from it; a script gets the message as JSON."""
+        document = read_integer(fields.get("document", ""), "document")
         path = self.search.choose(fields.get("token", ""), document)
-        self.upkeep.talk_soon()
+        self.upkeep.contact_soon()
         sentence = ""
         if web_address(path) is None and self.open_files:
             sentence = open_document(self.search, document)
@@ -135,8 +135,8 @@ class SearchPage:
         return _back(ListState.read(fields), "opened" if sentence else "")
 
     def forget(self, fields: dict[str, str]) -> Response:
-        """Erase a result from the index, and show the list without it."""
-        document = whole_number(fields.get("document", ""), "document")
+        """Erase a result from the index, and redirect to the list."""
+        document = read_integer(fields.get("document", ""), "document")
         with self.upkeep.writing():
             self.search.forget_document(document)
         return _back(ListState.read(fields), "forgotten")
@@ -149,6 +149,6 @@ def _back(state: ListState, done: str) -> Response:
 
 
 def _row(reason: Reason) -> dict[str, Any]:
-    """A result with its shares as bars."""
+    """Return a result with its shares as bars."""
     shares = tuple((one.feature, one.share, (one.value, one.weight)) for one in reason.shares)
     return {"result": reason.result, "habit": reason.habit, "bars": ShareBars(shares)}

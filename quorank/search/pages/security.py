@@ -1,9 +1,9 @@
-"""Gate before the pages: who may ask, from where, and what every answer says to the browser.
+"""Access control of the pages, and the headers of every response.
 
-A page of another site can make a browser send requests here, and a name that it owns can be made to lead here. So a
-request must name this machine in `Host`, must not come from another origin, and must bring the token: once in the
-address, then as a cookie that other sites cannot make a browser send; programs send it in a header. What changes
-something is asked for by POST from these pages, or by such a program.
+A page of another site can make a browser send requests here, and a name that it owns can resolve to this machine. So a
+request must name this machine in `Host`, must not come from another origin, and must carry the token: once in the
+address, then as a cookie that other sites cannot make a browser send; programs send it in a header. Changes are
+requested by POST from these pages, or by a program with the token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READING = ("GET", "HEAD")
 
 
 class PageGate:
-    """ASGI application that lets requests of the owner through to another one, and gives all answers their headers."""
+    """ASGI application that passes requests of the owner to another one, and sets the headers of all responses."""
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app, self._token = app, PageToken(token)
@@ -51,7 +51,7 @@ class PageGate:
         await (self._app if answer is None else answer)(scope, receive, send_with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """The answer to who is refused, or brings the token in the address; None lets the request through."""
+        """Return the response to a refused request or to one with the token in the address; None to pass it on."""
         try:
             self._check_place(request)
             given = request.query_params.get("token")
@@ -67,35 +67,34 @@ class PageGate:
         return None
 
     def _check_place(self, request: Request) -> None:
-        """Refuse names that are not this machine's, and what other sites make a browser ask."""
+        """Raise BadInput for other host names and for requests caused by other sites."""
         host = request.headers.get("host", "").lower()
-        require(host in self.hosts, "page.host", "these pages answer under 127.0.0.1 and localhost alone")
+        require(host in self.hosts, "page.host", "these pages answer only under 127.0.0.1 and localhost")
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "")
         moved = request.method in _READING and request.headers.get("sec-fetch-mode") == "navigate"
         foreign = site == "cross-site" or (site == "same-site" and not moved)
-        sentence = "another page asked for this; open it from the page of your search"
+        sentence = "this was requested by another page; open it from the page of your search"
         require(origin in (None, "null", *self._origins) and not foreign, "page.origin", sentence)
 
     def _check_change(self, request: Request) -> None:
-        """Refuse a change that neither one of these pages nor a program with the token asks for.
+        """Raise BadInput for a change requested neither by these pages nor by a program with the token.
 
-        A form of a page that sends no referrer has the origin "null"; that it is ours the browser says in
-        Sec-Fetch-Site.
+        A form of a page without referrer has the origin "null"; Sec-Fetch-Site then identifies these pages.
         """
         if request.method in _READING or self._token.has_bearer(request):
             return
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "")
-        sentence = "a change is asked for from these pages, or by a program with the token in its header"
+        sentence = "a change must be requested from these pages, or by a program with the token in its header"
         require(origin in self._origins or site == "same-origin", "page.origin", sentence)
 
 
 def wants_page(request: Request) -> bool:
-    """Whether an answer is for a browser's window, not for a program."""
+    """Return whether a response is for a browser's window rather than a program."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
 def refusal(request: Request, error: BadInput, status: int) -> Response:
-    """Say what is wrong: to a browser with a page, to programs with the code and the sentence."""
+    """Return an error as a page for a browser, and as code and sentence for a program."""
     if wants_page(request):
         from quorank.search.pages.drawing import draw
 
@@ -104,5 +103,5 @@ def refusal(request: Request, error: BadInput, status: int) -> Response:
 
 
 def error_table(error: BadInput) -> dict[str, Any]:
-    """For JSON."""
+    """Return the fields for JSON."""
     return {"code": error.code, "sentence": str(error)}

@@ -1,4 +1,4 @@
-"""Server of a person's pages: on the loopback interface, with a token of its own that is kept in the folder."""
+"""Server of a person's pages, on the loopback interface, with a token that is stored in the folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
 
 class SearchServer:
-    """Pages of an open search, in threads of their own, from `start` to `close`; the search stays open."""
+    """Pages of an open search, served by separate threads from `start` to `close`; the search stays open.
+
+    Args:
+        search: An open search.
+        port: Loopback port; 0 takes any.
+        open_files: A click opens a file with the system's program.
+        host: Loopback address.
+        watch: Scan sources when they change.
+        say: Called with messages for the person.
+    """
 
     def __init__(
         self,
@@ -37,14 +46,13 @@ class SearchServer:
         watch: bool = True,
         say: Callable[[str], object] = lambda sentence: None,
     ) -> None:
-        """`open_files`: a click opens a file with the system's program. `watch`: sources are read when they change."""
         self._search, self._port, self._open_files, self._host = search, port, open_files, host
         self.upkeep = Upkeep(search, watch=watch, say=say)
         self._stack = ExitStack()
         self.token, self.port = page_token(search.home), 0
 
     def start(self) -> Self:
-        """Begin to answer, to read sources and to take part."""
+        """Start serving, scanning sources and taking part."""
         with ExitStack() as stack:
             bound = stack.enter_context(loopback_socket(self._port, self._host))
             self.port = int(bound.getsockname()[1])
@@ -66,7 +74,7 @@ class SearchServer:
         return f"{self.address}?token={self.token}"
 
     def close(self) -> None:
-        """Stop all of it."""
+        """Stop the server and the background work."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -77,7 +85,7 @@ class SearchServer:
 
 
 def page_token(home: SearchHome) -> str:
-    """Return the token of a search's pages; it is made once and kept in a private file."""
+    """Return the token of a search's pages, created once and stored in a private file."""
     path = home.folder / TOKEN
     with suppress(BadInput, UnicodeDecodeError):
         found = read_whole(path, 200).decode("ascii").strip()
@@ -96,7 +104,7 @@ def serve_forever(
     host: LoopbackHost = "127.0.0.1",
     say: Callable[[str], object] = lambda sentence: None,
 ) -> None:
-    """Serve the pages of a folder until the process is interrupted or told to end."""
+    """Serve the pages of a folder until the process is interrupted or terminated."""
     over = threading.Event()
     with PersonalSearch.open(folder) as search, SearchServer(search, port, host=host, say=say) as server:
         before = signal.signal(signal.SIGTERM, lambda *_: over.set())

@@ -1,4 +1,4 @@
-"""Page of the sources: what is indexed, how far a reading is, what was passed over and why; adding and removing."""
+"""Page of the sources: indexed documents, progress of scans, skipped documents with reasons; adding and removing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, first_line, require
 from quorank.search.index import SkipEntry
-from quorank.search.pages.bodies import whole_number
+from quorank.search.pages.bodies import read_integer
 from quorank.search.pages.drawing import draw
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
@@ -20,17 +20,17 @@ from quorank.search.sources import Source, source_at
 from quorank.search.sources.browsers import chromium_profiles, firefox_profiles
 
 SHOWN_LINES = 100
-"""Lines of the log of a source that the page shows."""
+"""Lines of the log of a source on the page."""
 NOTICES = {
-    "added": "Added: it is being read now, and what is read can be searched at once.",
-    "removed": "Removed, and its documents are erased from the index. Your own files are as they were.",
-    "reading": "It is read again.",
+    "added": "Added. It is being read now, and can be searched meanwhile.",
+    "removed": "Removed, and its documents are erased from the index. Your own files are unchanged.",
+    "reading": "Reading it again.",
 }
 
 
 @dataclass(frozen=True)
 class SourcesPage:
-    """Answers for the page at `/sources`."""
+    """Handlers of the page at `/sources`."""
 
     search: PersonalSearch
     upkeep: Upkeep
@@ -40,12 +40,12 @@ class SourcesPage:
         return self.draw(notice=NOTICES.get(request.query_params.get("done", ""), ""))
 
     def draw(self, *, notice: str = "", problem: BadInput | None = None, status: int = 200, path: str = "") -> Response:
-        """Draw the page, with what was wrong about a path that was to be added."""
+        """Draw the page, with the problem of a path to be added."""
         values = self._values() | {"notice": notice, "problem": problem, "path": path}
         return draw("sources.html.jinja", status, here="sources", suggestions=self._suggestions(), **values)
 
     def fragment(self, request: Request) -> Response:
-        """Draw the list of sources alone, while they are read."""
+        """Draw only the list of sources, for updates during a scan."""
         return draw("source_list.html.jinja", **self._values())
 
     def _values(self) -> dict[str, Any]:
@@ -61,26 +61,26 @@ class SourcesPage:
             "waits": stored.id in waiting,
             "problem": self.upkeep.problems.get(stored.id, ""),
             "skipped": len(log),
-            "groups": grouped(log),
+            "groups": count_codes(log),
             "log": log[:SHOWN_LINES],
         }
 
     def _suggestions(self) -> list[dict[str, str]]:
-        """Profiles of browsers on this machine that are not sources yet."""
+        """Return the browser profiles on this machine that are not sources yet."""
         known = {str(stored.table.get("path")) for stored in self.search.index.sources()}
         found = [("Firefox", path) for path in firefox_profiles()] + [
             ("Chromium", path) for path in chromium_profiles()
         ]
         return [{"name": name, "path": str(path)} for name, path in found if str(path) not in known]
 
-    # what a click asks for
+    # actions
 
     def add(self, fields: dict[str, str]) -> Response:
-        """Add the source of a path; its kind is told by what is there."""
+        """Add the source of a path, of the kind that its content shows."""
         path = fields.get("path", "").strip()
         try:
             require(path, "path.missing", "write the path of a folder, a mailbox or a browser's profile")
-            require("\0" not in path, "path.malformed", "this is no path")
+            require("\0" not in path, "path.malformed", "this is not a path")
             self.add_source(source_at(path))
         except (BadInput, OSError) as error:
             problem = error if isinstance(error, BadInput) else BadInput("path.unreadable", first_line(error), path)
@@ -88,29 +88,29 @@ class SourcesPage:
         return RedirectResponse("/sources?done=added", status_code=303)
 
     def add_source(self, source: Source) -> int:
-        """Add a source, have it read, and watch it."""
+        """Add a source, scan it, and watch it."""
         with self.upkeep.writing():
             number = self.search.add(source)
-        self.upkeep.read_soon(number)
+        self.upkeep.scan_soon(number)
         self.upkeep.watch_again()
         return number
 
     def remove(self, fields: dict[str, str]) -> Response:
         """Remove a source and erase its documents."""
-        number = whole_number(fields.get("source", ""), "source")
+        number = read_integer(fields.get("source", ""), "source")
         with self.upkeep.writing():
             self.search.remove(number)
         self.upkeep.watch_again()
         return RedirectResponse("/sources?done=removed", status_code=303)
 
     def read_again(self, fields: dict[str, str]) -> Response:
-        """Have a source read again."""
-        number = whole_number(fields.get("source", ""), "source")
+        """Scan a source again."""
+        number = read_integer(fields.get("source", ""), "source")
         self.search.source(number)
-        self.upkeep.read_soon(number)
+        self.upkeep.scan_soon(number)
         return RedirectResponse("/sources?done=reading", status_code=303)
 
 
-def grouped(log: Sequence[SkipEntry]) -> list[tuple[str, int]]:
-    """Return the codes of a log and how often each occurs, the most frequent first."""
+def count_codes(log: Sequence[SkipEntry]) -> list[tuple[str, int]]:
+    """Return the codes of a log with their counts, the most frequent first."""
     return Counter(entry.code for entry in log).most_common()

@@ -1,8 +1,8 @@
-"""Work in the background of the pages: sources are read again when they change, and the service is asked when it is time.
+"""Background work of the pages: scanning changed sources, watching them, and contacting the service.
 
-One thread reads sources, one watches them, one talks to the federation. Whoever else wants to write to the index
-(forget a document, add or remove a source) does so inside `writing()`: a reading that is under way stops at the next
-document, and goes on afterwards from where it was.
+One thread scans sources, one watches them, one talks to the federation. Other writers of the index (forgetting a
+document, adding or removing a source) write inside `writing()`: a scan in progress stops at the next document, and
+continues afterwards.
 """
 
 from __future__ import annotations
@@ -19,34 +19,40 @@ from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources.watching import SourceWatcher
 
 AGAIN = 10.0
-"""Seconds after a reading, or a talk to the service, that failed."""
+"""Seconds before a failed scan, or a failed contact with the service, is retried."""
 LONGEST_WAIT = 3600.0
-_GOODBYE_SECONDS = 5.0
+_JOIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class ReadingProgress:
-    """How far the reading of a source is."""
+class ScanProgress:
+    """Progress of the scan of a source."""
 
     source: int
-    done: int = 0  # documents that were looked at
-    added: int = 0  # of these, new or changed ones
+    done: int = 0  # documents seen
+    added: int = 0  # new or changed ones of these
     skipped: int = 0
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class LastTalk:
-    """What came of the last talk to the service."""
+class LastContact:
+    """Result of the last contact with the service."""
 
     at: float  # Unix seconds
     outcome: str
     sentence: str
-    next: float  # seconds
+    next: float  # seconds until the next one
 
 
 class Upkeep:
-    """Background work of one search: `start`, and `close`."""
+    """Background work of one search, from `start` to `close`.
+
+    Args:
+        search: An open search.
+        watch: Scan sources when they change.
+        say: Called with messages for the person.
+    """
 
     def __init__(
         self, search: PersonalSearch, *, watch: bool = True, say: Callable[[str], object] = lambda _: None
@@ -55,58 +61,58 @@ class Upkeep:
         self._turn = Condition()
         self._queue: list[int] = []
         self._others, self._busy, self._stopping = 0, False, False
-        self._sources_changed, self._talk_now = Event(), Event()
+        self._sources_changed, self._contact_now = Event(), Event()
         self._threads: list[Thread] = []
-        self.progress: ReadingProgress | None = None
+        self.progress: ScanProgress | None = None
         self.problems: dict[int, str] = {}
-        """Why a source could not be read, by its number."""
-        self.last_talk: LastTalk | None = None
+        """Reasons why a source could not be read, by its number."""
+        self.last_contact: LastContact | None = None
 
     def start(self) -> None:
-        """Read all sources once, and go on from there."""
+        """Scan all sources once, then whenever they change."""
         for stored in self._search.index.sources():
-            self.read_soon(stored.id)
-        works = [self._read_sources, self._talk, *([self._watch_sources] if self._watch else [])]
+            self.scan_soon(stored.id)
+        works = [self._scan_sources, self._contact_service, *([self._watch_sources] if self._watch else [])]
         self._threads = [Thread(target=work, daemon=True, name=work.__name__) for work in works]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Stop all of it; what was read is kept."""
+        """Stop all threads; scanned documents are kept."""
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
         self._sources_changed.set()
-        self._talk_now.set()
+        self._contact_now.set()
         for thread in self._threads:
-            thread.join(_GOODBYE_SECONDS)
+            thread.join(_JOIN_SECONDS)
 
-    # what pages ask for
+    # called by pages
 
-    def read_soon(self, number: int) -> None:
-        """Read a source again, after those that wait already."""
+    def scan_soon(self, number: int) -> None:
+        """Queue a source for a scan."""
         with self._turn:
             if number not in self._queue:
                 self._queue.append(number)
             self._turn.notify_all()
 
     def watch_again(self) -> None:
-        """Take notice that there are other sources now."""
+        """Restart watching after sources were added or removed."""
         self._sources_changed.set()
 
-    def talk_soon(self) -> None:
-        """Ask the service as soon as it may be asked."""
-        self._talk_now.set()
+    def contact_soon(self) -> None:
+        """Contact the service as soon as it is allowed."""
+        self._contact_now.set()
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Sources that are to be read, in their order."""
+        """Sources in the queue, in their order."""
         with self._turn:
             return tuple(self._queue)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write to the index inside the block, while no source is read."""
+        """Pause scanning inside the block, for another writer of the index."""
         with self._turn:
             self._others += 1
             try:
@@ -116,12 +122,12 @@ class Upkeep:
                 self._others -= 1
                 self._turn.notify_all()
 
-    # reading
+    # scanning
 
     def _interrupted(self) -> bool:
         return self._stopping or self._others > 0
 
-    def _read_sources(self) -> None:
+    def _scan_sources(self) -> None:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: self._stopping or (self._queue and not self._others))
@@ -130,7 +136,7 @@ class Upkeep:
                 number, self._busy = self._queue.pop(0), True
             again = False
             try:
-                again = not self._read(number)
+                again = not self._scan(number)
             finally:
                 with self._turn:
                     self._busy, self.progress = False, None
@@ -138,14 +144,14 @@ class Upkeep:
                         self._queue.insert(0, number)
                     self._turn.notify_all()
 
-    def _read(self, number: int) -> bool:
-        """Read a source; False where it is to be read again."""
-        self.progress = ReadingProgress(number)
+    def _scan(self, number: int) -> bool:
+        """Scan a source; return False if it must be scanned again."""
+        self.progress = ScanProgress(number)
 
         def note(report: UpdateReport) -> None:
             done = report.added + report.changed + report.unchanged
             new = report.added + report.changed
-            self.progress = ReadingProgress(number, done, new, report.skipped, report.seconds)
+            self.progress = ScanProgress(number, done, new, report.skipped, report.seconds)
 
         try:
             finished = self._search.update(number, note, self._interrupted).finished
@@ -160,7 +166,7 @@ class Upkeep:
         return finished
 
     def _failed(self, number: int, sentence: str, again: bool) -> bool:
-        """Note why a source was not read, and wait where it is to be tried again."""
+        """Store why a source was not read, and wait before a retry."""
         self.problems[number] = sentence
         self._say(f"source {number}: {sentence}")
         if again:
@@ -180,30 +186,30 @@ class Upkeep:
                 try:
                     sources.append(self._search.source(stored.id))
                     numbers.append(stored.id)
-                except BadInput as error:  # of a package that is not installed any more
+                except BadInput as error:  # of a package that is no longer installed
                     self.problems[stored.id] = str(error)
             if not sources:
                 self._sources_changed.wait()
                 continue
             for places in SourceWatcher(sources, say=self._say).changes(self._sources_changed):
                 for place in places:
-                    self.read_soon(numbers[place])
+                    self.scan_soon(numbers[place])
 
     # the federation
 
-    def _talk(self) -> None:
+    def _contact_service(self) -> None:
         while not self._stopping:
-            self._talk_now.clear()
-            self._talk_now.wait(self.talk() if self._search.membership.joined else LONGEST_WAIT)
+            self._contact_now.clear()
+            self._contact_now.wait(self.contact() if self._search.membership.joined else LONGEST_WAIT)
 
-    def talk(self, *, force: bool = False) -> float:
-        """Ask the service once, where it is time or forced; returns the seconds until it is worth asking again."""
+    def contact(self, *, force: bool = False) -> float:
+        """Contact the service once, if due or forced; return the seconds until the next contact."""
         try:
             report = self._search.membership.sync(force=force)
         except (BadInput, OSError) as error:
             sentence = str(error) if isinstance(error, BadInput) else f"files cannot be written ({first_line(error)})"
-            self.last_talk = LastTalk(time.time(), "failed", sentence, AGAIN)
+            self.last_contact = LastContact(time.time(), "failed", sentence, AGAIN)
             return AGAIN
         if report.outcome not in ("early", "busy"):
-            self.last_talk = LastTalk(time.time(), report.outcome, report.sentence, report.next)
+            self.last_contact = LastContact(time.time(), report.outcome, report.sentence, report.next)
         return min(max(report.next, 1.0), LONGEST_WAIT)

@@ -1,7 +1,7 @@
-"""SQLite store of a person's choices: query, document, and the list that it was chosen from; nothing of it ever leaves.
+"""SQLite store of a person's choices: query, document, and the list of the choice; nothing of it ever leaves.
 
-Each choice holds the features of the documents that stood in the same band, from which the personal part of the ranker
-is fitted, and the parameters of the ranker of all. What is forgotten is erased: no byte of it stays in the folder.
+Each choice has the features of the documents in the same band, from which the personal part of the ranker is fitted.
+The store also has the parameters of the shared ranker. Forgotten content is erased: no byte of it stays in the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quorank.text.tokens import normalised_words
 
 FILE = "choices.sqlite"
 MOST_CHOICES = 5000
-"""Older ones are forgotten."""
+"""Maximum number of choices; the oldest are forgotten."""
 MOST_TRIALS = 200
 _SCHEMA = """
 CREATE TABLE choices (
@@ -40,12 +40,12 @@ CHOICES = FileKind(
     1,
     _SCHEMA,
     "this is not a file of choices; choose another folder",
-    "the file of choices is damaged; restore it from a copy, or delete it to begin anew",
+    "the file of choices is damaged; restore it from a copy, or delete it to start over",
 )
 
 
 class StoredChoice(NamedTuple):
-    """One line of what was chosen."""
+    """Stored choice."""
 
     at: float  # Unix seconds
     query: str
@@ -54,7 +54,7 @@ class StoredChoice(NamedTuple):
 
 
 class StoredTrial(NamedTuple):
-    """One line of the rankers that came, and whether they were taken."""
+    """Stored trial of a received ranker."""
 
     at: float
     run: str
@@ -63,12 +63,12 @@ class StoredTrial(NamedTuple):
 
 
 def query_key(text: str) -> str:
-    """Return the words of a query as choices are kept under: normalised, with one space between them."""
+    """Return the normalised words of a query, under which its choices are stored."""
     return " ".join(normalised_words(text).decode().split())
 
 
 class ChoiceHistory:
-    """Choices of one person. All of them are in memory too; `add` and `forget` change both."""
+    """Choices of one person, in a file and in memory."""
 
     def __init__(self, folder: Path, n_features: int) -> None:
         self.n_features = n_features
@@ -80,10 +80,10 @@ class ChoiceHistory:
         """Close the file."""
         self._database.close()
 
-    # what was chosen
+    # choices
 
     def add(self, at: float, query: str, document: Document, one: ChosenList) -> str:
-        """Keep a choice; returns a random name for it, under which a device keeps the same list."""
+        """Store a choice; return its random name, under which a device stores the same list."""
         token = secrets.token_hex(16)
         features = np.ascontiguousarray(one.features, dtype="<f4")
         with self._database.transaction():
@@ -96,11 +96,11 @@ class ChoiceHistory:
             execute(
                 "DELETE FROM choices WHERE id NOT IN (SELECT id FROM choices ORDER BY id DESC LIMIT ?)", (MOST_CHOICES,)
             )
-            self._changed()
+            self._bump_version()
         return token
 
-    def _changed(self) -> None:
-        """Inside a transaction: tell every process that has the choices in memory."""
+    def _bump_version(self) -> None:
+        """Increment the version, so that every process reloads the choices; inside a transaction."""
         now = self._number("version") + 1
         self._set("version", now.to_bytes(8, "little"))
 
@@ -116,7 +116,7 @@ class ChoiceHistory:
 
     @property
     def version(self) -> int:
-        """A number that changes with every choice, and with every one that is forgotten."""
+        """Number that changes with every stored and every forgotten choice."""
         return self._number("version")
 
     def choices(self) -> list[StoredChoice]:
@@ -134,7 +134,7 @@ class ChoiceHistory:
             self._version = version
 
     def past(self, query: str) -> PastChoices:
-        """Return what earlier choices say for a query."""
+        """Return the earlier choices for a query."""
         self._load()
         key, here, longer = query_key(query), list[Document](), list[Document]()
         opened: dict[Document, list[float]] = {}
@@ -150,72 +150,65 @@ class ChoiceHistory:
         return PastChoices(_counted(here), len(here), _counted(longer), len(longer), times)
 
     def lists(self, newest: int) -> list[ChosenList]:
-        """Return the newest choices with their lists, the oldest of them first.
-
-        Features that a list was kept without, because they came with a later version, are 0 in it.
-        """
+        """Return the newest choices with their lists, the oldest first."""
         rows = self._database.rows(
             "SELECT features, documents, chosen, rank, query FROM choices ORDER BY id DESC LIMIT ?", newest
         )
         found = []
         for raw, documents, chosen, rank, query in reversed(rows):
-            width = len(raw) // (4 * max(documents, 1))
-            sound = len(raw) == 4 * documents * width and 0 < width <= self.n_features and 0 <= chosen < documents
-            require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
-            features = np.zeros((documents, self.n_features), dtype=np.float32)
-            features[:, :width] = np.frombuffer(raw, dtype="<f4").reshape(documents, width)
+            valid = len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents
+            require(valid, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+            features = np.frombuffer(raw, dtype="<f4").reshape(documents, self.n_features).astype(np.float32)
             found.append(ChosenList(features, chosen, rank, query))
         return found
 
     # forgetting
 
     def names(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
-        """Return the names of the choices of a document, or for a query, or of all."""
+        """Return the names of the choices of a document, for a query, or of all."""
         self._load()
         key = None if query is None else query_key(query)
         return [token for choice, token in self._choices if all_ or choice.document == document or choice.query == key]
 
     def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
-        """Erase choices by their names; with `all_` also the ranker of all, and what is known of those that came."""
+        """Erase choices by their names; with `all_` also the shared ranker and all trials."""
         with self._database.transaction():
             self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(name,) for name in names])
             if all_:
                 self._database.database.execute("DELETE FROM trials")
                 self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
-            self._changed()
+            self._bump_version()
         self._database.overwrite_deleted()
 
-    # the ranker of all
+    # the shared ranker
 
     @property
     def shared(self) -> Doubles | None:
-        """Parameters of the ranker of all that was taken last."""
+        """Parameters of the last accepted shared ranker; None before the first."""
         raw = self._parameters("shared")
         return None if raw is None else np.frombuffer(raw, dtype="<f8").astype(np.float64)
 
     def _parameters(self, name: str, before: int = 0) -> bytes | None:
-        """Return stored parameters with some bytes before them; None where there are none, or of fewer features."""
+        """Return stored parameters with some bytes before them; None without any."""
         raw = self._fact(name)
-        if raw is None:
-            return None
-        more, rest = divmod(8 * self.n_features + before - len(raw), 8)
-        require(rest == 0 and 0 <= more < self.n_features, "file.damaged", CHOICES.damaged, f"{self._database.path}")
-        return None if more else raw
+        fits = raw is None or len(raw) == before + 8 * self.n_features
+        require(fits, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+        return raw
 
     def last_tried(self, run: str) -> int:
-        """Return the round of the ranker of a run that was tried last; −1 where none was."""
+        """Return the round of the last tried ranker of a run; −1 before the first."""
         found = self._database.rows("SELECT round FROM trials WHERE run = ? ORDER BY id DESC LIMIT 1", run)
         return int(found[0][0]) if found else -1
 
     def mean(self, run: str) -> tuple[Doubles, int] | None:
-        """Return the mean of the rankers of a run that came, and how many they are; None before the first."""
+        """Return the mean of the received rankers of a run, and their number; None before the first."""
         raw = self._parameters(f"mean {run}", before=8)
         if raw is None:
             return None
         return np.frombuffer(raw[8:], dtype="<f8").astype(np.float64), int.from_bytes(raw[:8], "little")
 
     def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles, count: int) -> None:
-        """Keep what came of a trial of the mean of so many rankers, and the mean itself."""
+        """Store the result of a trial of the mean of `count` rankers, and the mean."""
         with self._database.transaction():
             self._database.database.execute(
                 "INSERT INTO trials (at, run, round, lists, difference, error, taken) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -227,10 +220,10 @@ class ChoiceHistory:
             self._set(f"mean {run}", count.to_bytes(8, "little") + theta.astype("<f8").tobytes())
             if trial.taken:
                 self._set("shared", theta.astype("<f8").tobytes())
-            self._changed()
+            self._bump_version()
 
     def trials(self) -> list[StoredTrial]:
-        """Return the rankers that were tried, the newest first."""
+        """Return the trials, the newest first."""
         rows: list[tuple[Any, ...]] = self._database.rows(
             "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
         )
@@ -243,7 +236,7 @@ class ChoiceHistory:
         """Go back to the shipped ranker."""
         with self._database.transaction():
             self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
-            self._changed()
+            self._bump_version()
 
 
 def _counted(documents: Sequence[Document]) -> dict[Document, int]:

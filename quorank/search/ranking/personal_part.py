@@ -1,12 +1,12 @@
-"""Personal part of the ranker: what a person's own choices say, held to the ranker of all.
+"""Personal part of the ranker: a fit to a person's own choices, regularised towards the shared ranker.
 
     minimise  Σ_choices w·(−log softmax(X·θ)_chosen)  +  λ/2·‖θ − θ_shared‖²
 
-over the newest choices, those for the same query counting as one, X being the features of the documents that were
-shown in the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a document that few people
-look at and that was chosen all the same says more (Joachims et al. 2017, "Unbiased learning-to-rank with biased
-feedback"). No list is shuffled for it. The minimum is found by Newton's method from the choices themselves, so a
-choice that is forgotten leaves no trace in it.
+over the newest choices, with choices for the same query counting as one; X are the features of the documents shown in
+the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a choice at a rank that few people
+look at carries more information (Joachims et al. 2017, "Unbiased learning-to-rank with biased feedback"). No list is
+shuffled. The minimum is computed by Newton's method from the choices themselves, so a forgotten choice leaves no
+trace.
 """
 
 from __future__ import annotations
@@ -21,27 +21,37 @@ from quorank.kernels.arrays import Booleans, Doubles, Floats
 
 STEPS = 20
 ENOUGH = 1e-7
-"""Largest gradient at which the minimum is found."""
+"""Largest gradient at the minimum."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenList:
-    """One choice: the documents of its band as they were shown, best first."""
+    """One choice, with the documents of its band as shown, best first."""
 
     features: Floats  # (documents, features)
     chosen: int  # row
     rank: int  # of the chosen document on the page, from 1
-    query: str = ""  # choices for the same one count together as one
+    query: str = ""  # choices for the same query count together as one
 
 
 @dataclass(frozen=True)
 class PersonalFit:
-    """How far a person's choices move the ranker."""
+    """Settings of the personal part.
 
-    penalty: float = 40.0  # λ
-    power: float = 0.5  # of p_r
-    clip: float = 0.1  # a propensity below this counts as this much
-    newest: int = 300  # choices that count
+    Args:
+        penalty: λ, the strength of the pull towards the shared ranker.
+        power: Exponent of the propensities p_r = (1/r)^power.
+        clip: Lower bound on a propensity.
+        newest: Number of newest choices that count.
+
+    >>> PersonalFit(power=1.0, clip=0.2).weight(rank=2)
+    2.0
+    """
+
+    penalty: float = 40.0
+    power: float = 0.5
+    clip: float = 0.1
+    newest: int = 300
 
     def __post_init__(self) -> None:
         require_range("penalty", self.penalty, above=0.0)
@@ -50,29 +60,29 @@ class PersonalFit:
         require_range("newest", self.newest, least=0, below=100_000)
 
     def weight(self, rank: int) -> float:
-        """1/max(p_r, clip)."""
+        """Return w = 1/max(p_r, clip)."""
         return 1.0 / max(float((1.0 / rank) ** self.power), self.clip)
 
     def _weights(self, lists: list[ChosenList]) -> Doubles:
-        """(lists,) the weight of each choice over the number of choices for its query."""
+        """Return (lists,) the weight of each choice divided by the number of choices for its query."""
         repeats = Counter(one.query for one in lists)
         return np.array([self.weight(one.rank) / repeats[one.query] for one in lists])
 
     def fitted(self, shared: Doubles, lists: list[ChosenList]) -> Doubles:
-        """Return θ for the choices, the newest last."""
+        """Return θ fitted to the choices, the newest last."""
         kept = [one for one in lists[-self.newest :] if len(one.features) > 1] if self.newest else []
         theta = np.array(shared, dtype=np.float64)
         if not kept:
             return theta
         longest, n = max(len(one.features) for one in kept), len(theta)
-        x, there = np.zeros((len(kept), longest, n)), np.zeros((len(kept), longest), dtype=np.bool_)
+        x, mask = np.zeros((len(kept), longest, n)), np.zeros((len(kept), longest), dtype=np.bool_)
         for row, one in enumerate(kept):
-            x[row, : len(one.features)], there[row, : len(one.features)] = one.features, True
+            x[row, : len(one.features)], mask[row, : len(one.features)] = one.features, True
         chosen = x[np.arange(len(kept)), [one.chosen for one in kept]]
         weights = self._weights(kept)
-        value = self._value(theta, shared, x, there, chosen, weights)
+        value = self._value(theta, shared, x, mask, chosen, weights)
         for _ in range(STEPS):
-            p = _softmax(x @ theta, there)
+            p = _softmax(x @ theta, mask)
             mean = np.einsum("ld,ldn->ln", p, x)
             gradient = weights @ (mean - chosen) + self.penalty * (theta - shared)
             if np.abs(gradient).max() < ENOUGH:
@@ -82,7 +92,7 @@ class PersonalFit:
             length = 1.0
             while length > ENOUGH:
                 tried = theta - length * step
-                found = self._value(tried, shared, x, there, chosen, weights)
+                found = self._value(tried, shared, x, mask, chosen, weights)
                 if found <= value:
                     theta, value = tried, found
                     break
@@ -90,37 +100,37 @@ class PersonalFit:
         return theta
 
     def _value(
-        self, theta: Doubles, shared: Doubles, x: Doubles, there: Booleans, chosen: Doubles, weights: Doubles
+        self, theta: Doubles, shared: Doubles, x: Doubles, mask: Booleans, chosen: Doubles, weights: Doubles
     ) -> float:
-        scores = np.where(there, x @ theta, -np.inf)
+        scores = np.where(mask, x @ theta, -np.inf)
         top = scores.max(axis=1)
         loss = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - chosen @ theta
         away = theta - shared
         return float(weights @ loss + 0.5 * self.penalty * (away @ away))
 
 
-def _softmax(scores: Doubles, there: Booleans) -> Doubles:
-    exact = np.where(there, scores, -np.inf)
+def _softmax(scores: Doubles, mask: Booleans) -> Doubles:
+    exact = np.where(mask, scores, -np.inf)
     mass = np.exp(exact - exact.max(axis=1, keepdims=True))
     return np.asarray(mass / mass.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
 class RankerTrial:
-    """Trial of a ranker that came from the service on the person's own past choices."""
+    """Trial of a received ranker on the person's own past choices."""
 
     lists: int
-    difference: float  # mean of 1/log2(1 + rank of what was chosen), of the new ranker minus the present one
-    error: float  # standard error of it
-    taken: bool
+    difference: float  # mean of 1/log2(1 + rank of the choice), new ranker minus present one
+    error: float  # standard error of the difference
+    taken: bool  # the ranker is used
 
 
 LEAST = 8
-"""Choices below which every ranker is taken."""
+"""Number of choices below which every ranker is accepted."""
 
 
 def try_ranker(present: Doubles, new: Doubles, lists: list[ChosenList], fit: PersonalFit) -> RankerTrial:
-    """Hold two rankers against the choices: the new one is taken unless it is worse by more than a standard error."""
+    """Compare two rankers on the choices; the new one is accepted unless it is worse by more than a standard error."""
     kept = [one for one in lists[-fit.newest :] if len(one.features) > 1]
     if len(kept) < LEAST:
         return RankerTrial(len(kept), 0.0, 0.0, bool(np.isfinite(new).all()))
@@ -132,7 +142,7 @@ def try_ranker(present: Doubles, new: Doubles, lists: list[ChosenList], fit: Per
 
 
 def _gain(theta: Doubles, one: ChosenList) -> float:
-    """1/log2(1 + rank of the chosen document); of equal scores the order of the page."""
+    """Return 1/log2(1 + rank of the chosen document); ties keep the order of the page."""
     scores = one.features @ theta
     above = int((scores > scores[one.chosen]).sum()) + int((scores[: one.chosen] == scores[one.chosen]).sum())
     return float(1.0 / np.log2(2.0 + above))

@@ -1,8 +1,8 @@
-"""Features of what a search found: sixteen of the text, twelve of the document and of what its person did with it.
+"""Features of search results: sixteen of the text, twelve of the document and of the person's use of it.
 
-Those of the text are brought to [0, 1] within the candidates of a search, as everywhere, and so is how much a document
-is like the first results (`index.likeness`). The others have fixed scales from 0 to 1, so that one choice counts the
-same in every list:
+Features of the text, and the likeness of a document to the first results (`index.array_features`), are normalised to
+[0, 1] within the candidates of a search. The others have fixed scales from 0 to 1, so that one choice counts the same
+in every list:
 
 - recency, 2^(−age/30 days) of the document; frecency, f/(f + 2) with f = Σ 2^(−age/30 days) over its visits and
   openings from other queries' lists;
@@ -11,7 +11,7 @@ same in every list:
 - file, mail, page: the kind of its source; depth of path, a tenth for each folder, at most 1; title is the query;
 - early match, 1/(1 + words before it/20); close match, terms of the query over the words that they span.
 
-Ages count from the beginning of the day, so that a list does not change from one moment to the next.
+Ages count from the beginning of the day, so that a list stays the same all day.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ PERSONAL_FEATURES = (
     "title is the query", "early match", "close match", "like the first results",
 )  # fmt: skip
 SEARCH_FEATURES = FEATURE_NAMES + PERSONAL_FEATURES
-"""Names of a search's features, in the order of the ranker's parameters."""
+"""Names of the features, in the order of the ranker's parameters."""
 DAY = 86400.0
 HALF_LIFE = 30 * DAY
 FAMILIAR = 2.0
-"""Openings of today that make a frecency of one half."""
+"""Number of openings today for a frecency of one half."""
 WINDOW = 10
-"""Last choices for a query that count."""
+"""Number of last choices for a query that count."""
 DOUBT = 3.0
-"""Choices that are missing for a share to be believed."""
+"""Number of choices added to the denominator of a share."""
 FOLDERS = 10.0
 EARLY = 20.0
 _KINDS = {"file": ("folder",), "mail": ("mbox", "maildir", "mail"), "page": ("firefox", "chromium")}
 
 Document = tuple[int, str]
-"""Source and key of a document: what stays the same when it is indexed again."""
+"""Source and key of a document, which stay the same when it is indexed again."""
 
 
 class PastChoices(NamedTuple):
-    """What a person chose before, as far as one search needs it."""
+    """Earlier choices of a person, as needed for one search."""
 
-    here: Mapping[Document, int]  # of the last choices for this query
-    total: int  # choices for it, WINDOW at most
+    here: Mapping[Document, int]  # counts of the last choices for this query
+    total: int  # number of these choices, at most WINDOW
     longer: Mapping[Document, int]  # of the last choices for queries that begin with it
     longer_total: int
     opened: Mapping[Document, tuple[float, ...]]  # times of openings from lists of other queries
 
 
 def share(chosen: int, total: int) -> float:
-    """n/(N + 3): one choice of one is a quarter, eight of ten are more than a half."""
+    """Return n/(N + 3): one choice of one is a quarter, eight of ten are more than a half."""
     return chosen / (total + DOUBT)
 
 
 def decayed(times: tuple[float, ...], now: float) -> float:
-    """Σ 2^(−age/30 days); a time to come counts as now."""
+    """Return Σ 2^(−age/30 days); a future time counts as now."""
     return float(sum(2.0 ** (-max(now - at, 0.0) / HALF_LIFE) for at in times))
 
 
 def search_features(found: SearchCandidates, past: PastChoices, terms: int, now: float) -> Doubles:
-    """Compute (documents, 28) features of the candidates of a query of so many terms."""
+    """Compute (documents, 28) the features of the candidates of a query with this number of terms."""
     today = now // DAY * DAY
     out = np.zeros((len(found), len(SEARCH_FEATURES)))
     out[:, : len(FEATURE_NAMES)] = within_list(found.features)
@@ -95,7 +95,7 @@ def documents_of(found: SearchCandidates) -> list[Document]:
 
 
 def within_list(values: Doubles) -> Doubles:
-    """Bring each column (documents, features) to [0, 1]; one that is the same for all documents becomes 0."""
+    """Normalise each column (documents, features) to [0, 1]; a constant column becomes 0."""
     if not len(values):
         return values
     low, high = values.min(axis=0), values.max(axis=0)

@@ -49,7 +49,7 @@ def shown_name(name: str) -> str:
 
 def absolute_path(text: str) -> Path:
     """Return the absolute path of a string made by `stored_path`, with ~ expanded and links kept."""
-    return Path(os.path.abspath(home_expanded(opened_path(text))))  # noqa: PTH100, which keeps links
+    return Path(os.path.abspath(expand_home(opened_path(text))))  # noqa: PTH100, which keeps links
 
 
 def keep_path(part: object, field: str) -> None:

@@ -158,7 +158,7 @@ class MailSource(Source):
         with open_bounded(path) if packed else open_plain(path) as file:
             begin = 0
             if before is not None and not packed and status.st_size >= before.size:
-                with sound(path, "a readable mailbox"):
+                with translate_errors(path, "a readable mailbox"):
                     grown = _digest_of_ends(file, before.size) == before.ends
                     begin = before.last if grown else 0
                     file.seek(begin)
@@ -169,7 +169,7 @@ class MailSource(Source):
             for raw in split_messages(file, path, begin=begin, most=MOST_PARSED):
                 last, end = raw.begin, raw.end
                 yield from reader.message(raw)
-            with sound(path, "a readable mailbox"):
+            with translate_errors(path, "a readable mailbox"):
                 ends = "" if packed else _digest_of_ends(file, end)
         state = _MailboxState(status.st_size if packed else end, status.st_mtime_ns, last, ends, reader.last)
         name = shown_name(path.name)

@@ -103,9 +103,8 @@ class SourceWatcher:
                 yield set()  # a folder vanished just now
                 watched = [path for path in watched if path.exists()]
             except (OSError, RuntimeError) as error:  # no watches left, or a file system without
-                self._say(
-                    f"changes are not reported by the system ({reason(error)}); scanning every {WITHOUT_WATCHES:g} s instead"
-                )
+                every = f"scanning every {WITHOUT_WATCHES:g} s instead"
+                self._say(f"changes are not reported by the system ({first_line(error)}); {every}")
                 self._unwatched |= set(range(len(self.sources)))
                 watched = []
         while not stop.wait(self._look / 1000):

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorank.search.index.typos import NameWords
+from quorank.search.index.candidates import near_words
 
 
 @cache
@@ -27,4 +27,4 @@ WORDS = st.text(alphabet="abcä漢", min_size=1, max_size=9)
 def test_near_words_are_those_within_the_distance(word: str, known: list[str]) -> None:
     most = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
     expected = [(distance(word, other), other) for other in known if 0 < distance(word, other) <= most]
-    assert NameWords(known).near(word) == [other for _, other in sorted(expected)]
+    assert near_words(word, known) == [other for _, other in sorted(expected)]

@@ -205,9 +205,9 @@ def test_other_names_and_other_pages_get_nothing(chromium: Chromium, own: Any) -
     search, server = own
     chromium.open(server.url, width=1200)
     chromium.open(f"http://evil.localhost:{server.port}/", width=1200)
-    assert "127.0.0.1 and localhost alone" in chromium.value("document.body.textContent")
+    assert "only under 127.0.0.1 and localhost" in chromium.value("document.body.textContent")
     chromium.open(f"http://evil.localhost:{server.port}/?token={server.token}", width=1200)
-    assert "127.0.0.1 and localhost alone" in chromium.value("document.body.textContent")
+    assert "only under 127.0.0.1 and localhost" in chromium.value("document.body.textContent")
     choices, documents = len(search.history.choices()), search.index.count()
     assert choices > 0
 
@@ -322,7 +322,7 @@ def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: 
         assert release["interactions"] == 2
         row = chromium.value("document.querySelector('#releases tbody tr').innerText")
         assert "roses" in row and "clipped here" in row
-        assert "taken" in chromium.value("document.querySelector('#trials').innerText")
+        assert "accepted" in chromium.value("document.querySelector('#trials').innerText")
         spent = chromium.value(
             "[...document.querySelectorAll('.figure')].find(e => e.textContent.includes('ε')).innerText"
         )
@@ -413,7 +413,7 @@ def test_pictures(chromium: Chromium, service: RealService, tmp_path: Path, monk
             ):
                 found = search.find(query)
                 search.choose(found.token, found.results[1].document)
-            server.upkeep.talk_soon()
+            server.upkeep.contact_soon()
             until(lambda: len(search.membership.log()["releases"]) > 2 and search.history.trials(), 60.0)
             chromium.open(f"{server.address}?q=budget", width=1200)
             chromium.value("document.querySelector('.why').open = true")

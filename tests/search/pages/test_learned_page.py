@@ -10,6 +10,7 @@ from own_search import NOTES, OwnSearch, Seen, own_search
 from small_service import SmallService
 
 from quorank.learning import Counterfactual
+from quorank.member.private_store import StoredRelease
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.protocol.terms import Terms
 from quorank.search.personal_search import PersonalSearch
@@ -74,7 +75,7 @@ def test_a_query_or_a_result_is_forgotten(own: OwnSearch) -> None:
     assert [choice.query for choice in own.search.history.choices()] == ["tulips"]
     assert own.search.index.count() == len(NOTES) - 1
     own.search.index.forget([own.document("garden/tulips.txt")])
-    assert "not indexed any more" in learned(own).text
+    assert "no longer indexed" in learned(own).text
 
 
 def test_what_cannot_be_undone_asks_whether_one_is_sure(own: OwnSearch) -> None:
@@ -96,7 +97,7 @@ def test_a_notice_is_one_of_ours(own: OwnSearch) -> None:
     assert not learned(own, "/learned?done=else").all("b", class_="else")
 
 
-def test_rankers_that_came_say_whether_they_were_taken_and_why(own: OwnSearch) -> None:
+def test_trials_of_received_rankers(own: OwnSearch) -> None:
     theta = shipped_parameters()
     own.search.history.note_trial(1.7e9, "run", 3, RankerTrial(2, 0.0, 0.0, True), theta, 3)
     own.search.history.note_trial(1.7e9, "run", 4, RankerTrial(50, -0.125, 0.02, False), theta, 4)
@@ -104,11 +105,11 @@ def test_rankers_that_came_say_whether_they_were_taken_and_why(own: OwnSearch) -
     own.search.history.note_trial(1.7e9, "run", 6, RankerTrial(1, 0.0, 0.0, False), theta * np.nan, 6)
     lines = own.browser.get("/learned").text.split('id="trials"')[1].split("</ul>")[0].split("<li>")[1:]
     texts = [" ".join(Seen(line).text.split()) for line in lines]
-    assert "after round 6 not taken: it holds numbers that cannot be used" in texts[0]
-    assert "after round 5 taken: on 50 past choices the mean gain changes by +0.250 ± 0.020" in texts[1]
-    assert "after round 4 not taken: on 50 past choices the mean gain changes by −0.125 ± 0.020" in texts[2]
-    assert "after round 3 taken: 2 choices are too few" in texts[3]
-    assert "3 of 4 that came were taken" not in learned(own).text and "2 of 4" in learned(own).text
+    assert "after round 6 rejected: it has invalid numbers" in texts[0]
+    assert "after round 5 accepted: on 50 past choices the mean gain changes by +0.250 ± 0.020" in texts[1]
+    assert "after round 4 rejected: on 50 past choices the mean gain changes by −0.125 ± 0.020" in texts[2]
+    assert "after round 3 accepted: 2 choices are too few" in texts[3]
+    assert "3 of 4 received" not in learned(own).text and "2 of 4 received" in learned(own).text
 
 
 @pytest.mark.parametrize("pasted", [False, True])
@@ -147,6 +148,13 @@ def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSe
     own.submit("/learned/join", path=str(path))
     text = " ".join(learned(own).text.split())
     assert "ε spent 0.00 of 2.00 for the whole run, δ = 1e-5" in text
+    client = own.search.membership.client
+    with client.store.transaction():  # the device's reply to the first round
+        client.store.add_release(StoredRelease("roses", 1, 1.7e9, 2, 100, {"kind": "clipped-gaussian"}, b"r"), ())
+    spent = client.terms.mechanism.statement(1)
+    assert spent is not None and 0 < spent["epsilon"] < 2
+    text = " ".join(learned(own).text.split())
+    assert f"ε spent {spent['epsilon']:.2f} of 2.00" in text and "your last release was for round 1" in text
     beyond = Setting(1, 1, 5, interactions=2, parameters=len(shipped_parameters()))
     own.submit("/learned/leave", sure="yes")
     path = invitation(tmp_path, privacy=ClippedGaussian(clip=1.0, epsilon=0.1, delta=1e-5), setting=beyond)

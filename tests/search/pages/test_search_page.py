@@ -43,7 +43,7 @@ def test_a_list_has_the_documents_in_the_order_of_the_search(own: OwnSearch) -> 
     assert titles(page) == [one.title or one.name for one in shown.results]
     assert len(shown.results) == len(NOTES)
     seen = Seen(page)
-    assert f"{shown.found} found" in seen.text
+    assert f"{shown.found} results in" in seen.text
     assert "Nothing found for “unknown”" in Seen(own.browser.get("/?q=unknown").text).text
     assert "Type to search 5 documents" in Seen(own.browser.get("/").text).text
 

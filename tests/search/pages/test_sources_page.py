@@ -1,4 +1,4 @@
-"""Page of the sources: adding by path, progress, what was passed over, removing; and the work in the background."""
+"""Page of the sources: adding by path, progress, what was skipped, removing; and the work in the background."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from own_search import NOTES, OwnSearch, Seen, own_search, served_search, until, write_notes
 from persons_files import mailbox_of, message
 
-from quorank.search.pages.upkeep import ReadingProgress, Upkeep
+from quorank.search.pages.upkeep import ScanProgress, Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources import FilesSource
 from quorank.search.sources.source import FoundDocument
@@ -63,7 +63,7 @@ def test_what_was_passed_over_is_said(own: OwnSearch) -> None:
     page = Seen(own.browser.get("/sources").text)
     for entry in entries:
         assert entry.sentence in page.text and entry.code in page.text
-    assert "2 passed over" in page.text and f"{len(NOTES) + 1} documents" in page.text
+    assert "2 skipped" in page.text and f"{len(NOTES) + 1} documents" in page.text
 
 
 def test_removing_erases_the_documents(own: OwnSearch) -> None:
@@ -77,11 +77,11 @@ def test_removing_erases_the_documents(own: OwnSearch) -> None:
 
 def test_progress_and_problems_are_shown(own: OwnSearch) -> None:
     number = own.add()
-    own.upkeep.progress = ReadingProgress(number, 12345, 678, 9, 65.0)
+    own.upkeep.progress = ScanProgress(number, 12345, 678, 9, 65.0)
     own.upkeep.problems[number] = "the disk is full"
     for path in ("/sources", "/sources/list"):
         page = Seen(own.browser.get(path).text)
-        assert "12,345 looked at, 678 new or changed, 9 passed over, 1 min 5 s so far" in page.text
+        assert "12,345 seen, 678 new or changed, 9 skipped, 1 min 5 s so far" in page.text
         assert "the disk is full" in page.text and page.all("progress")
         assert page.all("div", data_reading="yes")
     own.upkeep.progress = None

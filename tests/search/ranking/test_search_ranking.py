@@ -14,7 +14,6 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.parts import to_table
 from quorank.search.index import SearchCandidates
-from quorank.search.ranking.bands import habits, ranked
 from quorank.search.ranking.search_features import (
     DAY,
     SEARCH_FEATURES,
@@ -23,7 +22,7 @@ from quorank.search.ranking.search_features import (
     share,
     within_list,
 )
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.shipped_ranker import habits, rank_candidates, shipped_parameters
 
 NOW = 1_800_000_000.0
 TODAY = NOW // DAY * DAY
@@ -104,7 +103,7 @@ def test_nothing_leaves_its_band_whatever_was_learned(bands: list[int], seed: in
     candidates, random = found(bands), np.random.default_rng(seed)
     past = PastChoices({(1, f"k{seed % len(bands)}"): 9}, 10, {}, 0, {})
     features = search_features(candidates, past, 1, NOW)
-    order, scores = ranked(candidates, features, random.normal(0, 100, len(SEARCH_FEATURES)))
+    order, scores = rank_candidates(candidates, features, random.normal(0, 100, len(SEARCH_FEATURES)))
     assert sorted(order.tolist()) == list(range(len(bands)))
     assert [bands[row] for row in order] == sorted(bands)
     usual = habits(features)
@@ -126,7 +125,7 @@ def test_eight_of_ten_and_three_of_three_are_habits_and_fewer_are_not() -> None:
 
 def test_ties_are_broken_by_age_then_id() -> None:
     candidates = found([2] * 3, modified=np.array([TODAY - DAY, TODAY, TODAY]), ids=np.array([3, 2, 1]))
-    order, _ = ranked(candidates, np.zeros((3, len(SEARCH_FEATURES))), shipped_parameters())
+    order, _ = rank_candidates(candidates, np.zeros((3, len(SEARCH_FEATURES))), shipped_parameters())
     assert order.tolist() == [2, 1, 0]
 
 

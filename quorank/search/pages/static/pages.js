@@ -15,7 +15,7 @@ const say = (sentence, bad = false) => {
 
 const failure = async (answer) => {
   if (answer.ok || answer.type === "opaqueredirect") return "";
-  try { return (await answer.json()).sentence; } catch { return "That did not work; load the page again."; }
+  try { return (await answer.json()).sentence; } catch { return "Error; reload the page."; }
 };
 
 const searching = () => {
@@ -38,14 +38,14 @@ const searching = () => {
       const answer = await fetch(`/list?${words}`, { signal: mine.signal, headers: { Accept: "text/html" } });
       const text = await answer.text();
       if (mine.signal.aborted) return;
-      if (!answer.ok) { say("The search did not answer; load the page again.", true); return; }
+      if (!answer.ok) { say("The search did not respond; reload the page.", true); return; }
       const focused = list.contains(document.activeElement) ? document.activeElement.id : "";
       list.innerHTML = text;
       if (focused) by(focused)?.focus();
       state = chosen();
       keep();
     } catch (error) {
-      if (error.name !== "AbortError") say("The search is not running any more; start it again with: quorank search serve", true);
+      if (error.name !== "AbortError") say("The search is not running; start it with: quorank search serve", true);
     } finally {
       if (asked === mine) list.removeAttribute("aria-busy");
     }
@@ -103,7 +103,7 @@ const searching = () => {
     event.preventDefault();
     const sent = event.target, opening = sent.matches(".opening");
     const answer = await post(sent.action, new FormData(sent)).catch(() => null);
-    const problem = answer ? await failure(answer) : "The search is not running any more; start it again with: quorank search serve";
+    const problem = answer ? await failure(answer) : "The search is not running; start it with: quorank search serve";
     if (problem) { say(problem, true); return; }
     if (opening) { say((await answer.json()).sentence); return; }
     await again({}, first);

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import IO
 
 from quorank.errors import BadInput
-from quorank.files.untrusted import ForeignZip, UnpackLimits, is_zip, read_head, sound
+from quorank.files.archives import UntrustedZip, is_zip
+from quorank.files.untrusted import UnpackLimits, read_head, xml_events
 from quorank.search.sources.formats.texts import ExtractedText
 from quorank.text.readers.decoding import one_line
 
 MOST_UNPACKED = 1 << 26
 """Bytes of XML that a document may unpack to."""
-MOST_ELEMENTS = 1_000_000
 LONGEST_TITLE = 1000
 MARGIN = 1000  # characters beyond the asked ones, so that a cut text stays longer than these without its outer space
 _TEXTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
@@ -28,17 +28,17 @@ def read_docx(path: Path, most_characters: int) -> ExtractedText:
     try:
         if not is_zip(path):
             return ExtractedText(problem=_not_a_zip(path))
-        with ForeignZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
+        with UntrustedZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
             if _TEXTS[0] not in packed.members:
                 return ExtractedText(problem=("docx.damaged", f"has no {_TEXTS[0]}, so it is no Word document"))
             try:
                 if _TITLE in packed.members:
                     with packed.open(_TITLE) as file:
-                        title = next((text for name, text in _elements(file, path) if name == "title"), "")
+                        title = next((text for name, text in _texts(file, path) if name == "title"), "")
                 for member in _TEXTS:
                     if member in packed.members and left >= 0:
                         with packed.open(member) as file:
-                            for name, text in _elements(file, path):
+                            for name, text in _texts(file, path):
                                 piece = text if name == "t" else _PIECES.get(name, "")
                                 pieces.append(piece)
                                 left -= len(piece)
@@ -51,22 +51,11 @@ def read_docx(path: Path, most_characters: int) -> ExtractedText:
     return ExtractedText(one_line(title[:LONGEST_TITLE]), "".join(pieces).strip(), problem)
 
 
-def _elements(file: IO[bytes], where: object) -> Iterator[tuple[str, str]]:
-    """Yield local name and text of each element at its end, and forget it; a document type is refused."""
-    from defusedxml.ElementTree import iterparse
-
-    with sound(where, "valid XML"):
-        parents = []
-        for count, (event, element) in enumerate(iterparse(file, events=("start", "end"), forbid_dtd=True)):
-            if count > 2 * MOST_ELEMENTS:
-                raise BadInput("file.too-large", "has more elements than any such document", f"{where}")
-            if event == "start":
-                parents.append(element)
-                continue
-            parents.pop()
-            yield element.tag.rpartition("}")[2], element.text or ""
-            if parents:
-                parents[-1].remove(element)
+def _texts(file: IO[bytes], where: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each element at its end."""
+    for event, name, element in xml_events(file, where):
+        if event == "end":
+            yield name, element.text or ""
 
 
 def _not_a_zip(path: Path) -> tuple[str, str]:

@@ -75,7 +75,7 @@ def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]
     except MemoryError:
         raise
     except Exception as error:  # the library's own, over a malformed file
-        return "pdf.damaged", f"is no valid PDF file ({reason(error)}); only its name is searched"
+        return "pdf.damaged", f"is no valid PDF file ({first_line(error)}); only its name is searched"
 
 
 def _title(reader: PdfReader) -> str:
