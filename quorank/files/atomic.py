@@ -174,9 +174,10 @@ class ProcessLock:
             if isinstance(error, OSError):
                 return False
             raise
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # on a full disk the lock is held without a name
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return True
 
     def release(self) -> None:

@@ -228,7 +228,7 @@ def test_other_names_and_other_pages_get_nothing(chromium: Chromium, own: Any) -
                 f"{post} credentials: 'include', body: new URLSearchParams({{sure: 'yes'}})}}).catch(e => '').then(() => 1)"
             )
             chromium.value("document.forms[0].submit()")
-            chromium.wait_for("document.body?.textContent.includes('another page asked')")
+            chromium.wait_for("document.body?.textContent.includes('requested by another page')")
     assert (len(search.history.choices()), search.index.count()) == (choices, documents)
     chromium.open(server.address, width=1200)
     assert chromium.value("document.querySelector('#q') !== null"), "its owner still gets in"
