@@ -174,7 +174,7 @@ def run_demo(
         for machine in machines:
             texts = "".join(f"{query.text}\n" for query in machine.person.queries)
             (machine.folder / QUERIES).write_text(texts, encoding="utf-8")
-        setup = _Setup(plan, machines, max(grades, 2), _Progress(plan, persons, tell))
+        setup = _Setup(plan, machines, max(grades, 2), _DemoProgress(plan, persons, tell))
         counts = ", ".join(f"{person.name} {len(person.documents):,}" for person in persons)
         say(f"{plan.persons} persons; notes, mail and pages of each: {counts}")
         measures = SearchMetrics()
@@ -213,7 +213,7 @@ def run_demo(
         yield FinishedDemo(plan, machines, there.open, federation, measures, rounds.round, there.indexed, seconds)
 
 
-class _Progress:
+class _DemoProgress:
     """Progress in searches; one with a round counts ROUND_COST."""
 
     def __init__(self, plan: DemoPlan, persons: Sequence[MadeUpPerson], tell: Tell) -> None:
@@ -249,7 +249,7 @@ class _Setup:
     plan: DemoPlan
     machines: list[MadeUpMachine]
     grades: int
-    counted: _Progress
+    counted: _DemoProgress
 
     def open_searches(self, stack: ExitStack, folder: Path) -> _OpenSearches:
         """Index each machine in a separate search folder, and serve its pages."""
