@@ -34,7 +34,7 @@ from fuzz.targets.silos import ASKED, KEY
 from quorank.data.normalisation import FixedRange
 from quorank.data.source import DataSource, load
 from quorank.errors import Interrupted
-from quorank.experiments.client_terms import terms_of
+from quorank.experiments.deployment import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -19,6 +19,7 @@ from quorank.experiments.experiment_file import shipped_names
 
 ENGINES = ("process", "flower", "https")
 SHIPPED = ", ".join(shipped_names())
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -41,7 +42,7 @@ def run(
         int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
-        str, Option(help="What plays the rounds: this process, flower on real nodes, or https, a service. Same result.")
+        str, Option(help="Engine of the rounds: this process, a Flower network, or a service (https). Same result.")
     ] = "process",
     nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     workers: Annotated[int, Option(min=1, help="Intake processes of --engine https.")] = 2,
@@ -96,7 +97,7 @@ def run(
         chosen = set_values(find_experiment_file(file), assignments or [])
         if seed is not None:
             chosen = with_seed(chosen, seed, f"--seed {seed}")
-        grid, folder = Grid.read(chosen), out or new_folder(file.stem)
+        grid, folder = Grid.read(chosen) if "grid" in chosen.tables else None, out or new_folder(file.stem)
     if grid is not None:
         _run_grid(grid, folder, options)
     else:
@@ -105,7 +106,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Watched:
-    """Where the page of a run is served, and whether it stays after the run."""
+    """Port of the page of a run; with `stay` it is served after the run too."""
 
     port: int
     stay: bool
@@ -133,7 +134,6 @@ class _RunOptions:
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
-    from quorank.experiments.run_logs import open_logs
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
@@ -158,33 +158,31 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
         from quorank.service.engine import https
 
         engine = https(options.workers, options.database)
-    logs = open_logs(options.log, folder, resume=options.resume)
-    with _page(folder, options) as shown:
-        say_compiling = compiling(quiet=options.quiet)
-
-        def opened(runner: Runner) -> None:
-            say_compiling()
-            logs.opened(runner)
-            shown(runner)
-
+    opened: list[Callable[[Runner], None]] = [compiling(quiet=options.quiet)]
+    watchers: list[Callable[[Progress], None]] = []
+    with ExitStack() as stack:
+        if options.watched is not None:
+            opened.append(stack.enter_context(_page(folder, options.watched)))
         try:
-            with logs, show_progress("run", experiment.rounds, quiet=options.quiet) as watch:
+            with ExitStack() as shown:
+                if options.log:
+                    from quorank.experiments.run_logs import open_logs
 
-                def watched(progress: Progress) -> None:
-                    logs.watch(progress)
-                    if watch is not None:
-                        watch(progress)
-
+                    logs = shown.enter_context(open_logs(options.log, folder, resume=options.resume))
+                    opened.append(logs.opened)
+                    watchers.append(logs.watch)
+                progress = shown.enter_context(show_progress("run", experiment.rounds, quiet=options.quiet))
+                watchers += [] if progress is None else [progress]
                 summary = run_experiment(
                     experiment,
                     folder,
-                    watch=watched,
+                    watch=_all_of(watchers),
                     threads=options.threads,
                     resume=options.resume,
                     overwrite=options.overwrite,
                     engine=engine,
                     report=report_page,
-                    opened=opened,
+                    opened=_all_of(opened),
                 )
         except Interrupted as stopped:
             reason = getattr(stopped, "reason", "")  # of a network that cannot go on
@@ -197,18 +195,25 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
             print(f"report   {folder / 'report.html'}")
 
 
+def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
+    """Return a function that makes all of these calls."""
+
+    def call(argument: T) -> None:
+        for each in calls:
+            each(argument)
+
+    return call
+
+
 @contextmanager
-def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner], None]]:
-    """Serve the page of the run where it was asked for; yields what is called with the run."""
-    if options.watched is None:
-        yield lambda _: None
-        return
+def _page(folder: Path, watched: _Watched) -> Iterator[Callable[[Runner], None]]:
+    """Serve the page of the run; yield the function that takes the run."""
     try:
         from quorank.cli.run_page import watched_run
     except ImportError as error:
         sentence = f"--watch needs {error.name}; install it with: pip install 'quorank[service]'"
         raise BadInput("option.not-installed", sentence, "--watch") from None
-    with watched_run(folder.absolute().name, options.watched.port, stay=options.watched.stay) as (watch, address):
+    with watched_run(folder.absolute().name, watched.port, stay=watched.stay) as (watch, address):
         say(f"watch it at {address}")
         yield watch.open
 

@@ -1,26 +1,34 @@
-"""Experiments that real devices play: which can be, refused before a service makes anything, and their coordinator."""
+"""Deployment of an experiment to real devices: its checks, the terms of its clients, its coordinator and its privacy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import replace
-from typing import Any
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.starting_ranker import started_experiment
+from quorank.experiments.progress import LEDGER
+from quorank.experiments.workload import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import RoundStorage
+from quorank.federation.unlearning.rebuilding_ledger import RebuildingLedger
 from quorank.kernels.arrays import Doubles
+from quorank.learning.list_learner import ListLearner
 from quorank.privacy import Setting
+from quorank.privacy.composition import Composed, Loss, compose, total_loss
+from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, ledger
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
 from quorank.privacy.mechanisms.metric_response import MetricResponse
-from quorank.protocol.terms import PARTS
+from quorank.protocol.terms import PARTS, Terms
 
 
 def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
-    """Refuse what real devices cannot do, and a budget within which nothing can be learned."""
+    """Refuse an experiment that real devices cannot run, and an impossible privacy budget."""
     sentence = "this experiment simulates attackers; leave out [attack] for real devices"
     require(experiment.federation.attack is None, "option.conflict", sentence, "attack")
     normalize = experiment.data.normalize
@@ -52,9 +60,7 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
 
 
 def check_rounds(experiment: Experiment, least: float, report_epsilon: float) -> None:
-    """Refuse rounds that end before noise in shares is complete, and reports that would tell how many were in a round
-    where that must stay unknown.
-    """
+    """Refuse rounds that end before noise in shares is complete, and reports that reveal a secret cohort size."""
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
     counts = experiment.federation.assumes_secret_cohorts and not participation.fixed_size
@@ -64,12 +70,12 @@ def check_rounds(experiment: Experiment, least: float, report_epsilon: float) ->
 
 
 def start_of(experiment: Experiment, n_features: int) -> Doubles:
-    """The ranker before the first round."""
+    """Return θ before the first round."""
     return experiment.ranker.initial(n_features, experiment.seed)
 
 
 def setting_of(experiment: Experiment, n_features: int) -> Setting:
-    """What the privacy of the experiment's run is planned for."""
+    """Return the setting that the run's privacy is planned for."""
     size = experiment.ranker.size(n_features)
     return experiment.federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
 
@@ -87,9 +93,9 @@ def deployed_coordinator(
     figure: MetricResponse | None,
     enrolled: Container[int],
 ) -> Coordinator:
-    """The coordinator of an experiment that devices play, where its checkpoint stands.
+    """Return the coordinator of a deployed experiment, resumed from its checkpoint.
 
-    Noise that is drawn in equal shares is complete with the planned cohort only: with fewer replies a round does not end.
+    Noise in equal shares is complete with the planned cohort only: with fewer replies a round does not end.
     """
     federation, setting = experiment.federation, setting_of(experiment, n_features)
     mechanism = federation.privacy.mechanism(setting, secret)
@@ -102,9 +108,160 @@ def deployed_coordinator(
 
 
 def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
-    """The experiment with its ranker's start, and the features of its own data, where nobody says how many devices have."""
+    """Return the experiment with its ranker's start, and the number of features of its own data."""
     from quorank.experiments.workload import collection_of
 
     collection = collection_of(experiment.data)
     n_features = collection.train.n_features
     return started_experiment(experiment, n_features, collection), n_features
+
+
+def terms_of(
+    experiment: Experiment,
+    n_features: int,
+    client: int,
+    run: str = "run",
+    interactions: int | None = None,
+    report_epsilon: float = 0.0,
+) -> Terms:
+    """Return the terms that one client of an experiment agrees to."""
+    federation = experiment.federation
+    grows = federation.participation.open_arrivals  # more may enrol than the file plans with
+    require(
+        0 <= client < (2**31 if grows else federation.clients),
+        "value.out-of-range",
+        f"the experiment has clients 0 to {federation.clients - 1}",
+        f"--client {client}",
+    )
+    require(
+        federation.learner.learns_late,
+        "option.conflict",
+        f"devices learn with pdgd or counterfactual, and this run uses {federation.learner.kind}",
+    )
+    size = experiment.ranker.size(n_features)
+    return Terms(
+        run,
+        client,
+        n_features,
+        experiment.rounds,
+        federation.interactions if interactions is None else interactions,
+        experiment.evaluation.k,
+        experiment.keep_every,
+        experiment.ranker,
+        cast("ListLearner", federation.learner),
+        federation.privacy,
+        federation.personal,
+        federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
+        report_epsilon,
+        federation.client_momentum,
+    )
+
+
+STATEMENT_SECONDS = 1.0
+"""Time above which ε is computed for a few rounds ahead, seconds."""
+
+
+@dataclass(eq=False)
+class DeployedPrivacy:
+    """Privacy spent by a coordinator's run; `count` is called after every release."""
+
+    experiment: Experiment
+    coordinator: Coordinator
+    setting: Setting  # what the run is planned for
+    report_epsilon: float = 0.0  # ε of what a device reports with each release; 0: nothing
+    total_epsilon: float = 0.0  # ε that all releases may reach together; 0: the run's and the reports' own
+    rebuilt: RebuildingLedger | None = None  # None where nobody can leave
+    spent: Composed | None = field(default=None, init=False)  # by all that was released
+    exceeded: bool = field(default=False, init=False)  # more was released than planned
+    _statement: dict[str, Any] = field(default_factory=dict, init=False)
+    _stated: int = field(default=0, init=False)  # rounds that the statement is of
+    _counting: float = field(default=0.0, init=False)  # seconds that counting them took
+
+    @cached_property
+    def withheld(self) -> bool:
+        """True if ε assumes that the members of a cohort are secret."""
+        return assumes_secret_cohorts(self.experiment.federation.privacy, self.setting)
+
+    @property
+    def shown_cohort(self) -> int | None:
+        """Planned cohort size, where the true one is secret."""
+        return self.setting.cohort if self.withheld else None
+
+    @cached_property
+    def reports(self) -> Loss:
+        """Privacy loss of the reports of the whole run."""
+        return Loss(pure=self.report_epsilon * self.experiment.rounds)
+
+    @cached_property
+    def planned(self) -> Composed | None:
+        """Planned ε and δ of the run and its reports; None if nothing is accounted."""
+        mechanism = self.coordinator.mechanism
+        loss, stated = mechanism.loss(self.experiment.rounds), mechanism.statement(1) or {}
+        return None if loss is None else compose(loss + self.reports, stated["delta"])
+
+    @property
+    def of_ranker(self) -> Mapping[str, Any] | None:
+        """Statement of all planned rounds, with ε of reports, and of rebuildings where they have spent more."""
+        stated, planned = self._whole_run, self.planned
+        if stated is None or planned is None:
+            return stated
+        spent = planned.epsilon if self.spent is None else max(planned.epsilon, self.spent.epsilon)
+        return {**stated, "epsilon": spent}
+
+    @cached_property
+    def _whole_run(self) -> Mapping[str, Any] | None:
+        return self.coordinator.mechanism.statement(self.experiment.rounds)
+
+    @property
+    def budget(self) -> float | None:
+        """Limit on ε of run, reports and rebuildings together."""
+        return self.total_epsilon or (None if self.planned is None else self.planned.epsilon)
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the statement."""
+        return self._statement.get("delta")
+
+    @property
+    def unit(self) -> str | None:
+        """Unit of protection: a client, an interaction."""
+        return self._statement.get("unit")
+
+    def count(self) -> bool:
+        """Account all releases; where that takes long, for a few rounds ahead, never too little.
+
+        Returns:
+            True if the budget is exceeded now and was not before.
+        """
+        coordinator, began, done = self.coordinator, time.monotonic(), self.coordinator.state.round
+        if done > self._stated:
+            ahead = 0 if self._counting < STATEMENT_SECONDS else done // 10
+            self._stated = min(done + ahead, coordinator.rounds)
+            self._statement = coordinator.mechanism.statement(self._stated) or {}
+            self._counting = time.monotonic() - began
+        if self._statement.get("epsilon") is None:
+            return False
+        run, rebuilt = coordinator.mechanism.loss(self._stated), [] if self.rebuilt is None else self.rebuilt.losses()
+        if run is not None and (rebuilt or self.report_epsilon):
+            reports = Loss(pure=self.report_epsilon * done)
+            self.spent = compose(total_loss([run, reports, *rebuilt]), self._statement["delta"])
+        else:
+            self.spent = Composed(self._statement["epsilon"], self._statement["delta"], "of the run alone")
+        before, budget = self.exceeded, self.budget
+        self.exceeded = before or (budget is not None and self.spent.epsilon > budget * (1.0 + 1e-9))
+        return self.exceeded and not before
+
+    def book(self) -> dict[str, Any] | None:
+        """Return the ledger of all releases; None during a run whose accounting takes long."""
+        coordinator, each, done = self.coordinator, self.report_epsilon, self.coordinator.state.round
+        if self._stated > done and not coordinator.done:
+            return None
+        part, reports = self.experiment.tables()["privacy"], coordinator.reports
+        columns = [np.array([getattr(report, name) for report in reports], dtype=np.float64) for name in LEDGER]
+        book = ledger(part, coordinator.mechanism, self.setting, *columns, withhold=self.withheld, curve=False)
+        entries = [] if self.rebuilt is None else self.rebuilt.table(withhold=self.withheld)
+        if entries or each:
+            own = {"kind": "figure", "unit": "client", "epsilon": each * done, "delta": 0.0, "rounds": done}
+            book |= {"unlearning": entries} | ({"reports": own | {"horizon": f"{done} reports"}} if each else {})
+            book["altogether"] = combined_privacy(part, [book, *entries], Loss(pure=each * done) if each else None)
+        return book

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from quorank.federation import Report, State
 from quorank.federation.checkpoint import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.kernels.arrays import Doubles
-from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
@@ -131,38 +130,6 @@ class Progress:
         table |= {name: self.values[name][rows] for name in names}
         table["online_discounted"] = running[rows]
         return table | {name: self.values[name][rows] for name in last}
-
-
-def summary_of(
-    experiment: Experiment,
-    progress: Progress,
-    evaluator: Evaluator,
-    test_queries: int,
-    online: Mapping[str, float | None],
-    privacy: Mapping[str, Any] | None,
-    more: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return `summary.json` of a run, with `more` that only its kind of run has."""
-    plan = experiment.evaluation
-    return {
-        "offline": progress.offline(),
-        "online": dict(online),
-        "rounds": progress.done,
-        "interactions": progress.interactions,
-        "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
-        "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
-        "privacy": privacy,
-        **more,
-        "seed": experiment.seed,
-        "version": __version__,
-        "evaluation": {
-            "k": plan.k,
-            "cutoffs": sorted({10, *plan.cutoffs}),
-            "no_relevant": plan.no_relevant,
-            "test_queries": test_queries,
-            "counted_queries": int(np.count_nonzero(evaluator.counted())),
-        },
-    }
 
 
 def save_checkpoint(

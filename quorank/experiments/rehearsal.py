@@ -1,7 +1,7 @@
-"""Rehearsal of a device: it is real, with its private file and all, among the simulated clients of an experiment.
+"""Rehearsal: a real device, with its private file, among the simulated clients of an experiment.
 
-The device's user is simulated too, and the coordinator is in this process, so the run comes to the bits of `quorank run`
-where no device draws noise of its own.
+The device's user is simulated and the coordinator is in this process, so that the run has the bits of `quorank run`
+unless the device draws noise of its own.
 """
 
 from __future__ import annotations
@@ -13,40 +13,86 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.engines.carried_updates import CarriedUpdates
 from quorank.engines.process import Simulator
 from quorank.errors import require
-from quorank.experiments.client_terms import terms_of
+from quorank.experiments.deployment import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.run_directory import CARRIED
-from quorank.experiments.simulated_user import Searched, SimulatedUser
-from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload, collection_of, experiment_collection
+from quorank.experiments.workload import Workload, collection_of, experiment_collection, started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
 from quorank.federation.journal import DirectoryStorage
 from quorank.federation.reply import Reply, Task, encode_task
+from quorank.kernels.draws import BATCH, Address
+from quorank.learning import Shown
+from quorank.learning.client_loop import draw_query
+from quorank.learning.simulation import Simulation, World
 from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
+from quorank.users.click_model import click_list
 
 FOLDER = "rehearsal"
 
+
+class Searched(Protocol):
+    """Device that a user searches with; `quorank.member.device.Device` is one."""
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Round and interaction of the next list."""
+
+    def rank(self, features: npt.ArrayLike) -> Shown:
+        """Return a sampled list."""
+
+    def record(self, shown: Shown, clicks: npt.ArrayLike) -> None:
+        """Record the clicks on a list."""
+
+
+class SimulatedUser:
+    """Simulated user of a real device: `user(device)` is one interaction.
+
+    Query, list and clicks have the simulator's addresses, so that a device with the experiment's seed records exactly what
+    the simulator's client does.
+    """
+
+    def __init__(self, simulation: Simulation, client: int) -> None:
+        self.simulation, self.client = simulation, client
+
+    @cached_property
+    def world(self) -> World:
+        return self.simulation.world()
+
+    def __call__(self, device: Searched) -> None:
+        world, client = self.world, self.client
+        round_, interaction = device.turn
+        address = Address(interaction, client, round_)
+        query, model = draw_query(world, address)
+        start, end = world.offsets[query], world.offsets[query + 1]
+        shown = device.rank(world.padded[start:end, : world.n_features])
+        k = len(shown.order)
+        clicked = np.zeros(k, dtype=np.bool_)
+        click_list(world.users, model, address, start, shown.order, k, clicked, np.empty(BATCH))
+        device.record(shown, clicked)
+
+
 Search = Callable[[Searched], None]
-"""Lets a user search once with the device: simulated users, in rehearsals."""
+"""Searches once with the device."""
 
 Others = Callable[[Task, list[int]], Iterable[bytes | Reply]]
-"""What the other clients of a cohort reply to a task."""
+"""Replies of the other clients of a cohort to a task."""
 
 
 class Rehearsed(Searched, Protocol):
-    """The device that is rehearsed, as `quorank.member.device.Device` is one."""
+    """Device that answers tasks; `quorank.member.device.Device` is one."""
 
     def ready(self) -> bool:
-        """Whether a task would be answered."""
+        """Return whether a task would be answered."""
 
     def answer(self, task: bytes) -> bytes | Declined:
-        """The reply to a task, or why there is none."""
+        """Return the reply to a task, or why there is none."""
 
 
 def take_part(
@@ -55,9 +101,9 @@ def take_part(
     search: Search | None = None,
     seen: Callable[[bytes | Declined], None] | None = None,
 ) -> int:
-    """Answer tasks until the line ends; returns how many releases were sent.
+    """Answer tasks until the link ends; return the number of releases.
 
-    Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
+    With `search`, a task that waits for interactions is answered after as many searches as it takes.
     """
     sent = 0
     for task in link.tasks():
@@ -79,12 +125,12 @@ def _nobody(task: Task, clients: list[int]) -> Iterable[bytes | Reply]:
 
 @dataclass(eq=False)
 class Direct:
-    """One client's line to a coordinator in this process; `others` play the rest of each cohort."""
+    """Link of one client to a coordinator in this process; `others` play the rest of each cohort."""
 
     coordinator: Coordinator
     client: int
     others: Others = _nobody
-    patience: int = 3  # answers without a release in a row, after which the line ends
+    patience: int = 3  # consecutive answers without a release, after which the link ends
     verdicts: list[Verdict] = field(default_factory=list, init=False)
     _refused: int = field(default=0, init=False)
 
@@ -108,7 +154,7 @@ class Direct:
 
 
 class JoinRehearsal:
-    """One client of an experiment, to be played by a device."""
+    """Client of an experiment that a device plays."""
 
     def __init__(self, file: Path, client: int) -> None:
         found = shipped_file(file) or file
@@ -142,7 +188,7 @@ class JoinRehearsal:
         return SimulatedUser(self.simulator.simulation, self.client)
 
     def link(self, folder: Path) -> Direct:
-        """A line to a coordinator in this process, which goes on where it stood in this folder."""
+        """Return a link to a coordinator in this process, which resumes from this directory."""
         simulator = self.simulator
         require(
             not self.terms.secure,
@@ -164,7 +210,7 @@ class JoinRehearsal:
         return Direct(coordinator, self.client, partial(self._others, carried))
 
     def _carried(self, folder: Path, done: int) -> CarriedUpdates | None:
-        """What the simulated clients carry on of their updates, which is on file from the first round on."""
+        """Return the file of the updates that simulated clients carry, written before the first round."""
         first = self.simulator.initial().carried
         if first is None:
             return None

@@ -23,13 +23,12 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.learned_ranges import stated_altogether, with_learned_ranges, with_ranges_entry
 from quorank.experiments.network_run import check_network, network_rounds
-from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint, summary_of
-from quorank.experiments.ranker_of_run import saved_ranker
+from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
+from quorank.experiments.run_results import saved_ranker, stated_altogether, summary_of, with_ranges_entry
 from quorank.experiments.tree_rounds import TreeRounds
 from quorank.experiments.update_rounds import UpdateRounds
-from quorank.experiments.workload import Workload, experiment_collection
+from quorank.experiments.workload import Workload, experiment_collection, with_learned_ranges
 from quorank.federation import Report, State
 from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole

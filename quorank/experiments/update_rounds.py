@@ -15,10 +15,14 @@ from quorank.engines.engine import Play
 from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.learned_ranges import with_learned_ranges
 from quorank.experiments.progress import LEDGER, Progress
-from quorank.experiments.starting_ranker import started_experiment
-from quorank.experiments.workload import Workload, best_ranker, experiment_collection
+from quorank.experiments.workload import (
+    Workload,
+    best_ranker,
+    experiment_collection,
+    started_experiment,
+    with_learned_ranges,
+)
 from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.kernels.arrays import Doubles

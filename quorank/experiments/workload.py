@@ -1,26 +1,30 @@
-"""Workload of a run: its data divided among the clients, the clients' click models, and the evaluators of its rankers."""
+"""Workload of a run: its data divided among the clients, their click models, the start of the ranker, the evaluators."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.data import Collection, DataSource, load
+from quorank.data.feature_names import names_of
 from quorank.data.given import prepared
 from quorank.data.partition import Shares
 from quorank.data.partition.replay import LogReplay
 from quorank.data.search_records import UserSelection
 from quorank.data.source import stamps_of
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
+from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
+from quorank.learning.lambdamart import not_by_updates
 from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator
+from quorank.rankers.starting import started
 from quorank.users import CLICK_MODELS, ClickModel
 
 LEAST_GAIN = 1.0
@@ -111,7 +115,7 @@ class Workload:
 
     @cached_property
     def logged_ranks(self) -> npt.NDArray[np.int16] | None:
-        """(rows,) where the documents of the clients' lists were shown, if lists and clicks are replayed."""
+        """(rows,) rank at which each document was shown, if lists and clicks are replayed."""
         if not self.experiment.users.replays_lists:
             return None
         ranks = None if self.shares is None else self.shares.ranks
@@ -125,7 +129,7 @@ class Workload:
 
     @cached_property
     def replay(self) -> LogReplay | None:
-        """Which searches of a log are done when; None where clients draw what they search for."""
+        """Order of the searches of a log; None where clients sample their queries."""
         replay, federation = None if self.shares is None else self.shares.replay, self.experiment.federation
         if replay is None:
             return None
@@ -185,3 +189,61 @@ class Workload:
             if thetas:
                 total += evaluator.all_means(thetas).sum(axis=1)
         return np.asarray(total / len(clients), dtype=np.float64)
+
+
+def started_experiment(experiment: Experiment, n_features: int, collection: Collection | None = None) -> Experiment:
+    """Return the experiment with its prior as numbers, so that it needs no other file; unchanged without a prior.
+
+    The collection names the features; the scale is measured on the lists of its validation split, else of the training
+    split.
+    """
+    ranker = experiment.ranker
+    if experiment.federation.learner.grows_trees:
+        raise not_by_updates()
+    if ranker.prior is None:
+        return experiment
+    names = () if collection is None else names_of(experiment.data, collection)
+    sample = None
+    if collection is not None:
+        sample = collection.train if collection.validation is None else collection.validation
+    try:
+        temperature = experiment.federation.learner.list_temperature
+        ranker = started(ranker, n_features, experiment.data.normalize, names, sample, temperature)
+    except BadInput as error:
+        raise error.under("ranker") from None
+    privacy, longest = experiment.federation.privacy, experiment.federation.privacy.longest_update
+    if privacy.needs_client_parameters and longest is not None:
+        length = float(np.linalg.norm(ranker.initial(n_features, experiment.seed)))
+        sentence = (
+            f"{privacy.kind} keeps a client's parameters within {longest:g} of zero, and the start is {length:.3g} long; "
+            "scale it down, raise privacy.sensitivity, or choose another privacy"
+        )
+        require(length <= longest, "ranker.start-too-long", sentence, "ranker.start")
+    return experiment if ranker == experiment.ranker else replace(experiment, ranker=ranker)
+
+
+def with_learned_ranges(experiment: Experiment, given: Collection | None = None) -> Experiment:
+    """Return the experiment with normalisation constants that its clients agree on; unchanged where it needs none.
+
+    `given` are raw data that no file holds. A client's lists are those of its share; where all draw from the whole
+    collection, queries are dealt one by one.
+    """
+    normalize = experiment.data.normalize
+    if not normalize.learns:
+        return experiment
+    collection, clients = experiment_collection(experiment, given), experiment.federation.clients
+    shares = Workload(experiment, collection).shares
+    if shares is None:
+        data = collection.train
+        lists = [np.arange(client, data.n_queries, clients, dtype=np.int64) for client in range(clients)]
+    else:
+        data = shares.data
+        spans = [np.arange(count) + first for first, count in zip(shares.first_query, shares.query_count, strict=True)]
+        lists = [spans[group].astype(np.int64) for group in shares.group.tolist()]
+    mechanism = None
+    if normalize.epsilon is not None:
+        part = noise_part(normalize.epsilon, normalize.delta)
+        mechanism = range_mechanism(part, clients, data.n_features, experiment.seed)
+    found = learned_ranges(range_cells(data.features, data.offsets), lists, mechanism)
+    known = normalize.with_constants(np.zeros(len(found)), found)
+    return replace(experiment, data=replace(experiment.data, normalize=known))

@@ -113,10 +113,9 @@ class Home:
     @classmethod
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
         """Make the folder; where it is there already it must be empty."""
-        from quorank.experiments.client_terms import terms_of
-        from quorank.experiments.deployment import check_experiment, check_rounds
+        from quorank.experiments.deployment import check_experiment, check_rounds, terms_of
         from quorank.experiments.experiment_file import write_toml
-        from quorank.experiments.starting_ranker import started_experiment
+        from quorank.experiments.workload import started_experiment
 
         experiment = started_experiment(experiment, settings.n_features)
         check_experiment(experiment, settings.n_features)

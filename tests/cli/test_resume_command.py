@@ -34,15 +34,15 @@ RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
 SLOWLY = """\
 import time
 from quorank.cli import display, main
-from quorank.experiments.runner import Runner
+from quorank.experiments.update_rounds import UpdateRounds
 
-play = Runner._play
+play = UpdateRounds.play
 
-def slowly(self, coordinator):
+def slowly(self):
     time.sleep(0.001)
-    return play(self, coordinator)
+    return play(self)
 
-Runner._play = slowly
+UpdateRounds.play = slowly
 display.LINE_SECONDS = 0.05
 main.main()
 """

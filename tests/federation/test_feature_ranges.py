@@ -14,8 +14,8 @@ from small_runs import experiment, files_of
 from quorank.data import DataSource, load
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
-from quorank.experiments.learned_ranges import with_learned_ranges
 from quorank.experiments.runner import Runner
+from quorank.experiments.workload import with_learned_ranges
 from quorank.federation.feature_ranges import (
     CELLS,
     FIRST,

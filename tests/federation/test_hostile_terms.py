@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from refusals import refused
 
-from quorank.experiments.client_terms import terms_of
+from quorank.experiments.deployment import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.protocol.terms import Terms

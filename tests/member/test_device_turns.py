@@ -9,7 +9,7 @@ import pytest
 from devices import CLIENTS, answered, device_of, simulator_of, task_of, terms_of, user_of
 from refusals import refused
 
-from quorank.experiments.client_terms import terms_of as experiment_terms
+from quorank.experiments.deployment import terms_of as experiment_terms
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation
 from quorank.privacy import ClippedGaussian, Setting

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from quorank.cli.join import UNREACHED, join
 from quorank.errors import BadInput
 from quorank.experiments import rehearsal as rehearsals
-from quorank.experiments.client_terms import terms_of
+from quorank.experiments.deployment import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.rehearsal import FOLDER, JoinRehearsal

@@ -170,7 +170,7 @@ def test_past_choices_are_those_of_a_brute_count(tmp_path: Path) -> None:
 
 
 def invitation(**changes: object) -> dict[str, object]:
-    from quorank.experiments.client_terms import terms_of
+    from quorank.experiments.deployment import terms_of
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import parse_experiment_file
 

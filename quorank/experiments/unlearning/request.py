@@ -23,7 +23,7 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, load_run, spent_of
 from quorank.experiments.kept_updates import kept_rounds
-from quorank.experiments.ranker_of_run import saved_ranker
+from quorank.experiments.run_results import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
     check_erased,

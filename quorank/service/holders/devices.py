@@ -11,9 +11,8 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quorank.experiments.deployed_privacy import DeployedPrivacy
-from quorank.experiments.deployment import deployed_coordinator, setting_of, start_of
-from quorank.experiments.ranker_of_run import saved_ranker
+from quorank.experiments.deployment import DeployedPrivacy, deployed_coordinator, setting_of, start_of
+from quorank.experiments.run_results import saved_ranker
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
