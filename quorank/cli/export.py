@@ -25,9 +25,11 @@ WRITE = "write"
 class ExportGroup(TyperGroup):
     """Reads `quorank export RANKER …` as `quorank export write RANKER …`; a ranker called check is ./check."""
 
+    default_command = WRITE
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = args and (args[0] in self.commands or args[0] in ("-h", "--help"))
-        return list(super().parse_args(ctx, args if known or not args else [WRITE, *args]))
+        return list(super().parse_args(ctx, args if known or not args else [self.default_command, *args]))
 
 
 app = typer.Typer(

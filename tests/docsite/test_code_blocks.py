@@ -176,7 +176,7 @@ def unknown_words(line: str) -> list[str]:
     """Return what a line names that the command line does not have: a verb, or options of it."""
     words, found = line.split("#")[0].split()[1:], COMMAND
     while hasattr(found, "commands"):
-        unnamed = getattr(found, "unnamed", "")  # what is meant where no command of the group is named
+        unnamed = getattr(found, "default_command", "")  # what is meant where no command of the group is named
         if words and words[0] in found.commands:
             found = found.commands[words.pop(0)]
         elif words and unnamed:

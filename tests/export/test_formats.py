@@ -129,8 +129,8 @@ def test_trees_too_deep_for_an_engine_are_refused() -> None:
 
 
 def test_every_format_on_mq2008(mq2008: Path) -> None:
-    """All 784 lists: the same order, scores within 1e-5; those of the last part with features missing."""
-    splits = [read_letor(mq2008 / f"S{number}.txt.gz") for number in range(1, 6)]
+    """The same order, scores within 1e-5; in the second part with features missing."""
+    splits = [read_letor(mq2008 / f"S{number}.txt.gz") for number in (1, 5)]
     rng = np.random.default_rng(8)
     chosen: dict[str, tuple[Ranker, int]] = {"linear": (Linear(), 46), "relu": (MLP(8), 48 * 8)}
     low, high = (tuple(limit(axis=0).tolist()) for limit in (splits[0].features.min, splits[0].features.max))
@@ -138,13 +138,11 @@ def test_every_format_on_mq2008(mq2008: Path) -> None:
         exported = ExportedRanker(SavedRanker(ranker, 46, rng.normal(size=size), FixedRange(low, high)))
         for name in (name for name in HELD if kind in HELD[name]):
             model = target_of(name).load(files_of(target_of(name), exported, "here"), exported.names)
-            lists = 0
             for data in splits:
-                features = with_gaps(data.features) if data is splits[4] else data.features
+                features = with_gaps(data.features) if data is splits[1] else data.features
                 compared = compare_lists(exported, model, features, data.offsets)
                 assert compared.same, (kind, name, compared)
-                lists += compared.lists
-            assert lists == 784
+                assert compared.lists == data.n_queries
 
 
 # ------------------------------------------------------------ other readers of the same files
