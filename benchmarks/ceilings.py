@@ -32,12 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorank.data import Collection, DataSource, RankingData
-from quorank.data.feature_names import feature_names, typed_name
 from quorank.data.layout import FOLDS, count_folds
 from quorank.data.letor.writer import write_letor
 from quorank.data.library import folder_of
 from quorank.data.ranking import join_parts
-from quorank.data.source import SYNTHETIC, load
+from quorank.data.source import SYNTHETIC, feature_names, load, typed_name
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import SHIPPED, read_experiment_file, set_value

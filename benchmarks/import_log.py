@@ -23,9 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.data.logs.click_log import open_log
+from quorank.data.logs.click_log import open_log, write_time
 from quorank.data.logs.generated import letor_text, log_blocks
-from quorank.data.logs.times import write_time
 
 MEASURED = """
 import json, resource, sys

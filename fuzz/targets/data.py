@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from fuzz.target import as_file, scratch, target
-from quorank.data.feature_names import FILE as NAMES
-from quorank.data.feature_names import feature_names, write_feature_names
 from quorank.data.feature_tables import read_feature_table
 from quorank.data.importing import import_collection
 from quorank.data.intents import read_intents
 from quorank.data.letor.reader import read_letor
 from quorank.data.letor.writer import write_letor
 from quorank.data.library import imported_collections
-from quorank.data.normalisation import FixedRange, with_file_read
+from quorank.data.normalisation import FixedRange, read_constants
 from quorank.data.ranking import RankingData
-from quorank.data.source import DataSource, load
+from quorank.data.source import FEATURE_NAMES as NAMES
+from quorank.data.source import DataSource, feature_names, load, write_feature_names
 from quorank.metrics.trec_files import grouped, trec_run
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker
@@ -119,7 +118,7 @@ def _scored(path: Path) -> None:
 @target("constants", "json", words=(b"low", b"high", b"normalisation"))
 def constants(data: bytes) -> None:
     """JSON with the constants of a fixed normalisation."""
-    with_file_read(FixedRange(file=str(as_file(data, "constants.json"))))
+    read_constants(FixedRange(file=str(as_file(data, "constants.json"))))
 
 
 @target("feature-names", words=(b"\n\n", b"BM25 of body\n", b"\xff"))

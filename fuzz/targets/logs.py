@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from fuzz.target import as_folder, scratch, target
-from quorank.data.logs.click_log import LogWriter, open_log
+from quorank.data.logs.click_log import LogWriter, open_log, read_time, write_time
 from quorank.data.logs.generated import LOG_SHAPES, log_blocks
 from quorank.data.logs.importing import export_log, import_log
 from quorank.data.logs.splitting import log_collection
-from quorank.data.logs.times import read_time, write_time
 
 _CSV = (
     b"search",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from quorank.api.data_frames import FrameKind, to_frame
 from quorank.data import Collection, DataSource, RankingData
 from quorank.data import load as load_source
-from quorank.data.given import source_of
+from quorank.data.source import array_source_name
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -224,7 +224,7 @@ def run(
         file = with_seed(file, seed, f"seed={seed}")
     arrays = _as_collection(data)
     if data is not None:
-        file = set_value(file, "data.source", str(data) if arrays is None else source_of(arrays), "data")
+        file = set_value(file, "data.source", str(data) if arrays is None else array_source_name(arrays), "data")
     if arrays is not None:
         kept = {key: value for key, value in file.tables["data"].items() if key in ("source", "normalize")}
         file = ExperimentFile({**file.tables, "data": kept}, file.name, file.places)

@@ -98,9 +98,9 @@ def stats(
 ) -> None:
     """Describe a collection: queries, documents, labels and features of each split."""
     from quorank.data import DataSource, load
-    from quorank.data.feature_names import feature_names
     from quorank.data.normalisation import NORMALISATIONS
     from quorank.data.ranking import describe_collection
+    from quorank.data.source import feature_names
 
     if (texts := find_text(source)) is not None:
         _describe_texts(texts.without_empty(), source, as_json)
@@ -163,7 +163,7 @@ def _show_stats(found: dict[str, Any]) -> None:
     _table(title, ["", *splits], list(zip(*columns, strict=True)))
     named = [(str(number), name) for number, name in enumerate(found["feature_names"], 1) if name]
     if named:
-        from quorank.data.feature_names import typed_name
+        from quorank.data.source import typed_name
 
         rows = [[number, name, typed_name(name)] for number, name in named]
         _table("Features, and their names in a ranker's start", ["number", "name", "typed"], rows)

@@ -1,8 +1,8 @@
-"""Cache of parsed and generated data: Arrow files that are mapped into memory when they are asked for again.
+"""Cache of parsed and generated data in the user's cache directory: Arrow files that are mapped into memory.
 
-A file is kept under the digest of its content, so that a copy elsewhere is recognised and a changed file is read anew.
-To spare reading all of it for the digest, a record holds the digest that the path had at a size and a time of change,
-as git's index does; it is not believed where the change is so recent that another could bear the same time.
+An entry is named by the digest of the parsed file, so that a copy elsewhere hits and a changed file misses. A record beside
+it stores the digest by path, size and modification time, as git's index does, and spares reading the file. A record of a
+modification in the last two seconds is ignored, since another change could have the same time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from quorank.files.documents import read_json
 from quorank.kernels.compiled import cache_root
 
 FORMAT_VERSION = 1
-CACHE = ".quorank"
-"""Name of the folder beside the data."""
 _RECENT = 2_000_000_000  # nanoseconds
 _PART = 1 << 23
 
@@ -40,8 +38,8 @@ _PART = 1 << 23
 def load_letor(path: Path, normalize: str) -> RankingData:
     """Read and normalise a LETOR file through the cache."""
     if not path.is_file():
-        return read_letor(path)  # says what is wrong with it
-    folder, before = cache_folder(path.parent), path.stat()
+        return read_letor(path)  # raises the error
+    folder, before = cache_root(), path.stat()
     key = f"{_digest(path, before, folder)}-{READER_VERSION}.{FORMAT_VERSION}-{normalize}"
     data = _read(folder / f"{key}.arrow")
     if data is None:
@@ -54,7 +52,7 @@ def load_letor(path: Path, normalize: str) -> RankingData:
 def load_generated(name: str, queries: int | None, seed: int, normalize: str) -> Collection:
     """Generate and normalise a synthetic collection through the cache."""
     number = synthetic.training_queries(name, queries, seed)
-    folder = cache_folder(None)
+    folder = cache_root()
     key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
     files = {split: folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")}
     kept: dict[str, Any] = {split: data for split, file in files.items() if (data := _read(file)) is not None}
@@ -66,17 +64,8 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
     return Collection(f"synthetic:{name}", kept["train"], kept["test"], kept["validation"])
 
 
-def cache_folder(beside: Path | None) -> Path:
-    """Return QUORANK_CACHE; or `.quorank` beside the data where that can be written; or the user's cache folder."""
-    chosen = bool(os.environ.get("QUORANK_CACHE"))
-    # the mode too, because to root everything is writable
-    if not chosen and beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
-        return beside / CACHE
-    return cache_root()
-
-
 def _read(file: Path) -> RankingData | None:
-    """Map the data of a cache file; None where there is no sound one."""
+    """Map the data of an intact entry, or return None."""
     import pyarrow as pa
 
     try:
@@ -96,10 +85,10 @@ def _read(file: Path) -> RankingData | None:
 
         n_features, labels = int(table.schema.metadata[b"n_features"]), table.column("label").chunk(0)
         kinds = (features.type.value_type, labels.type, queries.type.index_type)
-        # whoever hands out a folder may have put this file beside its data, and compiled code relies on all of this
-        sound = kinds == (pa.float32(), pa.int8(), pa.int32()) and rows > 0 and stride == stride_of(n_features) > 0
-        sound = sound and not any(column.null_count for column in (features, features.values, labels, queries))
-        if not sound or np.min(view(labels, np.int8, rows)) < 0:
+        # compiled code relies on all of this
+        intact = kinds == (pa.float32(), pa.int8(), pa.int32()) and rows > 0 and stride == stride_of(n_features) > 0
+        intact = intact and not any(column.null_count for column in (features, features.values, labels, queries))
+        if not intact or np.min(view(labels, np.int8, rows)) < 0:
             return None
         changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
         return RankingData(
@@ -110,7 +99,7 @@ def _read(file: Path) -> RankingData | None:
             Strings(queries.dictionary),
             Strings(table.column("document").chunk(0)) if "document" in table.column_names else None,
         )
-    except Exception:  # whatever is wrong with a cache file, it is made anew
+    except Exception:  # a damaged entry of any kind is replaced
         return None
 
 
@@ -133,11 +122,11 @@ def _write(file: Path, data: RankingData) -> None:
         with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
 
-    _keep(file, save)
+    _store(file, save)
 
 
-def _keep(file: Path, save: Callable[[Path], object]) -> None:
-    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
+def _store(file: Path, save: Callable[[Path], object]) -> None:
+    """Write an entry atomically; a cache that cannot be written only costs time."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(file.parent)
@@ -145,7 +134,7 @@ def _keep(file: Path, save: Callable[[Path], object]) -> None:
 
 
 def _normalized(data: RankingData, normalize: str) -> RankingData:
-    from quorank.data.normalize import normalize_queries
+    from quorank.data.normalisation import normalize_queries
 
     return normalize_queries(data) if normalize == "query" else data
 
@@ -155,7 +144,7 @@ def _stamp(stat: os.stat_result) -> list[int]:
 
 
 def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
-    """Return the digest of the content, from the record where that can be believed."""
+    """Return the digest of a file, from its record if that is settled."""
     name = str(path.resolve())
     record = folder / f"{_hash(name.encode())[:24]}.json"
     with suppress(BadInput, KeyError, TypeError):
@@ -165,12 +154,12 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
             return str(known["digest"])
     made, digest = time.time_ns(), content_digest(path)
     text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
-    _keep(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    _store(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return digest
 
 
 def content_digest(path: Path) -> str:
-    """Compute BLAKE2b over the BLAKE2b digests of parts of 8 MiB, which threads compute side by side."""
+    """Return the BLAKE2b of the BLAKE2b digests of 8 MiB parts, computed on all cores."""
     size = path.stat().st_size
 
     def digest(start: int) -> bytes:

@@ -1,8 +1,7 @@
-"""Reader of documents to be scored: rows of raw features in LETOR text, CSV or Parquet, with the queries they are for.
+"""Reader of documents to be scored: rows of raw features in LETOR text, CSV or Parquet, with their queries.
 
-CSV and Parquet have a column for each feature, found by its name, and may have `qid`, `docid` and `label` beside them; an
-empty field is a missing feature. LETOR text counts features from 1 and leaves out those that are 0. Rows keep the order
-of the file.
+CSV and Parquet have a column per feature, found by its name, and optionally `qid`, `docid` and `label`; an empty field is a
+missing feature. LETOR text numbers features from 1 and omits those that are 0. Rows keep the order of the file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank.data.columns import BESIDE, DOCUMENT, QUERY, check_columns
 from quorank.data.letor.reader import read_letor_lines
 from quorank.data.ranking import widen
 from quorank.errors import BadInput, brief, first_line, require
@@ -22,6 +20,11 @@ from quorank.files.arrow import open_table
 from quorank.files.untrusted import file_size, limits_from_environment, read_bounded, translate_errors
 from quorank.kernels.arrays import Floats
 
+QUERY, DOCUMENT, LABEL = "qid", "docid", "label"
+ID_COLUMNS = (QUERY, DOCUMENT, LABEL)
+"""Columns that are not features."""
+LISTED = 8
+"""Names listed in an error."""
 MOST_FIELD = 1 << 20
 """Bytes of the first line of a CSV file."""
 _BLOCK = 4096  # rows that are turned from columns at a time
@@ -38,7 +41,7 @@ class FeatureTable:
 
 
 def read_feature_table(path: Path, names: Sequence[str], missing: float = 0.0) -> FeatureTable:
-    """Read the file with these features; how is told by the ending of its name: .parquet, .csv (.gz), else LETOR text."""
+    """Read a file with these features: Parquet or CSV by the ending of its name, else LETOR text."""
     ending = "".join(path.suffixes[-2:]).lower()
     if ending.endswith((".parquet", ".pq")):
         return _of_arrow(_parquet(path), names, path)
@@ -77,7 +80,7 @@ def _csv(path: Path, names: Sequence[str]) -> Any:
     sentence = f"its first line has more than {MOST_FIELD:,} bytes; expected the names of columns"
     require(len(head) < MOST_FIELD and head.strip(), "features.unreadable", sentence if head else "is empty", f"{path}")
     options = csv.ConvertOptions(
-        column_types={name: pa.float64() for name in names} | {name: pa.string() for name in BESIDE},
+        column_types={name: pa.float64() for name in names} | {name: pa.string() for name in ID_COLUMNS},
         null_values=_EMPTY,
         strings_can_be_null=False,
     )
@@ -127,3 +130,21 @@ def _texts(table: Any, name: str, path: Path) -> list[str] | None:
         row = next(row for row, text in enumerate(texts, 1) if not text)
         raise BadInput("features.empty-id", f"column {name} is empty in row {row}; expected an id", f"{path}")
     return [str(text) for text in texts]
+
+
+def check_columns(names: Sequence[str], wanted: Sequence[str], where: str = "columns") -> None:
+    """Reject a table with a missing, an unknown or a repeated column; `ID_COLUMNS` are always allowed."""
+    have = {*names}
+    missing = [name for name in wanted if name not in have]
+    sentence = f"the ranker's {_listed(missing)} not among the {len(names)} columns; rename columns, or add empty ones"
+    require(not missing, "features.missing-columns", sentence, where)
+    known = {*wanted, *ID_COLUMNS}
+    further = [name for name in names if name not in known]
+    sentence = f"{_listed(further)} no feature of the ranker; remove what it does not rank by"
+    require(not further, "features.further-columns", sentence, where)
+    require(len(have) == len(names), "features.columns-twice", "expected each column once", where)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(brief(name) for name in names[:LISTED]) + (", …" if len(names) > LISTED else "")
+    return f"{shown} {'is' if len(names) == 1 else 'are'}"

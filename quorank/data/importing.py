@@ -11,7 +11,6 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from quorank.data.cache import CACHE
 from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
@@ -99,8 +98,6 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
     temporary.mkdir(parents=True)
     try:
         for member, content in archive_members(archive):
-            if CACHE in member.parts:
-                continue  # somebody else's cache: it is made anew here
             target = temporary / member
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:

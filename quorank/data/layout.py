@@ -77,7 +77,7 @@ def _entries(folder: Path) -> dict[str, Path]:
 
 
 def _listing(entries: dict[str, Path]) -> str:
-    names = sorted(printable(entry.name[:60]) for entry in entries.values() if entry.name != ".quorank")
+    names = sorted(printable(entry.name[:60]) for entry in entries.values())
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"
 
 

@@ -1,7 +1,7 @@
-"""Normalisations: how features are brought to a common scale before a ranker reads them, as values.
+"""Normalisations of features, applied before a ranker reads them.
 
-    query   within each query, each feature to [0, 1] by its minimum and maximum there (`normalize`)
-    none    as they are
+    query   within each query, each feature to [0, 1] by its minimum and maximum there
+    none    raw features
     fixed   x' = (x − low) / (high − low) with constants agreed beforehand, so that a document is scored without its list
 
 A missing feature is filled first, then normalised.
@@ -13,20 +13,22 @@ import math
 from abc import ABC
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
+from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import expand_home
-from quorank.files.documents import Items, Number, Table, check_shape, read_json
-from quorank.kernels.arrays import Doubles, Floats
+from quorank.files.documents import decode_document, read_json
+from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.compiled import kernel
 from quorank.parts import Family
 
 
 @dataclass(frozen=True)
 class Normalisation(ABC):
-    """How features are prepared; `low` and `high` are the constants of a fixed one, empty for the others."""
+    """Normalisation of features; `low` and `high` are the constants of a fixed one, empty for the others."""
 
     kind: ClassVar[str]
     low: ClassVar[tuple[float, ...]] = ()
@@ -36,11 +38,11 @@ class Normalisation(ABC):
 
     @property
     def learns(self) -> bool:
-        """Whether constants are to be learned before the first round."""
+        """Return whether constants are learned before the first round."""
         return False
 
     def with_constants(self, low: Doubles, high: Doubles) -> Normalisation:
-        """Return it with these constants (n,), where it has any."""
+        """Return this normalisation with constants (n,), if it takes any."""
         return self
 
     @classmethod
@@ -49,15 +51,15 @@ class Normalisation(ABC):
         return spec if isinstance(spec, Normalisation) else NORMALISATIONS.read(spec, "")
 
     def check_size(self, n_features: int) -> None:
-        """Raise BadInput unless it is for documents of `n_features`."""
+        """Raise BadInput unless the constants are for `n_features`."""
 
     @property
     def known(self) -> Normalisation:
-        """What is left of it once it is known: the constants alone, without how they came about."""
+        """Return the constants alone, without their file or their privacy."""
         return self
 
     def scaled(self, features: Floats) -> Floats:
-        """Return (rows, n) features by the constants, row by row; as they are where there are none."""
+        """Return features (rows, n) scaled by the constants, if there are any."""
         return features
 
 
@@ -70,7 +72,7 @@ class WithinQuery(Normalisation):
 
 @dataclass(frozen=True)
 class RawFeatures(Normalisation):
-    """Features as they are."""
+    """Raw features."""
 
     kind: ClassVar[str] = "none"
 
@@ -117,7 +119,7 @@ class FixedRange(Normalisation):
         require(len(self.low) == n_features, "normalisation.wrong-size", sentence, "low")
 
     def scaled(self, features: Floats) -> Floats:
-        """Return (rows, n) features by the constants: computed in double, rounded to float32 once."""
+        """Return features (rows, n) scaled in double precision and rounded to float32 once."""
         self.check_size(features.shape[1])
         low, high = np.array(self.low), np.array(self.high)
         moved = features.astype(np.float64) - low
@@ -139,20 +141,52 @@ NORMALISATIONS: Family[Normalisation] = Family(
 )
 
 
-_CONSTANTS = Table({"low": Items(Number()), "high": Items(Number())})
+class _Constants(TypedDict):
+    low: tuple[float, ...]
+    high: tuple[float, ...]
 
 
-def with_file_read(normalisation: Normalisation) -> Normalisation:
-    """Return a normalisation with the constants of its file in the file's place; the same where there is no file."""
+def read_constants(normalisation: Normalisation) -> Normalisation:
+    """Return a normalisation with the constants of its file, if it names one."""
     if not isinstance(normalisation, FixedRange) or not normalisation.file:
         return normalisation
     path = expand_home(Path(normalisation.file))
     content = read_json(path, most=LARGEST, code="normalisation.unreadable")
     table = content.get("normalisation", content)
     advice = "; expected low and high, a number for each feature, or a ranker file with fixed constants"
-    check_shape(table, _CONSTANTS, str(path), code="normalisation.unreadable", advice=advice)
+    table = decode_document(_Constants, table, str(path), code="normalisation.unreadable", advice=advice)
     try:
-        low, high = (tuple(map(float, table[key])) for key in ("low", "high"))
-        return replace(normalisation, low=low, high=high, file="")
+        return replace(normalisation, low=table["low"], high=table["high"], file="")
     except BadInput as error:
         raise error.at(str(path)) from None
+
+
+@kernel
+def _normalize(padded: Floats, offsets: Integers, n_features: int) -> Any:
+    low, scale = np.empty(n_features), np.empty(n_features)
+    for q in range(len(offsets) - 1):
+        first, last = offsets[q], offsets[q + 1]
+        if first == last:
+            continue
+        for f in range(n_features):
+            low[f] = scale[f] = padded[first, f]
+        for r in range(first + 1, last):
+            for f in range(n_features):
+                low[f] = min(low[f], padded[r, f])
+                scale[f] = max(scale[f], padded[r, f])
+        for f in range(n_features):
+            scale[f] -= low[f]
+        for r in range(first, last):
+            for f in range(n_features):
+                # in double: the range of two float32 may be beyond float32, and their ratio must not exceed 1
+                padded[r, f] = (padded[r, f] - low[f]) / scale[f] if scale[f] > 0.0 else 0.0
+
+
+def normalize_queries(data: RankingData) -> RankingData:
+    """Return a copy of the data with (x − min) / (max − min) for each query and feature.
+
+    LETOR publishes MQ2007 and MQ2008 in this form. A feature that is constant in a query becomes 0.
+    """
+    padded = data.padded.copy()
+    _normalize(padded, data.offsets, data.n_features)
+    return replace(data, padded=padded)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from quorank.data.normalisation import with_file_read
+from quorank.data.normalisation import read_constants
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, brief, require, require_range, suggest
@@ -256,7 +256,7 @@ def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _data_source(table: Mapping[str, Any]) -> DataSource:
     source = decode(DataSource, table, "data")
     try:
-        return replace(source, normalize=with_file_read(source.normalize))
+        return replace(source, normalize=read_constants(source.normalize))
     except BadInput as error:
         raise BadInput(error.code, f"{error.where}: {error.sentence}", "data.normalize.file") from None
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from quorank.data import Collection
-from quorank.data.feature_names import names_of
+from quorank.data.source import collection_feature_names
 from quorank.engines.engine import Engine, Play
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput, Interrupted, require
@@ -207,7 +207,7 @@ class Runner:
 
     def saved_ranker(self) -> SavedRanker:
         """Return the published ranker as its file holds it."""
-        experiment, names = self.experiment, names_of(self.experiment.data, self.collection)
+        experiment, names = self.experiment, collection_feature_names(self.experiment.data, self.collection)
         return saved_ranker(experiment, self.ranker, self.collection.train.n_features, self.statement(), names=names)
 
     def statement(self) -> Mapping[str, Any] | None:

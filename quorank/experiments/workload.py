@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data import Collection, DataSource, load
-from quorank.data.feature_names import names_of
-from quorank.data.given import prepared
 from quorank.data.partition import Shares
 from quorank.data.partition.replay import LogReplay
 from quorank.data.search_records import UserSelection
-from quorank.data.source import stamps_of
+from quorank.data.source import collection_feature_names, file_stamps, normalised_arrays
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
@@ -39,7 +37,7 @@ def collection_of(
 
     Data that were `given` are prepared instead.
     """
-    return _kept(source, selection, stamps_of(source)) if given is None else prepared(given, source)
+    return _kept(source, selection, file_stamps(source)) if given is None else normalised_arrays(given, source)
 
 
 @lru_cache(maxsize=2)
@@ -202,7 +200,7 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
         raise not_by_updates()
     if ranker.prior is None:
         return experiment
-    names = () if collection is None else names_of(experiment.data, collection)
+    names = () if collection is None else collection_feature_names(experiment.data, collection)
     sample = None
     if collection is not None:
         sample = collection.train if collection.validation is None else collection.validation

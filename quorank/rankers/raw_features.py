@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.columns import QUERY, check_columns
+from quorank.data.feature_tables import QUERY, check_columns
 from quorank.data.ranking import grouped_rows
 from quorank.errors import BadInput, brief, require
 from quorank.kernels.arrays import Doubles, Floats, Integers

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.data.feature_names import typed_name
 from quorank.data.normalisation import Normalisation
 from quorank.data.ranking import RankingData
+from quorank.data.source import typed_name
 from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.atomic import expand_home
 from quorank.kernels.arrays import Doubles

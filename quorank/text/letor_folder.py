@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.data.feature_names import write_feature_names
 from quorank.data.letor.writer import write_letor
 from quorank.data.ranking import RankingData
+from quorank.data.source import write_feature_names
 from quorank.errors import require, require_range
 from quorank.text.collection import SkipRecord, TextCollection, add_skipped
 from quorank.text.features import FEATURE_NAMES

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 from quorank.data.ranking import RankingData
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles

@@ -150,17 +150,6 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(file, monkeypatch, tmp_p
     equal(cache.load_letor(file, "none"), read_letor(file))
 
 
-def test_where_the_cache_is(tmp_path, monkeypatch):
-    assert cache.cache_folder(tmp_path) == tmp_path / "cache"
-    monkeypatch.delenv("QUORANK_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    assert cache.cache_folder(tmp_path) == tmp_path / ".quorank"
-    assert cache.cache_folder(None) == tmp_path / "user" / "quorank"
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o555)
-    assert cache.cache_folder(locked) == tmp_path / "user" / "quorank"
-
-
 def test_digests_of_large_files_cover_every_part(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_PART", 16)
     path, seen = tmp_path / "large", set()

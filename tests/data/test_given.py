@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.data import Collection, DataSource, RankingData, load
-from quorank.data.given import prepared, source_of
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 from quorank.data.partition import Assigned
 from quorank.data.ranking import grouped_rows
+from quorank.data.source import array_source_name, normalised_arrays
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.booleans())
@@ -51,7 +51,7 @@ def test_rows_become_ranking_data() -> None:
 
 
 def test_the_digest_is_of_all_that_a_run_reads(tiny_collection: Collection) -> None:
-    known = {source_of(tiny_collection), source_of(replace(tiny_collection, name="other"))}
+    known = {array_source_name(tiny_collection), array_source_name(replace(tiny_collection, name="other"))}
     assert len(known) == 1
     train, test = tiny_collection.train, tiny_collection.test
     labels = train.labels.copy()
@@ -68,18 +68,18 @@ def test_the_digest_is_of_all_that_a_run_reads(tiny_collection: Collection) -> N
         replace(tiny_collection, validation=test),
         replace(tiny_collection, train=test),
     ):
-        known.add(source_of(changed))
+        known.add(array_source_name(changed))
     assert len(known) == 7
 
 
 def test_given_data_are_normalised_as_the_source_says(tiny_collection: Collection) -> None:
-    source = DataSource(source_of(tiny_collection))
-    found = prepared(tiny_collection, source)
+    source = DataSource(array_source_name(tiny_collection))
+    found = normalised_arrays(tiny_collection, source)
     assert np.array_equal(found.train.features, normalize_queries(tiny_collection.train).features)
-    raw = prepared(tiny_collection, replace(source, normalize="none"))  # type: ignore[arg-type]
+    raw = normalised_arrays(tiny_collection, replace(source, normalize="none"))  # type: ignore[arg-type]
     assert np.array_equal(raw.test.features, tiny_collection.test.features)
     with refused("data.other-arrays"):
-        prepared(replace(tiny_collection, train=tiny_collection.test), source)
+        normalised_arrays(replace(tiny_collection, train=tiny_collection.test), source)
     with refused("data.not-in-a-file"):
         load(source)
 

@@ -29,10 +29,9 @@ from small_logs import (
 from quorank.data.library import imported_collections
 from quorank.data.logs import importing
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
-from quorank.data.logs.click_log import NO_TIME, LogWriter, open_log
+from quorank.data.logs.click_log import NO_TIME, LogWriter, open_log, read_time, write_time
 from quorank.data.logs.generated import generated_log, log_blocks, true_relevance, write_aol4foltr
 from quorank.data.logs.importing import export_log, import_log
-from quorank.data.logs.times import read_time, write_time
 from quorank.files import untrusted as foreign
 
 SECOND = 1_000_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.data import RankingData
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 
 number = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.data import Collection, RankingData
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 from quorank.data.partition.preferences import preference_directions, preference_labels, share_out, shared_part
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput

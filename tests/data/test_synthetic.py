@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quorank.data import synthetic
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 

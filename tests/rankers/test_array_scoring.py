@@ -11,8 +11,7 @@ import pytest
 from refusals import refused
 
 import quorank
-from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery, normalize_queries
 from quorank.data.ranking import RankingData
 from quorank.rankers import MLP, Linear, Trees, array_scoring, scores
 from quorank.rankers.array_scoring import query_ranges_scaled, scored_arrays

@@ -12,8 +12,7 @@ from refusals import refused
 from typer.testing import CliRunner
 
 from quorank.cli.data import app
-from quorank.data.feature_names import feature_names, typed_name
-from quorank.data.source import DataSource, load
+from quorank.data.source import DataSource, feature_names, load, typed_name
 from quorank.text import FEATURE_NAMES, IndexedDocuments, Query, TextCollection
 from quorank.text.letor_folder import write_letor_folder
 

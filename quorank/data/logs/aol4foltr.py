@@ -1,9 +1,9 @@
 """Reader of AOL4FOLTR (Gregoriadis, Kang and Pouwelse 2025, arXiv 2508.12353): `letor.txt` and `metadata.csv`.
 
 `letor.txt` (plain or .gz) has a line for each candidate, `label qid:ID 1:… … 103:…`, the lines of a query together; the
-label is 1 for the one document that the person clicked. `metadata.csv` has a line for each query: `qid`, `user_id`,
-`timestamp`, `query`, `target_doc_id` (or `doc_id`) and `candidate_doc_ids`. The candidates are a set that was put together
-afterwards, so no ranks are known, and of the documents only the clicked one can be named.
+label is 1 for the one clicked document. `metadata.csv` has a line for each query: `qid`, `user_id`, `timestamp`, `query`,
+`target_doc_id` (or `doc_id`) and `candidate_doc_ids`. The candidates were collected afterwards, so ranks are unknown, and
+only the clicked document has an id.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data.letor.reader import letor_blocks
-from quorank.data.logs.click_log import SearchBlock
-from quorank.data.logs.times import read_time
+from quorank.data.logs.click_log import SearchBlock, read_time
+from quorank.data.logs.csv_table import CsvTable, find_file
 from quorank.errors import BadInput, brief, require
-from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Booleans, Floats, Int8s, Integers
 
 FEATURES = 103
@@ -38,7 +37,7 @@ _EXPECTED = "expected metadata.csv of AOL4FOLTR with the columns qid, user_id, t
 
 
 class _Metadata(NamedTuple):
-    """What `metadata.csv` says of each query, sorted by its number."""
+    """Columns of `metadata.csv`, sorted by the number of the query."""
 
     qids: Integers
     times: Integers
@@ -118,21 +117,16 @@ def _searches(path: Path, runs: list[tuple[bytes, int, Floats, Int8s]], metadata
 
 
 def _read_metadata(path: Path) -> _Metadata:
-    records = csv_records(path, _EXPECTED)
-    _, head = next(records, (1, []))
-    missing = [name for name in NEEDED if name not in head]
-    require(not missing, "aol4foltr.no-column", f"has no column {(missing or [''])[0]}; {_EXPECTED}", f"{path}:1")
-    place = {name: head.index(name) for name in head}
+    table = CsvTable.open(path, NEEDED, _EXPECTED, "aol4foltr.no-column")
+    place = {name: table.columns.index(name) for name in table.columns}
     qid, user, time = (place[name] for name in NEEDED)
     target = place.get("target_doc_id", place.get("doc_id"))
     query = place.get("query")
     qids, times = [], []
     columns: tuple[list[str], list[str], list[str]] = ([], [], [])
     known: dict[str, str] = {}  # one text for each user, not one for each search
-    for line, record in records:
+    for line, record in table.records:
         where = f"{path}:{line}"
-        sentence = f"has {len(record)} fields, and the first line {len(head)}"
-        require(len(record) == len(head), "csv.fields", sentence, where)
         number = record[qid]
         sound = number.isascii() and number.isdigit() and len(number) <= 18
         require(sound, "aol4foltr.bad-qid", f"found qid {brief(number)}, expected an integer", where)
@@ -156,12 +150,3 @@ def _read_metadata(path: Path) -> _Metadata:
     return _Metadata(
         numbers, np.array(times, dtype=np.int64)[order], users, queries, targets, np.zeros(len(order), np.bool_)
     )
-
-
-def find_file(folder: Path, names: tuple[str, ...]) -> Path:
-    """Return the first of these files that a folder has; BadInput names them."""
-    found = next((folder / name for name in names if (folder / name).is_file()), None)
-    sentence = f"has no {' or '.join(names)}"
-    require(found is not None, "file.missing", sentence, f"{folder}")
-    assert found is not None
-    return found

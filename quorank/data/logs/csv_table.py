@@ -1,37 +1,45 @@
-"""Reader and writer of logs as CSV: our own format, a line for each document of a search.
+"""Reader and writer of click logs as CSV, one line per document of a search.
 
-Columns, in any order: `search` (an id; lines of one search stand together), `click` (0 or 1), and every column without a
-meaning of its own is a feature under its name. Where they are known: `user`, `time` (ISO 8601, or seconds since 1970),
-`query` (what was asked), `document` (an id), `rank` (from 1 on, as the list was shown). A column that is missing or empty
-is not known; users, times and ranks are known of all searches or of none.
+Columns, in any order: `search` (an id; the lines of a search are adjacent), `click` (0 or 1), and optionally `user`, `time`
+(ISO 8601, or seconds since 1970), `query` (its text), `document` (an id) and `rank` (from 1, as the list was shown). Every
+other column is a feature. A missing or empty column is unknown; users, times and ranks are known for all searches or none.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from quorank.data.letor.writer import shortest_texts
-from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, NOBODY, ClickLog, SearchBlock
-from quorank.data.logs.times import read_time, write_time
+from quorank.data.logs.click_log import (
+    HIGHEST_RANK,
+    MOST_FEATURES,
+    NO_TIME,
+    NOBODY,
+    ClickLog,
+    SearchBlock,
+    read_time,
+    write_time,
+)
 from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import atomically
 from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Floats
 
 KEYS = ("user", "time", "search", "query", "document", "rank", "click")
-"""Columns with a meaning of their own, in the order in which they are written."""
+"""Columns that are not features, in the order in which they are written."""
 NEEDED = ("search", "click")
 EXPECTED = "expected a CSV file with the columns search and click, and a column for each feature"
 _ROWS = 4096
 
 
 def csv_files(path: Path) -> list[Path]:
-    """Return the CSV files of a folder in the order of their names, or the one file that is given."""
+    """Return a CSV file itself, or the CSV files of a directory by name."""
     if path.is_file():
         return [path]
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith((".csv", ".csv.gz")) and entry.is_file())
@@ -39,33 +47,63 @@ def csv_files(path: Path) -> list[Path]:
     return found
 
 
+def find_file(folder: Path, names: tuple[str, ...]) -> Path:
+    """Return the first of these files that a directory has."""
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    sentence = f"has no {' or '.join(names)}"
+    require(found is not None, "file.missing", sentence, f"{folder}")
+    assert found is not None
+    return found
+
+
+class CsvTable(NamedTuple):
+    """CSV file with a checked header; every record has as many fields as the header."""
+
+    path: Path
+    columns: list[str]
+    records: Iterator[tuple[int, list[str]]]  # line number and fields
+
+    @classmethod
+    def open(cls, path: Path, needed: Sequence[str], expected: str, code: str = "csv.no-column") -> CsvTable:
+        """Open a CSV file that has the needed columns; `code` and `expected` are for one that lacks them."""
+        records = csv_records(path, expected)
+        _, columns = next(records, (1, []))
+        missing = [name for name in needed if name not in columns]
+        require(not missing, code, f"has no column {(missing or [''])[0]!r}; {expected}", f"{path}:1")
+        return cls(path, columns, cls._checked(path, len(columns), records))
+
+    @staticmethod
+    def _checked(path: Path, width: int, records: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+        for line, record in records:
+            sentence = f"has {len(record)} fields, and the first line {width}"
+            require(len(record) == width, "csv.fields", sentence, f"{path}:{line}")
+            yield line, record
+
+    def feature_names(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns other than `keys`, which must be distinct and neither none nor too many."""
+        twice = next((name for place, name in enumerate(self.columns) if name in self.columns[:place]), None)
+        require(twice is None, "csv.column-twice", f"has two columns {brief(twice)}", f"{self.path}:1")
+        names = tuple(name for name in self.columns if name not in keys)
+        sentence = f"has {len(names):,} columns of features; expected 1 to {MOST_FEATURES:,}"
+        require(1 <= len(names) <= MOST_FEATURES, "log.features", sentence, f"{self.path}:1")
+        return names
+
+
 def feature_columns(path: Path) -> tuple[str, ...]:
     """Return the names of the features of a CSV log, in their order."""
-    _, head = next(csv_records(path, EXPECTED), (1, []))
-    missing = [name for name in NEEDED if name not in head]
-    require(not missing, "csv.no-column", f"has no column {(missing or [''])[0]}; {EXPECTED}", f"{path}:1")
-    twice = next((name for place, name in enumerate(head) if name in head[:place]), None)
-    require(twice is None, "csv.column-twice", f"has two columns {brief(twice)}", f"{path}:1")
-    names = tuple(name for name in head if name not in KEYS)
-    sentence = f"has {len(names):,} columns of features; expected 1 to {MOST_FEATURES:,}"
-    require(1 <= len(names) <= MOST_FEATURES, "log.features", sentence, f"{path}:1")
-    return names
+    return CsvTable.open(path, NEEDED, EXPECTED).feature_names(KEYS)
 
 
 def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
     """Yield the searches of a CSV file with these features."""
-    records = csv_records(path, EXPECTED)
-    _, head = next(records)
-    place = {name: number for number, name in enumerate(head)}
-    have = feature_columns(path)
+    table = CsvTable.open(path, NEEDED, EXPECTED)
+    place = {name: number for number, name in enumerate(table.columns)}
+    have = table.feature_names(KEYS)
     missing = next((name for name in names if name not in place), None)
     sentence = f"has other features than the first file: {brief(missing or next(iter({*have} - {*names}), ''))}"
     require(missing is None and len(have) == len(names), "log.features-differ", sentence, f"{path}:1")
     rows = _CsvRows(path, place, [place[name] for name in names])
-    for line, record in records:
-        where = f"{path}:{line}"
-        sentence = f"has {len(record)} fields, and the first line {len(head)}"
-        require(len(record) == len(head), "csv.fields", sentence, where)
+    for line, record in table.records:
         block = rows.add(line, record)
         if block is not None:
             yield block
@@ -76,21 +114,14 @@ def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
 
 
 def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ("FILE:LINE", values by column) of each record of a CSV file whose first line names the columns."""
-    records = csv_records(path, expected)
-    _, head = next(records, (1, []))
-    for name in needed:
-        require(
-            name in head, "csv.no-column", f"there is no column {name!r} in the first line; {expected}", f"{path}:1"
-        )
-    for line, record in records:
-        sentence = f"has {len(record)} fields, and the first line {len(head)}"
-        require(len(record) == len(head), "csv.fields", sentence, f"{path}:{line}")
-        yield f"{path}:{line}", dict(zip(head, record, strict=True))
+    """Yield ("FILE:LINE", values by column) of each record of a CSV file with the needed columns."""
+    table = CsvTable.open(path, needed, expected)
+    for line, record in table.records:
+        yield f"{path}:{line}", dict(zip(table.columns, record, strict=True))
 
 
 class _CsvRows:
-    """Lines of a CSV log on their way to whole searches."""
+    """Collector of lines into whole searches."""
 
     def __init__(self, path: Path, place: dict[str, int], features: list[int]) -> None:
         self._path, self._place, self._features = path, place, features
@@ -102,7 +133,7 @@ class _CsvRows:
         self.searches = 0
 
     def add(self, line: int, record: list[str]) -> SearchBlock | None:
-        """Take a line; return the whole searches before it once they are many."""
+        """Add a line; return the whole searches before it once there are enough for a block."""
         key = [record[at] if at is not None else "" for at in self._keys]
         block = None
         if key != self._last:
@@ -118,7 +149,7 @@ class _CsvRows:
         return block
 
     def finished(self) -> SearchBlock | None:
-        """Return the searches that were taken since; None where there are none."""
+        """Return the collected searches, or None."""
         if not self._records:
             return None
         lines, records, starts = self._lines, self._records, self._starts
@@ -132,11 +163,11 @@ class _CsvRows:
         all_rows = list(range(len(records)))
         times = [self._time(text, lines[row]) for text, row in zip(texts("time", starts), starts, strict=True)]
         clicks = [
-            self._whole(text, 1, "click", line) for text, line in zip(texts("click", all_rows), lines, strict=True)
+            self._integer(text, 1, "click", line) for text, line in zip(texts("click", all_rows), lines, strict=True)
         ]
         rank_texts = texts("rank", all_rows)
         ranks = [
-            self._whole(text, HIGHEST_RANK, "rank", line) if text else 0
+            self._integer(text, HIGHEST_RANK, "rank", line) if text else 0
             for text, line in zip(rank_texts, lines, strict=True)
         ]
         features = self._numbers(records, lines)
@@ -166,8 +197,8 @@ class _CsvRows:
         except BadInput as error:
             raise error.at(f"{self._path}:{line}") from None
 
-    def _whole(self, text: str, most: int, name: str, line: int) -> int:
-        """A whole number from 0, or 1 for a rank, to `most`."""
+    def _integer(self, text: str, most: int, name: str, line: int) -> int:
+        """Parse an integer from 0, or from 1 for a rank, to `most`."""
         least = 1 if name == "rank" else 0
         if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most:
             return int(text)
@@ -203,7 +234,7 @@ def _float(text: str) -> float:
 
 
 def write_csv_log(log: ClickLog, path: Path, counted: Callable[[int], None] | None = None) -> None:
-    """Write a log as a CSV file that is read back to the same bits; `counted` is told how many searches were written."""
+    """Write a log as a CSV file that imports to the same bits; `counted` receives the number of searches written."""
     clash = next((name for name in log.feature_names if name in KEYS), None)
     sentence = f"has a feature {brief(clash)}, which is a column of its own in CSV; it cannot be written"
     require(clash is None, "log.cannot-say", sentence, f"{path}")

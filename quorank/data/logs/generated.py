@@ -21,8 +21,7 @@ import numpy as np
 
 from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
-from quorank.data.logs.click_log import NOBODY, ClickLog, SearchBlock
-from quorank.data.logs.times import write_time
+from quorank.data.logs.click_log import NOBODY, ClickLog, SearchBlock, write_time
 from quorank.data.ranking import pad
 from quorank.errors import BadInput, require_range
 from quorank.files.atomic import atomically

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from quorank.data.importing import collection_name
 from quorank.data.library import ImportedCollection, folder_of, library_folder, register_collection
-from quorank.data.logs.aol4foltr import FEATURE_NAMES, FEATURES, LETOR, find_file, read_aol4foltr
+from quorank.data.logs.aol4foltr import FEATURE_NAMES, FEATURES, LETOR, read_aol4foltr
 from quorank.data.logs.baidu_ultr import Which, baidu_features, feather_files, read_baidu_ultr
 from quorank.data.logs.click_log import LogWriter, SearchBlock, is_log, new_log_folder, open_log
-from quorank.data.logs.csv_table import csv_files, feature_columns, read_csv_log, write_csv_log
+from quorank.data.logs.csv_table import csv_files, feature_columns, find_file, read_csv_log, write_csv_log
 from quorank.data.logs.ubi import read_ubi, ubi_features
 from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home
@@ -23,15 +23,23 @@ _SECONDS = 5.0  # between two reports
 
 Report = Callable[[str], None]
 Skipped = dict[str, int]
-"""How many searches or clicks were left out, by reason."""
+"""Number of skipped searches or clicks by reason."""
 
 
 def import_log(
     path: Path, format_: str, name: str | None = None, report: Report | None = None, which: Which = "all"
 ) -> tuple[ImportedCollection, Skipped]:
-    """Read a log into the library's columns, in memory that does not grow with it, and give it a name.
+    """Import a log into the library in constant memory.
 
-    Nothing is left where it is refused or interrupted; a log of this name is replaced when the new one is complete.
+    Args:
+        path: Directory or file of the log.
+        format_: One of `FORMATS`.
+        name: Name in the library, by default that of the path; an existing log is replaced when the new one is complete.
+        report: Receives progress messages.
+        which: Features of Baidu-ULTR to import.
+
+    Returns:
+        The library's entry, and the number of skipped searches by reason.
     """
     path = expand_home(path)
     require(path.exists(), "file.missing", f"there is no {path}; expected a folder with a log")
@@ -74,7 +82,7 @@ def export_log(source: str, out: Path, report: Report | None = None) -> Path:
 def _reader(
     path: Path, format_: str, which: Which, skipped: Skipped, progress: _ImportProgress
 ) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
-    """The names of a log's features, and its searches."""
+    """Return the feature names of a log and its searches."""
     sentence = "is a file; expected a folder with the files of the log"
     require(format_ == "csv" or path.is_dir(), "file.not-a-folder", sentence, f"{path}")
     if format_ == "aol4foltr":
@@ -93,7 +101,7 @@ def _reader(
 
 
 def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
-    """The searches of AOL4FOLTR, which show how many features they have: 103, in the released file."""
+    """Return the feature names and searches of AOL4FOLTR; the released file has 103 features."""
     blocks = read_aol4foltr(path, progress.count)
     first = next(blocks, None)
     if first is None:
@@ -104,7 +112,7 @@ def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], 
 
 
 def _plain_size(path: Path) -> int | None:
-    """The bytes of a plain file; of a packed one nobody knows what it holds."""
+    """Return the bytes of a plain file, None for a packed one."""
     return None if path.suffix == ".gz" else file_size(path)
 
 
@@ -113,11 +121,11 @@ def _listed(skipped: Skipped) -> str:
 
 
 class _ImportProgress:
-    """How far an import has come, told every few seconds."""
+    """Progress of an import, reported every few seconds."""
 
     def __init__(self, path: Path, report: Report | None) -> None:
         self._path, self._report, self._bytes = path, report, 0
-        self._started = self._told = time.monotonic()
+        self._started = self._reported = time.monotonic()
         self.total: int | None = None
 
     def count(self, more: int) -> None:
@@ -125,11 +133,11 @@ class _ImportProgress:
         self._bytes += more
 
     def show(self, searches: int) -> None:
-        """Tell how many searches there are, and how long the rest will take where that is known."""
+        """Report the number of searches, and the seconds left if the total is known."""
         now = time.monotonic()
-        if self._report is None or now - self._told < _SECONDS:
+        if self._report is None or now - self._reported < _SECONDS:
             return
-        self._told = now
+        self._reported = now
         read, left = "", ""
         if self._bytes:
             read = f", {self._bytes / 1e9:.1f} GB read"

@@ -11,7 +11,7 @@ import numpy as np
 
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
-from quorank.data.normalize import normalize_queries
+from quorank.data.normalisation import normalize_queries
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.search_records import LoggedSplits, SearchRecords, UserSelection
 from quorank.data.strings import Strings, select_strings

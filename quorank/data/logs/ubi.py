@@ -1,15 +1,15 @@
 """Reader of User Behavior Insights (UBI 1.x of OpenSearch): queries and events as JSON lines, features as CSV.
 
-Every `.ndjson`, `.jsonl` or `.json` file of the folder (also .gz) has one JSON object a line: a document of the index
+Every `.ndjson`, `.jsonl` or `.json` file of the directory (also .gz) has one JSON object per line: a document of the index
 `ubi_queries` (`query_id`, `client_id`, `timestamp`, `user_query`, `query_response_hit_ids`) or of `ubi_events`
-(`action_name`, `query_id`, `client_id`, `event_attributes.object.object_id`, `event_attributes.position.ordinal`), as it
-is, under `_source` of a hit, or behind the `index` line of a bulk request. What has an `action_name` is an event.
+(`action_name`, `query_id`, `client_id`, `event_attributes.object.object_id`, `event_attributes.position.ordinal`), plain,
+under `_source` of a hit, or after the `index` line of a bulk request. A document with an `action_name` is an event.
 
-UBI holds no features. `features.csv` has them: `query_id`, `object_id`, and a column for each feature, the lines of a query
-together, as the search engine logged them when it ranked the list.
+UBI holds no features. They come from `features.csv`, as the search engine logged them when it ranked the list: `query_id`,
+`object_id` and a column per feature, the lines of a query adjacent.
 
-A list is `query_response_hit_ids`, or where a query has none the objects of its `impression` events by their ordinal. A
-`click` or `item_click` event is a click. Queries without a list, a client or a time are left out and counted.
+A list is `query_response_hit_ids`, or else the objects of the query's `impression` events by their ordinal. `click` and
+`item_click` events are clicks. Queries without a list, a client or a time are skipped and counted.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from quorank.data.logs.aol4foltr import find_file
-from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
-from quorank.data.logs.times import read_time
+from quorank.data.logs.click_log import HIGHEST_RANK, NO_TIME, SearchBlock, read_time
+from quorank.data.logs.csv_table import CsvTable, find_file
 from quorank.errors import BadInput, brief, first_line, require
 from quorank.files.documents import load_json
-from quorank.files.untrusted import csv_records, numbered_lines
+from quorank.files.untrusted import numbered_lines
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
 FEATURES = ("features.csv", "features.csv.gz")
 CLICKS, IMPRESSIONS = frozenset({"click", "item_click"}), "impression"
 _EXPECTED = "expected JSON lines of ubi_queries and ubi_events"
 _EXPECTED_FEATURES = "expected a CSV file with the columns query_id, object_id, and one for each feature"
+_KEYS = ("query_id", "object_id")
 _MILLISECOND = 1000
 _SEARCHES = 256  # of a block
 _MOST_JSON = 1 << 20  # bytes of a line: what is parsed takes up to thirty times as much
@@ -40,7 +40,7 @@ _MOST_JSON = 1 << 20  # bytes of a line: what is parsed takes up to thirty times
 
 @dataclass
 class _Query:
-    """One query as its documents tell it."""
+    """Query and its events."""
 
     client: str = ""
     time: int = NO_TIME
@@ -51,22 +51,17 @@ class _Query:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The objects of the list in their order."""
+        """Return the objects of the list in their order."""
         return self.hits or tuple(sorted(self.impressions, key=lambda name: self.impressions[name]))
 
 
 def ubi_features(folder: Path) -> tuple[str, ...]:
     """Return the names of the features in `features.csv`."""
-    path = find_file(folder, FEATURES)
-    _, head = next(csv_records(path, _EXPECTED_FEATURES), (1, []))
-    missing = [name for name in ("query_id", "object_id") if name not in head]
-    require(not missing, "csv.no-column", f"has no column {(missing or [''])[0]}; {_EXPECTED_FEATURES}", f"{path}:1")
-    names = tuple(name for name in head if name not in ("query_id", "object_id"))
-    twice = len({*head}) < len(head)
-    require(not twice, "csv.column-twice", "has two columns of one name", f"{path}:1")
-    sentence = f"has {len(names):,} columns of features; expected 1 to {MOST_FEATURES:,}"
-    require(1 <= len(names) <= MOST_FEATURES, "log.features", sentence, f"{path}:1")
-    return names
+    return _open_features(find_file(folder, FEATURES)).feature_names(_KEYS)
+
+
+def _open_features(path: Path) -> CsvTable:
+    return CsvTable.open(path, _KEYS, _EXPECTED_FEATURES)
 
 
 def read_ubi(folder: Path, skipped: dict[str, int]) -> Iterator[SearchBlock]:
@@ -84,7 +79,7 @@ def read_ubi(folder: Path, skipped: dict[str, int]) -> Iterator[SearchBlock]:
         sentence = f"query {brief(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
         require(query is not None, "ubi.unknown-query", sentence, where)
         assert query is not None
-        why = _why_not(query)
+        why = _skip_reason(query)
         if why:
             skipped[why] = skipped.get(why, 0) + 1
             continue
@@ -111,8 +106,8 @@ _Search = tuple[str, _Query, str, list[str], dict[str, int], Any]
 """(query id, query, place, objects in their order, ranks of objects, (objects, features))."""
 
 
-def _why_not(query: _Query) -> str:
-    """Why a query cannot stand in a log; nothing where it can."""
+def _skip_reason(query: _Query) -> str:
+    """Return why a query cannot be imported; empty if it can."""
     if not query.client:
         return "queries without a client_id"
     if query.time == NO_TIME:
@@ -222,19 +217,16 @@ def _text(document: dict[str, Any], key: str) -> str:
 
 def _lists(path: Path) -> Iterator[tuple[str, list[int], list[str], Any]]:
     """Yield (query id, lines, objects, (objects, features)) of each query of `features.csv`."""
-    records = csv_records(path, _EXPECTED_FEATURES)
-    _, head = next(records)
-    query, name = head.index("query_id"), head.index("object_id")
+    table = _open_features(path)
+    head = table.columns
+    query, name = (head.index(key) for key in _KEYS)
     columns = [place for place in range(len(head)) if place not in (query, name)]
     last = ""
     lines: list[int] = []
     objects: list[str] = []
     numbers: list[list[float]] = []
-    for line, record in records:
+    for line, record in table.records:
         where = f"{path}:{line}"
-        require(
-            len(record) == len(head), "csv.fields", f"has {len(record)} fields, and the first line {len(head)}", where
-        )
         require(record[query] and record[name], "ubi.no-id", "has no query_id or no object_id", where)
         if record[query] != last and lines:
             yield last, lines, objects, np.array(numbers, dtype=np.float32)

@@ -15,11 +15,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.data.partition.assigned import Assigned
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
 from quorank.data.partition.shares import ANY_CLICK_MODEL, ClickSpec, Partition, Shares, check_counts, equal_shares
-from quorank.data.partition.users import LogUsers
+from quorank.data.partition.users import Assigned, LogUsers
 from quorank.data.ranking import Collection
 from quorank.parts import Family
 

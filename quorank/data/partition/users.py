@@ -1,4 +1,6 @@
-"""Partition of a log by its users: each client is a person, with the searches that this person did.
+"""Partitions by known owners: the users of a log, or a listed client for each training query.
+
+In a log each client is a person with that person's searches.
 
 `order` says how a client goes through its searches. "random": it draws among them, as clients of other partitions do.
 "time": in round t it does its searches t·B to t·B + B − 1, and stays away once it has no B left. "arrival": rounds follow
@@ -14,6 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from quorank.data.partition.labels import divide_rows
 from quorank.data.partition.replay import LogReplay, by_arrival, side_by_side
 from quorank.data.partition.shares import Partition, Shares, Step, equal_shares
 from quorank.data.ranking import Collection
@@ -102,3 +105,29 @@ class LogUsers(Partition):
         client = np.empty(count, dtype=np.int64)
         client[Step.DEALING.permutation(seed, count, "searches")] = np.arange(count) % clients
         return by_time[np.argsort(client, kind="stable")].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Assigned(Partition):
+    """Client of each training query, in the order of the data; every client has at least one."""
+
+    kind: ClassVar[str] = "assigned"
+
+    clients: tuple[int, ...] = (0,)  # of each training query, from 0 on
+
+    def __post_init__(self) -> None:
+        sound = len(self.clients) > 0 and min(self.clients) >= 0 and max(self.clients) < 2**31
+        require(sound, "value.out-of-range", "must list the client of each training query, from 0 on", "clients")
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        """Give every client its queries, in their order."""
+        queries, given, highest = collection.train.n_queries, len(self.clients), max(self.clients)
+        sentence = f"names the clients of {given:,} queries, and the training split has {queries:,}"
+        require(given == queries, "partition.other-queries", sentence, "partition.clients")
+        sentence = f"names client {highest}, and there are {clients}, from 0 to {clients - 1}; set federation.clients"
+        require(highest < clients, "partition.unknown-client", sentence, "partition.clients")
+        owner = np.repeat(np.array(self.clients, dtype=np.int64), np.diff(collection.train.offsets))
+        data, first, count = divide_rows(collection.train, owner, clients)
+        each = np.arange(clients, dtype=np.int64)
+        alike = equal_shares(collection, clients, interactions)
+        return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quorank.data.feature_names import feature_names
+from quorank.data.source import feature_names
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
