@@ -21,22 +21,15 @@ from pathlib import Path
 from quorank.member.party_folder import PartyFolder
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome
-from quorank.silos.learning.comparison import joint_ranker
+from quorank.silos.training.comparison import joint_ranker
 
 NAMES = ("north", "south", "west")
 GROUP = """\
 seed = 3
 [silo]
 parties = ["north", "south", "west"]
-asked = 25
-[augment]
-weights = [1.0]
 """
-TRAININGS = {
-    "prior": '[training]\nkind = "prior"\n',
-    "trees": '[training]\nkind = "trees"\nleast_lists = 20\n',
-    "averaging": '[training]\nkind = "averaging"\nrounds = 4\n[protocol]\nperturbation = "published"\nquestions = 100000\n',
-}
+TRAININGS = {"prior": '[training]\nkind = "prior"\n', "trees": '[training]\nkind = "trees"\nleast_lists = 20\n'}
 
 
 def quorank(folder: Path, *words: object) -> subprocess.Popen[bytes]:
@@ -77,7 +70,7 @@ def measure(folder: Path, documents: int, training: str) -> dict[str, object]:
     sent = [entry["at"] for each in folders for entry in each.sent_log()]
     terms, holdings = SiloHome.open(folder / "home").group, [each.holding() for each in folders]
     assert terms.seed is not None
-    theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
+    theta = joint_ranker(holdings, terms.setting, terms.seed)
     wanted = ranker_bytes(terms.saved_ranker(theta))
     rankers = {(path / "ranker.json").read_bytes() for path in (folder / "home", *(each.path for each in folders))}
     return {

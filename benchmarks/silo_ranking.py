@@ -25,9 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import PartySource, SiloSetting, prepare_parties, run_trial
-from quorank.silos.learning.searched_lists import SearchedLists
+from quorank.silos.sketch.augmentation import Augment
+from quorank.silos.sketch.published import PublishedSetting, run_published_trial
+from quorank.silos.training.comparison import PartySource, prepare_lists, run_trial
+from quorank.silos.training.lists import SearchedLists
+from quorank.silos.training.setting import SiloSetting
 from quorank.text import Tokeniser
 
 ROWS = {
@@ -39,14 +41,14 @@ ROWS = {
 def trial(source: PartySource, labelled: int, seed: int, *, ours_only: bool = False) -> dict[str, float]:
     """nDCG@10 of every row in one trial."""
     ours = SiloSetting(labelled=(labelled,))
-    found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, None, seed).outcome.table.items()}
+    found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, seed).outcome.table.items()}
     if ours_only:
         return found
-    theirs = SiloSetting.published(labelled=(labelled,), asked=25)
-    table = run_trial(source, theirs, None, seed).outcome.table
+    theirs = PublishedSetting(labelled=(labelled,), asked=25)
+    table = run_published_trial(source, theirs, None, seed).outcome.table
     found |= {row: table[row]["ndcg@10"] for row in ("local", "global", "cs-f-ltr")}
     as_printed = replace(theirs, augment=Augment.published())
-    found["published"] = run_trial(source, as_printed, None, seed).outcome.table["cs-f-ltr"]["ndcg@10"]
+    found["published"] = run_published_trial(source, as_printed, None, seed).outcome.table["cs-f-ltr"]["ndcg@10"]
     found["body"] = body_alone(source, ours, seed) if source.collections else float("nan")
     return found
 
@@ -55,7 +57,7 @@ def body_alone(source: PartySource, setting: SiloSetting, seed: int) -> float:
     """nDCG@10 of the BM25 of bodies as they are."""
     bare = replace(source, tokeniser=Tokeniser(), whole=False)
     plain = replace(setting, searched=replace(setting.searched, evidence=()))
-    together = SearchedLists.joined(prepare_parties(bare.holdings(seed), plain, seed).tests)
+    together = SearchedLists.joined([test for _, test in prepare_lists(bare.holdings(seed), plain, seed)])
     return together.figures([np.zeros(together.data.n_features)])[0]["ndcg@10"]
 
 

@@ -22,12 +22,13 @@ import numpy as np
 
 from quorank.errors import BadInput
 from quorank.metrics.lists import ndcg
-from quorank.silos.learning.holdings import Holding, make_holding, read_holdings
-from quorank.silos.learning.instances import exact_statistics
-from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates, published_attack
+from quorank.silos.holdings import Holding, make_holding, read_holdings
+from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates
 from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bundles
-from quorank.silos.search.in_process import PublishedSearch, SearchSession
+from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.sketch.published_search import PublishedSearch, published_attack
+from quorank.silos.training.statistics import exact_statistics
 from quorank.text import read_collection
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

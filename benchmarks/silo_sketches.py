@@ -14,7 +14,6 @@ without one, documents are generated (--documents, --length). Prints Markdown.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -198,38 +197,6 @@ def rows(arguments: argparse.Namespace) -> None:
                 line(z, w, real, cover(with_ranking(sketch, shape, real)), f"{fits:.1f}")
 
 
-def removal(arguments: argparse.Namespace) -> None:
-    """Remove a tenth of the documents, and compare with a sketch built without them."""
-    head("party", "before", "after removal", "built without them", "ms a document", "ms for all at once")
-    for name, field, queries in parties(arguments):
-        n = len(field.offsets) - 1
-        stays = np.ones(n, dtype=bool)
-        stays[::10] = False
-        lengths = np.diff(field.offsets)
-        of = np.repeat(stays, lengths)
-        left = CountedField(
-            np.concatenate(([0], np.cumsum(lengths[stays]))), field.terms[of], field.counts[of], field.vocabulary
-        )
-        sketch, _ = timed_build(field, Shape())
-        before = mean_cover_of(arguments, field, queries)(sketch.top)
-        start = time.perf_counter()
-        for document in np.flatnonzero(~stays)[:5]:
-            sketch.remove(int(document))
-        each = (time.perf_counter() - start) / 5
-        start = time.perf_counter()
-        sketch.remove(*np.flatnonzero(~stays)[5:].tolist())
-        at_once = time.perf_counter() - start
-        number = np.cumsum(stays) - 1
-        fresh, _ = timed_build(left, Shape())
-        cover = mean_cover_of(arguments, left, queries)
-
-        def renumbered(term: str, k: int, sketch: ReverseTopK = sketch, number: np.ndarray = number):  # type: ignore[no-untyped-def]
-            ids, estimates = sketch.top(term, k)
-            return number[ids], estimates
-
-        line(name, before, cover(renumbered), cover(fresh.top), 1e3 * each, 1e3 * at_once)
-
-
 def flat(arguments: argparse.Namespace) -> None:
     """Short documents, so that a million of them fit; cells are full from the first line on."""
     head("documents", "entries", "cell limit", "query ms", "million terms/s", "MB")
@@ -241,7 +208,7 @@ def flat(arguments: argparse.Namespace) -> None:
              int(field.counts.sum()) / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
 
 
-TABLES = {"main": main_table, "causes": causes, "curves": curves, "rows": rows, "removal": removal, "flat": flat}
+TABLES = {"main": main_table, "causes": causes, "curves": curves, "rows": rows, "flat": flat}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)

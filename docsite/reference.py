@@ -34,12 +34,9 @@ from quorank.learning import LEARNERS
 from quorank.parts import Family, Numbers
 from quorank.privacy import PRIVACIES
 from quorank.rankers import RANKERS
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.exchange import SiloProtocol
-from quorank.silos.learning.instances import LABELS
-from quorank.silos.learning.training import TRAININGS
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.setting import TRAININGS, SiloSetting
 from quorank.users import CLICK_MODELS
 
 FAMILIES: dict[str, Family[Any]] = {
@@ -141,21 +138,18 @@ def experiment_file_page() -> str:
 def group_file_page() -> str:
     """Return the page that lists every key of a group's file, for organisations."""
     about = {
-        "silo": "Who the parties are, and what each brings.",
-        "protocol": "Questions about single terms, as CS-F-LTR asks them; without a budget nobody is answered.",
-        "augment": "How found documents become labelled instances; also one word, `recommended` or `published`.",
-        "training": "What is trained, and how.",
-        "search": "How parties search each other's documents afterwards; they do only where this section is there.",
-        "ranking": "The lists that are ranked.",
-        "lists": "The instances of a training as published.",
+        "silo": "Parties, and the division of their queries.",
+        "training": "Training of the ranker.",
+        "search": "Searches over all parties' documents; without this section there are none.",
+        "ranking": "Lists that are ranked.",
         "features": "Parameters of the sixteen text features.",
-        "text": "What counts as a term.",
+        "text": "Tokenisation of documents and queries.",
     }
     if {*about} != {*GROUP_SECTIONS}:
         raise LookupError("group files have a section that docsite/reference.py does not know")
     setting = SiloSetting()
-    plain = {"protocol": (SiloProtocol, None), "augment": (Augment, setting.augment), "search": (SearchTerms, None)}
-    plain |= {section: (type(part), part) for name, section in ONE_KIND.items() if (part := getattr(setting, name))}
+    plain: dict[str, tuple[type[Any], Any]] = {"search": (SearchTerms, None)}
+    plain |= {section: (part, getattr(setting, name)) for name, (section, part) in ONE_KIND.items()}
     head = ("key", "type", "default", "meaning")
     lines = [
         "# Group file: every key",
@@ -175,10 +169,9 @@ def group_file_page() -> str:
             own = [
                 ("`parties`", "list of texts", "required", "names of the parties"),
                 ("`run`", "text", "the file's name", "name of the run"),
-                ("`labels`", _kinds_of(LABELS), f'`"{setting.labels.kind}"`', "where labels come from"),
             ]
-            lines += [*_table(head, own), *_fields_table(SiloSetting, only=OWN)[2:], ""]
-            lines += _members(LABELS, level=3)
+            lines += [*_table(head, own), *_fields_table(SiloTerms, only=("statistics_epsilon",))[2:]]
+            lines += _fields_table(SiloSetting, only=OWN)[2:]
         elif section == "training":
             lines += [f"`kind` is one of {_kinds_of(TRAININGS)}; by default `{setting.training.kind}`.", ""]
             lines += _members(TRAININGS, level=3)

@@ -30,7 +30,7 @@ from pyarrow import feather
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
 from fuzz.targets.export import MODELS, small_ranker
-from fuzz.targets.silos import ASKED, KEY
+from fuzz.targets.silos import ASKED
 from quorank.data.normalisation import FixedRange
 from quorank.data.source import DataSource, load
 from quorank.errors import Interrupted
@@ -72,16 +72,12 @@ from quorank.service.holders.group_home import SiloHome, settings_of
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 from quorank.service.store.backup import backup
-from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
-from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
-from quorank.silos.protocol.records import Record, SiloMessage, written
-from quorank.silos.protocol.stream_store import SiloStore
-from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.envelopes import Catalogue, Envelope, Hello, Kind, Refuse
 from quorank.silos.search.messages import NamedDocuments, SearchAnswer, question_digest
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.sketch.hashing import Hashing
-from quorank.silos.sketch.ranking import Cells
-from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
+from quorank.silos.session.records import Record, SiloMessage, SumHead, encode
+from quorank.silos.session.streams import SiloStore
+from quorank.silos.session.terms import SiloTerms
 from quorank.tuning.field import FieldTuning, task_of
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import Model, write_model
@@ -690,27 +686,23 @@ def silos(folder: Path) -> Seeds:
     message = SiloMessage(3, bytes(16), 5, 6, ((True, b"abc"), (False, b"d")))
     yield "silo-message", "valid", message.to_bytes(to_party=False)[:-16]
     yield "silo-message", "valid-to-party", message.to_bytes(to_party=True)[:-16]
-    yield "silo-record", "valid", written(Record.MASKED, {"asks": [1, 2]}, np.zeros(3), np.ones(2))
-    envelope = Envelope(Kind.ASK, "north", "south", 9, b"body").to_bytes()
+    yield "silo-record", "valid", encode(Record.ASK_SUM, np.ones(2), head=SumHead(3, (0, 2), asked={"step": "bins"}))
+    envelope = Envelope(Kind.SEARCH, "north", "south", 9, b"body").to_bytes()
     yield "silo-record", "envelope", b"\x01" + envelope
     yield "tree-request", "valid-bins", b'[false, {"step": "bins"}, []]'
     yield (
         "tree-request",
         "valid-level",
-        b'[false, {"step": "level", "tree": 0, "splits": [[[0, 1, 0, 1, 2]]], "wanted": [1]}, []]',
+        b'[false, {"step": "level", "trees": 0, "splits": [[[0, 1, 0, 1, 2]]], "wanted": [1]}, []]',
     )
-    yield "tree-request", "valid-judged", json.dumps([True, {"trees": 1}, [0] * 12 + [1, 2, 3, 4]]).encode()
-    yield "tree-request", "of-another-tree", b'[false, {"step": "level", "tree": 2, "splits": [[]], "wanted": []}, []]'
+    yield (
+        "tree-request",
+        "valid-judged",
+        json.dumps([True, {"step": "judge", "trees": 1}, [0] * 12 + [1, 2, 3, 4]]).encode(),
+    )
+    yield "tree-request", "of-another-tree", b'[false, {"step": "level", "trees": 2, "splits": [[]], "wanted": []}, []]'
     yield "silo-envelope", "valid", envelope
-    yield "silo-body", "valid-hello", b"h" + Hello(b"i" * 32, b"e" * 32, b"c" * 32, {"a": 1, "b": "x"}).to_bytes()
-    yield "silo-body", "valid-question", b"q" + Ask(0, np.array([[1, 2, 3], [4, 5, 19]], np.int32)).to_bytes()
-    cells = Cells(
-        np.array([0, 2, 2, 3]),
-        np.array([4, 7, 9], np.int32),
-        np.array([5, -6, 1], np.int32),
-        np.array([1, 0, 2], np.int32),
-    )
-    yield "silo-body", "valid-answer", b"a" + Answer(5, (cells, cells), 3).to_bytes()
+    yield "silo-body", "valid-hello", b"h" + Hello(b"i" * 32, b"e" * 32, b"c" * 32, {"a": "1", "b": "x"}).to_bytes()
     yield "silo-body", "valid-refusal", b"r" + Refuse(5, "no budget is left").to_bytes()
     yield "search-message", "valid-question", b"q" + ASKED
     named = NamedDocuments(np.array([4, 2**31 - 1]), np.array([[1, 0, 65535], [0, 2, 0]]))
@@ -723,47 +715,8 @@ def silos(folder: Path) -> Seeds:
     yield (
         "silo-body",
         "valid-catalogue",
-        b"c" + Catalogue(1, np.array([4, 9], np.int32), np.array([100, 3], np.int32)).to_bytes(),
+        b"c" + Catalogue(np.array([4, 9], np.int32), np.array([100, 3], np.int32)).to_bytes(),
     )
-    hashing, shape = Hashing(KEY, 2, 20), Shape(rows=2, columns=20, capacity=10, entries=400)
-    sketch = ReverseTopK(hashing, shape)
-    for document in range(8):
-        sketch.add(document, ["alpha", "beta", f"t{document}"], [2, 1, document + 1])
-    sketch.save(folder / "sketch")
-    whole = (folder / "sketch").read_bytes()[:-32]
-    yield "sketch", "valid", whole
-    first, _, body = whole.partition(b"\n")
-    head = json.loads(first)
-    for name, changed in (
-        ("lengths-missing", {key: value for key, value in head.items() if key != "lengths"}),
-        ("lengths-negative", head | {"lengths": head["lengths"] | {"counts": -1}}),
-        ("lengths-huge", head | {"lengths": head["lengths"] | {"entries": 2**40}}),
-        ("shape-other", head | {"shape": head["shape"] | {"columns": 21}}),
-        ("shape-larger", head | {"shape": head["shape"] | {"rows": 4, "columns": 400, "entries": 5000}}),
-        ("shape-unknown", head | {"shape": {"x": 1}}),
-        ("limit-huge", head | {"limit": 2**40}),
-        ("limit-text", head | {"limit": "x"}),
-        ("limit-negative", head | {"limit": -5}),
-        ("documents-text", head | {"documents": "x"}),
-        ("documents-negative", head | {"documents": -1}),
-        ("lengths-short", head | {"lengths": head["lengths"] | {"counts": 1}}),
-        ("shape-list", head | {"shape": []}),
-        ("lengths-of-present", head | {"lengths": head["lengths"] | {"present": 0}}),
-    ):
-        yield "sketch", name, json.dumps(changed).encode() + b"\n" + body
-    for name, place, number in (
-        ("counts-large", 0, 10**6),
-        ("counts-negative", 4, -7),
-        ("counts-most", 8, 2**31 - 1),
-        ("entries-negative", len(body) - 40, -1),
-        ("floors-negative", 4 * head["lengths"]["counts"], -(2**31)),
-    ):
-        changed_ = bytearray(body)
-        changed_[place : place + 4] = struct.pack("<i", number)
-        yield "sketch", name, first + b"\n" + bytes(changed_)
-    ledger = BudgetLedger("north", Budget(), folder / "budget.json")
-    ledger.charge("south", 5, AnswerRelease("body", 0.1))
-    yield "silo-budget", "valid", (folder / "budget.json").read_bytes()
 
 
 def networks(folder: Path) -> Seeds:
@@ -835,7 +788,7 @@ def networks(folder: Path) -> Seeds:
         0,
     )
     yield "terms", "valid-secure", json.dumps(secure.table()).encode()
-    group = SiloTerms.read({"version": 2, "run": "run", "parties": ["north", "south"]})
+    group = SiloTerms.read({"version": 3, "run": "run", "parties": ["north", "south"]})
     silo_home = SiloHome.make(folder / "group", group, settings_of("run", address="silo.example.org:9092"))
     with closing(silo_home.store()) as store:
         silo_home.invite(store, "north", folder / "north.json", {"south": bytes(range(32))})
@@ -846,11 +799,11 @@ def networks(folder: Path) -> Seeds:
     yield "silo-invitation", "of-a-device", (folder / "alice.json").read_bytes()
     searching = dataclasses.replace(group, search=SearchTerms())
     yield "silo-terms", "valid", json.dumps(searching.table()).encode()
-    yield "silo-terms", "short", b'{"version": 2, "run": "run", "parties": ["north", "south"]}'
+    yield "silo-terms", "short", b'{"version": 3, "run": "run", "parties": ["north", "south"]}'
     yield (
         "silo-experiment",
         "valid",
-        b'seed = 1\naugment = "recommended"\ntraining = "round-robin"\n[silo]\nparties = ["north", "south"]\nlabels = "judged"\n[protocol]\nquestions = 3000\nperturbation = "published"\n[lists]\n[features]\n',
+        b'seed = 1\ntraining = "trees"\n[silo]\nparties = ["north", "south"]\nlabelled = 3\n[ranking]\nevidence = []\n[search]\nk = 3\n[features]\n',
     )
     yield "identities-argument", "valid", b"north=" + bytes(range(32)).hex().encode()
     coordinator = folder / "coordinator"
@@ -904,7 +857,7 @@ def stores(folder: Path) -> Seeds:
     store = SiloStore(folder / "party", "party")
     with store.transaction():
         store.set_note("asks", [1, 2])
-        store.put("server", written(Record.ROWS, 5))
+        store.put("server", encode(Record.KEPT))
     store.close()
     yield "party-store", "valid", _database(folder / "party" / "party.sqlite")
 

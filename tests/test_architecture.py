@@ -261,7 +261,7 @@ PARSERS = ("json.load", "json.loads", "json_.loads", "np.load", "numpy.load", "p
            "tomllib.load", "tomllib.loads", "zipfile.ZipFile", "pickle.load", "pickle.loads")  # fmt: skip
 NOT_OF_OURS = {
     # messages and heads of formats with their own checks
-    "federation/reply.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "silos/protocol/records.py",
+    "federation/reply.py", "silos/envelopes.py",
     "protocol/leaving.py",
     # what a process of ours was told by another one of ours a moment ago
     "experiments/cluster.py",

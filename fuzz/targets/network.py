@@ -23,8 +23,8 @@ from quorank.protocol.terms import Terms
 from quorank.service.holders.group_home import SiloHome
 from quorank.service.home import Home
 from quorank.service.store.backup import restore
-from quorank.silos.protocol.stream_store import SiloStore
-from quorank.silos.protocol.terms import SiloTerms, read_identities
+from quorank.silos.session.streams import SiloStore
+from quorank.silos.session.terms import SiloTerms, read_identities
 
 FOLDERS = CORPUS / "folders"
 """A coordinator's folder and a group's, as they were made."""
@@ -79,7 +79,7 @@ def terms(data: bytes) -> None:
 def silo_terms(data: bytes) -> None:
     """A group's terms."""
     found = SiloTerms.read(_table(data))
-    found.digest()
+    _ = found.digest
     assert SiloTerms.read(json.loads(json.dumps(found.table()))) == found, "terms are written as other ones"
 
 

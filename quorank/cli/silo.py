@@ -14,20 +14,23 @@ from quorank.cli import silo_group, silo_join, silo_search
 from quorank.cli.display import compact, print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.text_collections import read_texts, skipped_of
+from quorank.errors import require
 from quorank.text.formats import NAMED_FORMATS
 
 if TYPE_CHECKING:
+    from quorank.silos.training.comparison import TrialResult
     from quorank.text import TextCollection
 
 app = typer.Typer(
-    help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
+    help="Ranking and search across organisations that may not show their documents.", no_args_is_help=True
 )
 
 Collections = Annotated[
     list[Path] | None,
     Option(
         "--collection",
-        help=f"Documents with queries and judgements ({NAMED_FORMATS}): one is dealt out, several are a party each.",
+        help=f"Documents with queries and judgements ({NAMED_FORMATS}): one is divided among the parties, several are one "
+        "party each.",
     ),
 ]
 
@@ -35,65 +38,75 @@ Collections = Annotated[
 @app.command()
 def demo(
     collection: Collections = None,
-    parties: Annotated[int, Option(min=2, max=64, help="Parties.")] = 4,
-    labelled: Annotated[int, Option(min=1, help="Queries of a party that have labels.")] = 5,
-    trials: Annotated[int, Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
+    parties: Annotated[int, Option(min=2, max=64, help="Number of parties.")] = 4,
+    labelled: Annotated[int, Option(min=1, help="Labelled queries of each party.")] = 5,
+    trials: Annotated[int, Option(min=1, max=1000, help="Number of trials, each with its own seed.")] = 3,
     seed: Annotated[int, Option(min=0, help="Seed of the first trial.")] = 1,
     training: Annotated[
-        Literal["prior", "trees", "round-robin", "averaging", "clicks"],
+        Literal["prior", "trees", "round-robin", "averaging"],
         Option(
-            help="From the parties' own search (prior); LambdaMART, for 100 labelled lists and more (trees); or CS-F-LTR: "
-            "in turns as published, averaged, from clicks."
+            help="prior: from the parties' own search; trees: LambdaMART, for 100 labelled lists and more; round-robin and "
+            "averaging: CS-F-LTR, in one process only."
         ),
     ] = "prior",
     perturbation: Annotated[
         Literal["published", "strict", "none"],
-        Option(help="CS-F-LTR: what protects answers: one noise for all cells, noise in every cell, or nothing."),
+        Option(help="CS-F-LTR: noise on answers: one sample for all cells, one per cell, or none."),
     ] = "strict",
-    epsilon: Annotated[float | None, Option(help="CS-F-LTR: ε of it.", show_default="8; published 0.5")] = None,
+    epsilon: Annotated[float | None, Option(help="CS-F-LTR: ε of that noise.", show_default="8; published 0.5")] = None,
     labels: Annotated[
         Literal["judged", "reference-rank"],
-        Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
+        Option(help="CS-F-LTR: the collection's judgements, or ranks of a reference retrieval."),
     ] = "judged",
     instances: Annotated[
         Literal["recommended", "published"],
-        Option(help="CS-F-LTR: how other parties' documents become labelled instances."),
+        Option(help="CS-F-LTR: conversion of other parties' documents to labelled instances."),
     ] = "recommended",
     json: Json = False,
 ) -> None:
-    """Watch parties learn a ranker together from the search that they have, and hold it against that search.
+    """Train one ranker of several parties from their own searches, and compare it with these searches.
 
-    Every party has a few labelled queries. It searches its own documents by
-    BM25; labels of all parties correct that ranking, by sums under masks:
-    no document, query or label leaves. With --training round-robin parties
-    ask each other about terms and train on what is answered, as in the paper.
+    Every party has a few labelled queries and searches its own documents by
+    BM25. The labels of all parties improve that ranking by sums under masks:
+    no document, query or label leaves a party. With --training round-robin
+    parties ask each other about terms and train on the answers (CS-F-LTR).
     """
-    from quorank.silos.learning.augmentation import Augment
-    from quorank.silos.learning.comparison import PartySource, SiloSetting, run_trial, summarise
-    from quorank.silos.learning.exchange import SiloProtocol
-    from quorank.silos.learning.instances import LABELS
-    from quorank.silos.learning.training import TRAININGS
+    from quorank.silos.training.comparison import PartySource, run_trial, summarise
+    from quorank.silos.training.setting import TRAININGS, SiloSetting
 
     source = PartySource(tuple(str(path) for path in collection or ()), parties)
-    setting = SiloSetting(
-        labels=LABELS.read(labels, "--labels"),
-        labelled=(labelled,),
-        asked=25,
-        augment=Augment.recommended() if instances == "recommended" else Augment.published(),
-        training=TRAININGS.read(training, "--training"),
-    )
+    asks = training in ("round-robin", "averaging")
+    require(asks or labels == "judged", "option.conflict", "only CS-F-LTR's trainings take it", f"--labels {labels}")
     chosen = epsilon if epsilon is not None else 0.5 if perturbation == "published" else 8.0
-    protocol = SiloProtocol(perturbation, chosen, questions=1_000_000)
-    asks = not setting.training.learns_from_sums
+    if asks:
+        from quorank.silos.sketch.augmentation import Augment
+        from quorank.silos.sketch.descent import INSTANCE_TRAININGS
+        from quorank.silos.sketch.exchange import WARNING, QuestionProtocol
+        from quorank.silos.sketch.instances import LABELS
+        from quorank.silos.sketch.published import PublishedSetting, run_published_trial
+
+        published = PublishedSetting(
+            labels=LABELS.read(labels, "--labels"),
+            labelled=(labelled,),
+            asked=25,
+            augment=Augment.recommended() if instances == "recommended" else Augment.published(),
+            training=INSTANCE_TRAININGS.read(training, "--training"),
+        )
+        protocol = QuestionProtocol(perturbation, chosen)
+        say(f"warning: {WARNING}")
+
+        def run(number: int, steps: Callable[[int, int, str], None]) -> TrialResult:
+            return run_published_trial(source, published, protocol, number, steps)
+    else:
+        setting = SiloSetting(labelled=(labelled,), training=TRAININGS.read(training, "--training"))
+
+        def run(number: int, steps: Callable[[int, int, str], None]) -> TrialResult:
+            return run_trial(source, setting, number, steps)
+
     skipped = skipped_of(read_texts(collection or ()))
     if not json:
         _introduce(collection, parties, labelled)
-    if asks and protocol.warning():
-        say(f"warning: {protocol.warning()}")
-    results = []
-    for trial in range(trials):
-        steps = _progress(f"trial {trial + 1} of {trials}")
-        results.append(run_trial(source, setting, protocol, seed + trial, steps))
+    results = [run(seed + trial, _progress(f"trial {trial + 1} of {trials}")) for trial in range(trials)]
     figures = summarise(results)
     figures["setting"] = {
         "collections": [str(path) for path in collection or ()],
@@ -118,9 +131,9 @@ def bench(
     seed: Annotated[int, Option(min=0, help="Seed of documents and key.")] = 1,
     json: Json = False,
 ) -> None:
-    """Cover, memory and speed of the sketches on this machine, beside a vectorised NAIVE.
+    """Measure cover, memory and speed of reverse top-K sketches on this machine, against a vectorised NAIVE.
 
-    Several collections are taken together as one party.
+    Several collections are joined as one party.
     """
     from quorank.silos.sketch.cover import generated_field, measure_sketches
 
@@ -157,8 +170,8 @@ def _introduce(collection: list[Path] | None, parties: int, labelled: int) -> No
     where = ", ".join(path.name for path in collection) if collection else "generated documents"
     count = len(collection) if collection and len(collection) > 1 else parties
     say(
-        f"{count} parties with documents of their own ({where}),\n{labelled} labelled queries each, learn one ranker; "
-        "documents and queries stay where they are."
+        f"{count} parties with documents of their own ({where}) and {labelled} labelled queries each\n"
+        "train one ranker; no document or query leaves its party."
     )
 
 
@@ -185,7 +198,7 @@ TITLES = {
     "global": "Global",
     "cs-f-ltr": "CS-F-LTR",
 }
-"""How methods are called in the table."""
+"""Names of methods in the table."""
 
 
 def _show(figures: dict[str, Any]) -> None:
@@ -212,18 +225,18 @@ def _show(figures: dict[str, Any]) -> None:
     rows = [("trials", f"{figures['trials']}", f"{figures['test_queries']} test queries each; {_against(figures)}")]
     if asks:
         wire, privacy, cover = figures["wire"], figures["privacy"], figures["cover"]
-        passed = f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics"
+        passed = f"{compact(wire['bytes'])}B exchanged, {compact(wire['statistics_bytes'])}B for statistics"
         rows += [
             ("questions", f"{privacy['questions']:,}", passed),
             ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
             ("privacy", *_privacy(privacy)),
         ]
     else:
-        told = "sums over each party's lists, under masks; nothing is asked about documents"
+        told = "sums over each party's lists, under masks; no questions about documents"
         rows.append(("crosses", "sums", told))
     if figures["setting"]["training"] == "trees":
         grown = [chosen["ours"][0] for chosen in figures["weights"]]
-        told = "0: too few lists, or the held-out ones were not better; --labelled gives more"
+        told = "0: too few lists, or no gain on held-out ones; --labelled gives more"
         rows.append(("trees", ", ".join(f"{number:g}" for number in grown), f"in the ranker of each trial ({told})"))
     print_rows(*rows)
 

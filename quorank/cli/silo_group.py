@@ -109,7 +109,7 @@ def invite(
     was revoked is invited again in the same way.
     """
     from quorank.service.holders.group_home import SiloHome
-    from quorank.silos.protocol.terms import read_identities
+    from quorank.silos.session.terms import read_identities
 
     home = SiloHome.open(folder)
     file = out or Path(f"{name}.json")
@@ -173,8 +173,10 @@ def _make(
     folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any], *, search: bool
 ) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
-    from quorank.experiments.silo_experiment import group_of, read_group
+    from quorank.experiments.silo_experiment import read_group
     from quorank.service.holders.group_home import SiloHome, settings_of
+    from quorank.silos.search.settings import SearchTerms
+    from quorank.silos.session.terms import SiloTerms
 
     sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"
     require((file is None) != (parties is None), "group.missing", sentence, f"{folder}")
@@ -186,7 +188,7 @@ def _make(
         assert parties is not None
         names = tuple(name.strip() for name in parties.split(",") if name.strip())
         try:
-            terms = group_of(names, run or folder.absolute().name, search=search)
+            terms = SiloTerms(run or folder.absolute().name, names, search=SearchTerms() if search else None)
         except BadInput as error:
             raise error.at(f"--parties {parties}") from None
     return SiloHome.make(folder, terms, settings_of(terms.run, **coordinator_process.with_address(chosen, "parties")))

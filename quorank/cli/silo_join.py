@@ -101,7 +101,7 @@ def _checked(url: str | None) -> str:
 def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
     from quorank.member.party_folder import PartyFolder
     from quorank.protocol.invitation import Invitation
-    from quorank.silos.protocol.terms import read_identities
+    from quorank.silos.session.terms import read_identities
 
     folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, Invitation.read(bundle))
     folder.note_pins(read_identities(pins, folder.terms))
@@ -212,8 +212,6 @@ def _party(
             f"{invitation.name} has no judged query that its own documents answer: it takes part with its documents only, "
             "and cannot say how good the ranker is for it"
         )
-    if folder.terms.protocol.warning() and folder.terms.asks:
-        tell(f"warning: {folder.terms.protocol.warning()}")
     return SiloParty(
         folder.path / SESSION, invitation.name, folder.terms, holding,
         pins=folder.pins or None, consent=folder.consent, stop=stop, seen=seen, desk=folder.desk,

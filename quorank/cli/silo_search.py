@@ -58,8 +58,8 @@ def search(
     own. From a party's folder the group of that party is asked; with a
     folder of documents all parties are played in this process.
     """
-    from quorank.silos.search.dealt import dealt_parties
-    from quorank.silos.search.in_process import search_in_process
+    from quorank.silos.holdings import divide_collections
+    from quorank.silos.search.in_process import query_terms, search_in_process
     from quorank.silos.search.settings import SearchTerms
 
     if (directory / MEMBER_FILE).is_file():
@@ -69,10 +69,16 @@ def search(
     terms = SearchTerms(perturbation, chosen, among=among)
     say("reading documents …")
     read = read_texts(_collections(directory))
-    holdings = dealt_parties(read, parties, seed)
+    holdings = divide_collections(read, parties, seed, queries=False)
     asker = as_ or holdings[0].name
     say(f"{asker} asks {len(holdings) - 1} other parties …")
-    result = search_in_process(holdings, asker, query, terms, seed, top)
+    if perturbation == "published":
+        from quorank.silos.sketch.published_search import PublishedSearch
+
+        words = query_terms(holdings, query)
+        result = PublishedSearch(holdings, terms, {asker: [words]}, seed).search(asker, words, top)
+    else:
+        result = search_in_process(holdings, asker, query, terms, seed, top)
     figures = result.to_table() | {
         "query": query,
         "titles": _titles(read, [each.id for each in result.found if each.id is not None]),
@@ -138,15 +144,15 @@ def audit(
     published form.
     """
     from quorank.silos.generated import Generator
-    from quorank.silos.learning.holdings import generated_holdings
-    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, published_attack
-    from quorank.silos.search.dealt import dealt_parties
+    from quorank.silos.holdings import divide_collections, generated_holdings
+    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of
     from quorank.silos.search.settings import SearchTerms
+    from quorank.silos.sketch.published_search import published_attack
 
     read = read_texts(collection or ())
     say("making parties …")
     holdings = (
-        dealt_parties(read, parties, seed)
+        divide_collections(read, parties, seed, queries=False)
         if read
         else generated_holdings(Generator(parties=parties, documents=300, vocabulary=6000), seed)
     )

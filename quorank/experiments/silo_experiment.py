@@ -1,143 +1,101 @@
-"""The experiment file of a group: who the parties are, how they answer each other, and what is trained.
+"""Experiment file of a group: its parties, the text of their documents, and the training of the ranker.
 
-`[silo]` holds the parties and what each brings, `[text]` the language of their documents, `[ranking]` the lists that are
-ranked, `[search]` how parties search each other's documents afterwards, which they do only where the section is there;
-`[protocol]`, `[augment]`, `[training]`, `[lists]` and `[features]` are parts as everywhere. What a file does not say is the
-default. A `seed` at the top makes a rehearsal: then keys and noise follow from it, and nothing is secret.
+`[silo]` names the parties and divides their queries, `[text]` sets the language of their documents, `[ranking]` the lists
+that are ranked, `[training]` and `[features]` are parts as everywhere. With a section `[search]` the parties also search
+each other's documents. Missing keys have their defaults. A `seed` at the top makes a rehearsal, in which keys and noise
+follow from it and nothing is secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Any, get_args
 
 from quorank.errors import BadInput, require, suggest
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.files.codec import decode
 from quorank.parts import to_table
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.exchange import SiloProtocol
-from quorank.silos.learning.instances import LABELS
-from quorank.silos.learning.training import TRAININGS
-from quorank.silos.protocol.terms import PARTS, SiloTerms, read_protocol, read_search
 from quorank.silos.search.settings import SearchTerms
-from quorank.text import Tokeniser
+from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.lists import OwnSearch
+from quorank.silos.training.setting import TRAININGS, SiloSetting
+from quorank.text import Features, Tokeniser
 from quorank.text.function_words import Language
 
-ONE_KIND = {"searched": "ranking", "lists": "lists", "features": "features", "tokeniser": "text"}
-"""Parts of a setting of which there is one kind, and their sections."""
-SECTIONS = ("silo", "protocol", "augment", "training", "search", *ONE_KIND.values())
-OWN = tuple(
-    field.name for field in fields(SiloSetting) if field.name not in ("labels", "augment", "training", *ONE_KIND)
-)
-"""The keys of `[silo]` beside parties, run and labels: labelled, noise, asked, tested, test_share."""
-
-_AUGMENTS = {"recommended": Augment.recommended, "published": Augment.published}
-
-_PLACES = {"setting.training": "training.kind", "setting.labels": "silo.labels", "seed": "seed"}
-"""Which key of a file holds what the terms refuse; everything else is in [silo]."""
+ONE_KIND: dict[str, tuple[str, type[Any]]] = {
+    "searched": ("ranking", OwnSearch),
+    "features": ("features", Features),
+    "tokeniser": ("text", Tokeniser),
+}
+"""Fields of a setting of one kind: section and class."""
+SECTIONS = ("silo", "training", "search", *(section for section, _ in ONE_KIND.values()))
+OWN = ("labelled", "tested", "test_share")
+"""Keys of `[silo]` that belong to the setting."""
+TERMS = ("parties", "run", "statistics_epsilon")
+"""Keys of `[silo]` that belong to the terms."""
 
 
 def read_group(document: ExperimentFile, run: str) -> SiloTerms:
-    """The terms that a file describes; every mistake is a sentence with its place."""
+    """Return the terms in a file; `run` is the name of the session unless the file has one.
+
+    Raises:
+        BadInput: Any mistake, with the place of its key.
+    """
     try:
         return _read(document.tables, run)
     except BadInput as error:
         raise document.located(error) from None
 
 
-def group_of(parties: tuple[str, ...], run: str, *, search: bool = False) -> SiloTerms:
-    """The terms of parties that settle nothing else."""
-    return SiloTerms(run, parties, SiloProtocol(), SiloSetting(), None, SearchTerms() if search else None)
-
-
 def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
-    known = (*SECTIONS, "seed")
-    for key in tables:
-        if key not in known:
-            raise BadInput(
-                "key.unknown", f"unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}", f"{key}"
-            )
-    silo = dict(_section(tables, "silo"))
-    parties = silo.pop("parties", None)
-    if not isinstance(parties, list) or not all(isinstance(name, str) for name in parties):
-        raise BadInput(
-            "value.wrong-type", 'expected the names of the parties, such as ["north", "south"]', "silo.parties"
-        )
-    name = silo.pop("run", run)
-    require(isinstance(name, str), "value.wrong-type", f"expected a text, got {name!r}", "silo.run")
-    seed = tables.get("seed")
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise BadInput("value.wrong-type", f"expected a whole number, got {seed!r}", "seed")
-    setting = _setting(tables, silo)
-    protocol = read_protocol(_section(tables, "protocol"))
+    _check_keys(tables, (*SECTIONS, "seed"), "section")
+    silo = _section(tables, "silo")
     try:
-        search = read_search(_section(tables, "search")) if "search" in tables else None
-        return SiloTerms(name, tuple(parties), protocol, setting, seed, search)
+        _check_keys(silo, (*TERMS, *OWN), "key")
+        require("parties" in silo, "value.missing", 'is missing; name them, such as ["north", "south"]', "parties")
+        labelled = silo.get("labelled", [])
+        own = {key: silo[key] for key in OWN if key in silo}
+        own |= {"labelled": labelled if isinstance(labelled, list) else [labelled]}
+        decode(SiloSetting, own)
     except BadInput as error:
-        if error.where in _PLACES:
-            raise BadInput(error.code, error.sentence, _PLACES[error.where]) from None
         raise error.under("silo") from None
-
-
-def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
-    """What a party brings and what is trained."""
-    labels = LABELS.read(silo.pop("labels", "judged"), "silo.labels")
-    for key in silo:
-        if key not in OWN:
-            allowed = ("parties", "run", "labels", *OWN)
-            raise BadInput(
-                "key.unknown", f"unknown key {key!r}{suggest(key, allowed)}; known: {', '.join(allowed)}", f"silo.{key}"
-            )
-    several = {
-        key: [value] if key in ("labelled", "noise") and not isinstance(value, list) else value
-        for key, value in silo.items()
+    training = TRAININGS.read(tables.get("training", "prior"), "training")
+    parts = {
+        name: decode(part, _with_language(name, _section(tables, section)), section)
+        for name, (section, part) in ONE_KIND.items()
     }
-    plain = decode(SiloSetting, several, "silo")
-    return replace(
-        plain,
-        labels=labels,
-        augment=_augment(tables.get("augment", {})),
-        training=TRAININGS.read(tables.get("training", "prior"), "training"),
-        **{
-            name: decode(PARTS[name], _recommended(name, _section(tables, section)), section)
-            for name, section in ONE_KIND.items()
-        },
-    )
+    search = decode(SearchTerms, _section(tables, "search"), "search") if "search" in tables else None
+    content = {"run": run} | {key: silo[key] for key in TERMS if key in silo}
+    content |= {"setting": decode(SiloSetting, own | {"training": training} | parts), "search": search}
+    if "seed" in tables:
+        content["seed"] = tables["seed"]
+    try:
+        return decode(SiloTerms, content)
+    except BadInput as error:
+        raise error if error.where.split(".")[0] in ("seed", "search") else error.under("silo") from None
 
 
-def _recommended(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a section; of a text those that its language settles are the language's unless they are given."""
-    table = _without_kind(section)
+def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    for key in table:
+        if key not in known:
+            said = f"unknown {what} {key!r}{suggest(key, known)}; known: {', '.join(known)}"
+            raise BadInput("key.unknown", said, key)
+
+
+def _with_language(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a section; those of a text have the defaults of its language."""
+    table = {key: value for key, value in section.items() if key != "kind"}
     if name != "tokeniser":
         return table
     language = table.pop("language", "english")
     known = get_args(Language)
-    sentence = f"unknown language {language!r}{suggest(language, known)}; known: {', '.join(known)}"
-    require(language in known, "value.not-a-choice", sentence, "text.language")
-    return _without_kind(to_table(Tokeniser.for_language(language))) | table
-
-
-def _augment(spec: object) -> Augment:
-    """A word for all of it, or a table with what differs from the recommended."""
-    if isinstance(spec, str):
-        sentence = f"expected recommended, published or a section [augment], got {spec!r}"
-        require(spec in _AUGMENTS, "value.wrong-type", sentence, "augment")
-        return _AUGMENTS[spec]()
-    require(isinstance(spec, Mapping), "value.wrong-type", f"expected a section [augment], got {spec!r}", "augment")
-    assert isinstance(spec, Mapping)
-    table = to_table(Augment.recommended()) | dict(spec)
-    return decode(Augment, _without_kind(table), "augment")
+    said = f"unknown language {language!r}{suggest(language, known)}; known: {', '.join(known)}"
+    require(language in known, "value.not-a-choice", said, "text.language")
+    return to_table(Tokeniser.for_language(language)) | table
 
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = tables.get(name, {})
     if not isinstance(section, Mapping):
-        raise BadInput("value.wrong-type", f"expected a section [{name}], got {section!r}", f"{name}")
+        raise BadInput("value.wrong-type", f"expected a section [{name}], got {section!r}", name)
     return section
-
-
-def _without_kind(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key != "kind"}

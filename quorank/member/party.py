@@ -1,12 +1,11 @@
-"""A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
+"""A party of a group on a network: it answers its coordinator's messages and stores everything that must survive.
 
-`answer` takes what came, works (`silos.party.member`), and gives back what there is to say; it is the same over a network,
-over the store of a service and in one process. It never raises, and what it declines with is one of a fixed list
-(`declined`): no path, query, document or term is in anything that leaves but sealed or as the protocol says.
+`SiloParty.answer` handles one message and returns the answer; it is the same over a network, over a service's store and
+in one process. It never raises, and it declines with one of a fixed list of reasons (`Declined`): no path, query, document
+or term leaves the machine except sealed or as the protocol says.
 
-The folder is the party's own (mode 0700): its identity, the ledger of budgets, its sketches, and one SQLite file with its
-place in the protocol, what it heard and what it sent. Restored from a copy it is refused by the coordinator, which knows
-what was said since.
+The folder has mode 0700: identity, ledger of searches, and one SQLite file with the party's progress, what it received
+and what it sent. A folder restored from a copy is refused by the coordinator, which knows what was sent since.
 """
 
 from __future__ import annotations
@@ -25,32 +24,56 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
-from quorank.member.party_identity import kept_identity
+from quorank.member.party_keys import kept_identity
+from quorank.member.party_run import FINISHED, SERVER, TEMPORARY, PartyRun
 from quorank.member.search_desk import SearchRequest
 from quorank.protocol.messages import Declined, Refusal
-from quorank.silos.learning.holdings import FIELDS, Holding
-from quorank.silos.party.member import FINISHED, SERVER, UNWRITTEN, SiloMember
-from quorank.silos.protocol.keys import Entropy
-from quorank.silos.protocol.records import SiloMessage, tells
-from quorank.silos.protocol.stream_store import SiloStore
-from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.holdings import FIELDS, Holding
+from quorank.silos.session.agreement import Entropy
+from quorank.silos.session.records import SiloMessage, meaning_of
+from quorank.silos.session.streams import SiloStore
+from quorank.silos.session.terms import SiloTerms
 
 
 class SearchDesk(Protocol):
-    """Where a party's own people leave searches and fetch what was found."""
+    """Searches of a party's own people, and where their results go."""
 
     def wanted(self) -> Sequence[SearchRequest]:
-        """Searches that were not handed out yet."""
+        """Return the pending searches."""
 
     def hand_out(self, name: str, found: Mapping[str, Any]) -> None:
-        """The result of a search, or why there is none."""
+        """Deliver the result of a search, or the reason why there is none."""
 
 
 class SiloParty:
-    """One party of a run. `pins` are the public identities that others are known by.
+    """One party of a group's session.
 
-    Between two steps of its work it ends where `stop` says so, and tells `seen` that its progress has changed. Where the
-    group searches, it goes on when the ranker is there, with the searches of its `desk` and those of the others.
+    Args:
+        folder: The party's private folder, created where it does not exist.
+        name: Name of the party in the terms.
+        terms: What the group has agreed on.
+        holding: The party's documents, queries and judgements.
+        pins: Public identities that other parties must have.
+        consent: Returns whether the owner agrees to take part; asked before every answer.
+        stop: Returns whether to stop; asked between two steps of the work.
+        seen: Called when `progress` changes.
+        desk: Searches of the party's own people, where the group searches.
+        entropy: Source of secret bytes.
+        clock: Returns the time, seconds since 1970.
+
+    Raises:
+        BadInput: `folder.other-run` where the folder belongs to another session, party or set of documents; `file.busy`
+            where another process works in it.
+
+    >>> import tempfile
+    >>> from quorank.silos.generated import Generator
+    >>> from quorank.silos.holdings import generated_holdings
+    >>> holding = generated_holdings(Generator(parties=2, documents=20, queries=4))[0]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     party = SiloParty(Path(folder) / "north", "north", SiloTerms("spring", ("north", "south")), holding)
+    ...     print(party.progress)
+    ...     party.close()
+    north: starting
     """
 
     def __init__(
@@ -69,37 +92,37 @@ class SiloParty:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
-        self._number, self._digest = terms.number(name), terms.digest()[:16]
+        self._number, self._digest = terms.number(name), terms.digest[:16]
         self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
         self._stop, self._seen, self._desk = stop, seen, desk
-        self._member: SiloMember | None = None
-        self.said_all = False  # the last answer ended all that this party ever has to say
-        self.stopped: str | None = None  # why the run cannot go on at this party, for its owner
+        self._run: PartyRun | None = None
+        self.said_all = False  # whether the last answer was the last one of the session
+        self.stopped: str | None = None  # reason why the session cannot continue at this party, for its owner
         self._store = SiloStore(self.folder, "party")
         try:
             self._check(name, terms, holding)
             self.identity = kept_identity(self.folder, name, entropy)
-            self._progress = f"{name}: " + ("the ranker is there" if self._is_finished else "it begins")
+            self._progress = f"{name}: " + ("has the ranker" if self._is_finished else "starting")
         except BaseException:
             self._store.close()
             raise
 
     def _check(self, name: str, terms: SiloTerms, holding: Holding) -> None:
-        """A folder is of one run, one party and one set of documents: with others it would say what it said otherwise."""
+        """Refuse a folder of another session, party or set of documents, whose answers would contradict earlier ones."""
         facts = {
-            "terms": (terms.digest(), "a run with other terms"),
+            "terms": (terms.digest, "a session with other terms"),
             "name": (name.encode(), "another party"),
             "holding": (digest_of(holding), "other documents, queries or judgements"),
         }
         for what, (value, words) in facts.items():
             kept = self._store.fact(what)
-            sentence = f"this folder was begun with {words}; choose another folder, or go back to those"
+            sentence = f"this folder was created for {words}; choose another folder"
             require(kept is None or kept == value, "folder.other-run", sentence, f"{self.folder}")
         with self._store.transaction():
             for what, (value, _) in facts.items():
                 self._store.set_fact(what, value)
 
-    # ------------------------------------------------------------ what the owner looks at
+    # ------------------------------------------------------------ for the owner
 
     @property
     def _is_finished(self) -> bool:
@@ -107,39 +130,39 @@ class SiloParty:
 
     @property
     def fingerprint(self) -> str | None:
-        """Twelve digits, the same at all parties unless someone stands in between; None before keys are agreed."""
+        """Twelve digits, the same at all parties unless there is a man in the middle; None before keys are agreed."""
         found: str | None = self._store.note("fingerprint")
         return found
 
     @property
     def progress(self) -> str:
-        """Where this party stands, in a sentence."""
-        return self._progress if self.stopped is None else f"{self.name}: it cannot go on: {self.stopped}"
+        """Progress of this party, or the reason why it cannot continue."""
+        return self._progress if self.stopped is None else f"{self.name}: cannot continue: {self.stopped}"
 
     @property
     def ranker(self) -> Doubles | None:
-        """The weights that all parties end with, once they are there."""
+        """Final parameters, once they have arrived."""
         kept = self._store.fact("ranker")
         return None if kept is None else np.frombuffer(kept, dtype="<f8").astype(np.float64)
 
     @property
     def figures(self) -> dict[str, float] | None:
-        """ERR, nDCG@10 and nDCG of the ranker on this party's own test lists, which nobody else learns."""
+        """ERR, nDCG@10 and nDCG of the ranker on this party's test lists, which stay with the party."""
         found: dict[str, float] | None = self._store.note("figures")
         return found
 
     def close(self) -> None:
-        """Let go of the folder."""
-        if self._member is not None:
-            self._member.close()
+        """Close the folder."""
+        if self._run is not None:
+            self._run.close()
         if self._is_finished:
             self._store.compact()
         self._store.close()
 
-    # ------------------------------------------------------------ what the coordinator asks
+    # ------------------------------------------------------------ for the coordinator
 
     def answer(self, content: bytes) -> bytes | Declined:
-        """The answer to a message, or why there is none. It never raises; the cause stays in this machine's log."""
+        """Answer a message, or decline it; never raises, and causes go to this machine's log only."""
         self.said_all = False
         try:
             return self._answer(content)
@@ -167,7 +190,7 @@ class SiloParty:
             with self._store.transaction():
                 self._store.take(SERVER, message)
         except BadInput as error:
-            raise Refusal("storage" if error.code in UNWRITTEN else "place") from None
+            raise Refusal("storage" if error.code in TEMPORARY else "place") from None
         self._work()
         reply = self._store.message(SERVER, self._number, self._digest)
         self.said_all = (
@@ -178,78 +201,69 @@ class SiloParty:
         return reply.to_bytes(to_party=False)
 
     def _work(self) -> None:
-        """Do all that there is to do now; what fails is thrown away with its half-made state and tried again later."""
+        """Take all possible steps; after a failure the state in memory is discarded, and the steps are retried later."""
         try:
             while not self._is_finished or self.terms.search is not None:
-                if self._member is None:
-                    self._member = SiloMember(
-                        self._store,
-                        self.folder,
-                        self.name,
-                        self.terms,
-                        self.holding,
-                        self.identity,
-                        pins=self._pins,
-                        entropy=self._entropy,
-                        clock=self._clock,
-                    )
-                self.report(self._member.progress())
+                if self._run is None:
+                    place = self._store, self.folder, self.terms, self.holding, self.identity
+                    self._run = PartyRun(*place, pins=self._pins, entropy=self._entropy, clock=self._clock)
+                self.report(self._run.progress())
                 if self._stop():
                     raise Refusal("waiting")
-                if not self._member.step() and not self._attend(self._member):
+                if not self._run.step() and not self._attend(self._run):
                     break
-            if self._member is not None:
-                self.report(self._member.progress())
+            if self._run is not None:
+                self.report(self._run.progress())
             self.stopped = None
         except Refusal:
             raise
         except BadInput as error:
-            self._forget_member()
-            if error.code in UNWRITTEN:
+            self._discard_run()
+            if error.code in TEMPORARY:
                 raise Refusal("storage") from None
             self.stopped = str(error)
             raise Refusal("stopped") from None
         except BaseException:
-            self._forget_member()
+            self._discard_run()
             raise
 
-    def _forget_member(self) -> None:
-        member, self._member = self._member, None
-        if member is not None:
-            member.close()
+    def _discard_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
 
-    def _attend(self, member: SiloMember) -> bool:
-        """Begin searches that are wanted and hand out those that are done; whether there is something to send."""
+    def _attend(self, run: PartyRun) -> bool:
+        """Begin pending searches and deliver results; return whether there is something to send."""
         if self._desk is None or not self._is_finished or self.terms.search is None:
             return False
-        begun, sent = set(member.searches.open), False
+        begun, sent = set(run.searches.open), False
         for request in self._desk.wanted():
             if request.name in begun:
                 continue
             try:
-                member.search(request.name, request.query, request.top, self._clock() + request.patience)
+                run.search(request.name, request.query, request.top, self._clock() + request.patience)
                 sent = True
             except BadInput as error:
-                if error.code in UNWRITTEN:
+                if error.code in TEMPORARY:
                     raise
                 self._desk.hand_out(request.name, {"error": error.code, "sentence": str(error)})
-        for name, result in member.searches.results(self._clock()):
+        for name, result in run.searches.results(self._clock()):
             self._desk.hand_out(name, result.to_table())
             with self._store.transaction():
-                member.searches.finish(name)
+                run.searches.finish(name)
         return sent
 
     def report(self, progress: str) -> None:
-        """Note where this party stands, in a sentence, and tell it."""
+        """Set the progress and report a change."""
         if progress != self._progress:
             self._progress = progress
             self._seen()
 
 
 def sent_log(folder: Path) -> list[dict[str, Any]]:
-    """All that a party in this folder gave to the network: when, what, for whom, how large, and what it tells.
+    """Return everything that the party of a folder has sent: time, kind, receiver, size and meaning.
 
-    It may be read while another process plays the party.
+    It can be read while another process runs the party.
     """
     file = folder / "party.sqlite"
     if not file.is_file():
@@ -261,13 +275,13 @@ def sent_log(folder: Path) -> list[dict[str, Any]]:
         sentence = f"cannot be read ({error}); try again, or restore it from a copy"
         raise BadInput("file.unreadable", sentence, f"{file}") from None
     return [
-        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
+        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": meaning_of(kind)}
         for at, kind, receiver, size in rows
     ]
 
 
 def digest_of(holding: Holding) -> bytes:
-    """32 bytes that stand for a party's documents, queries and judgements."""
+    """Return the SHA-256 of a party's documents, queries and judgements."""
     digest = hashlib.sha256(b"quorank silo holding")
     for name in FIELDS:
         index = getattr(holding.documents, name)

@@ -1,7 +1,7 @@
-"""A party's private folder: its invitation, where its documents are, whom it knows, and whether it takes part.
+"""A party's private folder: invitation, location of its documents, pinned identities and consent.
 
-What the protocol itself must keep is in `session/` (`SiloParty`). The documents, queries and judgements stay where they
-are; the folder remembers where, so that a later start needs nothing but the folder.
+The state of the session is in `session/` (`SiloParty`). Documents, queries and judgements stay where they are; the folder
+stores their location, so that a later start needs nothing but the folder.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.documents import ANYTHING, read_json
 from quorank.member.party import sent_log
-from quorank.member.party_identity import kept_identity, member_key
+from quorank.member.party_keys import kept_identity, member_key
+from quorank.member.party_searches import NUMBERS
 from quorank.member.search_desk import FolderDesk
 from quorank.protocol.certificates import write_private
 from quorank.protocol.http_client import ServiceClient
 from quorank.protocol.invitation import FILE, Invitation
 from quorank.silos.generated import Generator
-from quorank.silos.learning.holdings import Holding, check_texts, generated_holdings, make_holding
-from quorank.silos.party.searching import NUMBERS
-from quorank.silos.protocol.keys import PartyIdentity
-from quorank.silos.protocol.terms import SiloTerms, read_identities
+from quorank.silos.holdings import Holding, check_texts, generated_holdings, make_holding
+from quorank.silos.session.agreement import PartyIdentity
+from quorank.silos.session.terms import SiloTerms, read_identities
 from quorank.text import read_collection
 from quorank.text.embeddings import open_embedder
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
 MEMBER = "member.json"
-"""The number that the service knows this party by, and by how much this machine's clock is off."""
+"""File of the party's number at the service and the offset of this machine's clock."""
 SESSION, RANKER, SEARCHES = "session", "ranker.json", "searches"
 REHEARSAL_SEED = 1
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Where a party's documents come from: a collection on disk, or the generator in a rehearsal."""
+    """Source of a party's documents: a collection on disk, or the generator in a rehearsal."""
 
     collection: str | None = None  # an absolute path
-    generated: int | None = None  # which party of the generator
-    documents: int = Generator.documents  # that it generates
+    generated: int | None = None  # number of a generated party
+    documents: int = Generator.documents  # number of generated documents
     embeddings: str | None = None  # an absolute path of word vectors or of an encoder
 
     def __post_init__(self) -> None:
@@ -54,9 +54,9 @@ class FolderSource:
         require((self.collection is None) != (self.generated is None), "option.conflict", sentence)
 
     def holding(self, name: str, terms: SiloTerms) -> Holding:
-        """All that the party has; documents that cannot take part are refused, by the party's name."""
+        """Read the party's documents, queries and judgements."""
         parties, seed, setting = len(terms.parties), terms.seed, terms.setting
-        wanted = setting.training.learns_from_sums and "embedding" in setting.searched.evidence
+        wanted = "embedding" in setting.searched.evidence
         sentence = f"the group has agreed on embeddings, and {name} has none; give --embeddings FILE"
         require(not wanted or self.embeddings is not None, "evidence.missing", sentence)
         if self.collection is not None:
@@ -74,12 +74,12 @@ class FolderSource:
 
 
 def terms_of(invitation: Invitation) -> SiloTerms:
-    """The terms of a party's invitation; one for a device is refused."""
+    """Return the terms of a party's invitation; one for a device is refused."""
     sentence = "this is a device's invitation; accept it with quorank join"
     require(invitation.kind == "party", "invitation.other-kind", sentence)
-    require(invitation.code, "invitation.other-kind", "a party's invitation has a code of its own; ask for such a one")
+    require(invitation.code, "invitation.other-kind", "a party's invitation has a code; ask for a new one")
     terms = SiloTerms.read(dict(invitation.terms))
-    sentence = f"{invitation.name} is no party of the group; its parties are {', '.join(terms.parties)}"
+    sentence = f"{invitation.name} is not a party of the group; its parties are {', '.join(terms.parties)}"
     require(invitation.name in terms.parties, "party.unknown", sentence)
     read_identities([f"{name}={key.hex()}" for name, key in invitation.identities.items()], terms)
     return terms
@@ -93,13 +93,13 @@ class PartyFolder:
 
     @classmethod
     def accept(cls, path: Path, invitation: Invitation) -> PartyFolder:
-        """Keep an invitation; a folder that belongs to another party or other terms is refused."""
+        """Store an invitation, unless the folder belongs to another party or other terms."""
         target, terms = path.absolute(), terms_of(invitation)
         require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         made = cls(target)
         if (target / FILE).is_file():
             sentence = (
-                f"this folder belongs to {made.invitation.name} in the run {made.terms.run}; choose another folder"
+                f"this folder belongs to {made.invitation.name} in the session {made.terms.run}; choose another folder"
             )
             require(
                 made.invitation.name == invitation.name and made.terms == terms, "folder.other-run", sentence, f"{path}"
@@ -108,7 +108,7 @@ class PartyFolder:
                 (target / MEMBER).unlink(missing_ok=True)  # it enrols anew
         else:
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-            sentence = "this is no party's folder, and it is not empty; choose another one"
+            sentence = "this is not a party's folder, and it is not empty; choose another one"
             require(free, "folder.not-empty", sentence, f"{path}")
             target.mkdir(mode=0o700, exist_ok=True)
         target.chmod(0o700)
@@ -117,7 +117,7 @@ class PartyFolder:
 
     @classmethod
     def open(cls, path: Path) -> PartyFolder:
-        """A folder that holds an invitation."""
+        """Open a folder that holds an invitation."""
         sentence = "there is no invitation here; give one with --bundle FILE"
         require((path / FILE).is_file(), "invitation.missing", sentence, f"{path}")
         return cls(path.absolute())
@@ -129,7 +129,7 @@ class PartyFolder:
 
     @cached_property
     def terms(self) -> SiloTerms:
-        """What the group has agreed on."""
+        """Terms of the group."""
         return terms_of(self.invitation)
 
     @property
@@ -141,7 +141,7 @@ class PartyFolder:
             raise self._damaged(SOURCE) from None
 
     def note_source(self, source: FolderSource) -> None:
-        """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
+        """Store the source of the documents; it cannot change to other documents later."""
         before = self._read(SOURCE, None)
         table = asdict(source)
         moved = before is not None and source.collection is not None and before.get("collection") is not None
@@ -156,12 +156,12 @@ class PartyFolder:
 
     @property
     def pins(self) -> dict[str, bytes]:
-        """The public identities that this party holds others to: the invitation's and those it was given itself."""
+        """Pinned public identities: those of the invitation and those that the owner has added."""
         own = [f"{name}={key}" for name, key in self._read(PINS, {}).items()]
         return dict(self.invitation.identities) | read_identities(own, self.terms)
 
     def note_pins(self, given: Mapping[str, bytes]) -> None:
-        """Hold parties to these identities; another one than before is refused."""
+        """Pin identities; one that differs from before is refused."""
         known, own = self.pins, self.invitation.name
         require(own not in given, "identity.own", "that is this party itself; pin the others", f"--pin {own}")
         for name, key in given.items():
@@ -172,11 +172,11 @@ class PartyFolder:
 
     @property
     def consents(self) -> list[tuple[float, bool]]:
-        """When consent was given or withdrawn."""
+        """Times at which consent was given or withdrawn."""
         return [(float(at), bool(on)) for at, on in self._read(CONSENT, [])]
 
     def consent(self) -> bool:
-        """Whether it is given now; where that cannot be read, it is not."""
+        """Return whether consent is given; an unreadable file means no."""
         try:
             found = self.consents
         except (BadInput, OSError, ValueError, TypeError):
@@ -184,19 +184,19 @@ class PartyFolder:
         return bool(found) and found[-1][1]
 
     def set_consent(self, on: bool) -> None:
-        """At any time, also while another process plays the party."""
+        """Give or withdraw consent, also while another process runs the party."""
         found = self.consents
         if not found or found[-1][1] != on:
             self._write(CONSENT, [*found, (time.time(), on)])
 
     @property
     def state(self) -> dict[str, Any]:
-        """How the party stood when its process last wrote it down; empty before its first start."""
+        """Last stored state of the party; empty before its first start."""
         found: dict[str, Any] = self._read(STATE, {})
         return found
 
     def note_state(self, **known: object) -> None:
-        """Write down how the party stands, for `--status` and `--identity`; a full disk is no reason to end."""
+        """Store the state of the party for `--status` and `--identity`; a full disk is ignored."""
         with contextlib.suppress(OSError):
             self._write(STATE, {"at": time.time(), **known})
 
@@ -218,7 +218,11 @@ class PartyFolder:
         )
 
     def enrol(self, line: ServiceClient) -> None:
-        """Be let in with this party's own key, once; terms that differ from those that its owner has read are refused."""
+        """Enrol with this party's own key, once.
+
+        Raises:
+            BadInput: `terms.changed` where the service's terms are not those of the invitation.
+        """
         if line.member is not None:
             return
         assert line.key is not None
@@ -231,34 +235,34 @@ class PartyFolder:
         self._write(MEMBER, {"member": found.member, "offset": line.offset})
 
     def identity(self) -> PartyIdentity:
-        """The party's lasting key, made when it is first asked for."""
+        """Return the party's lasting key, created on first use."""
         session = self.path / SESSION
         session.mkdir(mode=0o700, exist_ok=True)
         return kept_identity(session, self.invitation.name, os.urandom)
 
     def document_of(self, number: int) -> str:
-        """The id of this party's document that others know by a number from their searches."""
+        """Return the id of the document that has a number in others' searches."""
         file = self.path / SESSION / NUMBERS
         sentence = "nobody has searched this party's documents yet, so they have no numbers"
         require(file.is_file(), "silo-search.no-numbers", sentence, f"{self.path}")
         known = read_json(file, ANYTHING)
-        sentence = f"no document has the number {number}; the numbers are {min(map(int, known), default=0)} and up"
+        sentence = f"no document has the number {number}; numbers start at {min(map(int, known), default=0)}"
         require(str(number) in known, "silo-search.unknown-document", sentence, f"{self.path}")
         return str(known[str(number)])
 
     @property
     def desk(self) -> FolderDesk:
-        """Where searches of this party's people are left and answered."""
+        """Searches of this party's own people."""
         return FolderDesk(self.path / SEARCHES)
 
     def sent_log(self) -> list[dict[str, Any]]:
-        """All that was ever sent, also while another process plays the party."""
+        """Return everything that was sent, also while another process runs the party."""
         return sent_log(self.path / SESSION)
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
-        """Held by the one process that plays the party."""
-        with ProcessLock(self.path / LOCK).hold("another process plays this party already; end that one first"):
+        """Lock the folder for the process that runs the party."""
+        with ProcessLock(self.path / LOCK).hold("another process runs this party; stop it first"):
             yield
 
     def _read(self, name: str, absent: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A party at work over its line: it fetches what it is asked, answers, and ends when all has been said.
+"""Loop of a party over its connection: it polls its mailbox, answers letters, and ends with the session.
 
-The party alone decides what leaves: a letter is answered with what `SiloParty.answer` gives, or with nothing. Where the
-service cannot be reached, or takes a letter back meanwhile, the party asks again later; what it wanted to say is in its
-folder, and is said in the next answer.
+Only `SiloParty.answer` decides what leaves; a letter that it declines is answered with nothing. Where the service cannot
+be reached, or withdraws a letter, the party polls again later: what it had to send is in its folder and goes with the
+next answer.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from quorank.errors import require
 from quorank.member.party import SiloParty
 from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.messages import Declined
-from quorank.silos.protocol.records import MOST_MESSAGE
+from quorank.silos.session.records import MOST_MESSAGE
 
 LOOK_SECONDS = 0.25
-"""So often a waiting party looks whether it is to end."""
+"""Interval at which a waiting party checks whether to stop, seconds."""
 SHORTEST = 0.02
-"""However soon a service wants to be asked again, so many seconds pass."""
+"""Shortest polling interval, seconds."""
 TASK_SECONDS = 2.0
-"""So often a party that is asked nothing looks whether the session is over."""
+"""Interval at which an idle party checks whether the session is over, seconds."""
 LONGER, LONGEST = 1.15, 40.0
-"""Each look at an empty mailbox is so many times as long after the last one, up to so many times the first pause."""
+"""Growth of the polling interval while the mailbox is empty, and its limit, as multiples of the service's interval."""
 QUIET_SECONDS = 180.0
-"""A party that has the ranker and reaches nobody for so long takes the session to be over."""
+"""Time without contact after which a party with the ranker regards the session as over, seconds."""
 
 
 class PartyLine(Protocol):
-    """A line to a service, as `ServiceClient` is one."""
+    """Connection to a service; `ServiceClient` is one."""
 
     def mail(self, most: int = ...) -> ServedMail:
-        """What is asked."""
+        """Fetch a letter."""
 
     def answer(self, number: int, content: bytes) -> float:
-        """What is said to it."""
+        """Answer a letter; return the time until the next poll, seconds."""
 
     def task(self, etag: str = "") -> ServedTask:
-        """Whether the session is over."""
+        """Fetch the publication, which says whether the session is over."""
 
 
 def take_part(
@@ -52,10 +52,24 @@ def take_part(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Answer until the session is over or `stop` says so; whether it is over.
+    """Answer letters until the session is over or `stop` returns true.
 
-    `enrol` is called with the line before anything else is. `seen` is told of every look, with a sentence while the
-    service cannot be reached. A refusal that will not pass, such as that of a revoked party, is raised.
+    Args:
+        party: The party.
+        line: Its connection to the service.
+        stop: Returns whether to stop.
+        consent: Returns whether the owner agrees to take part; nothing is sent otherwise.
+        seen: Called after every poll, with a sentence while the service cannot be reached.
+        enrol: Called with the connection before the first poll.
+        clock: Returns the time, seconds.
+        sleep: Waits for a number of seconds.
+
+    Returns:
+        Whether the session is over.
+
+    Raises:
+        ServiceRefusal: A permanent refusal, such as that of a revoked party.
+        BadInput: `silo-run.ended` where the service has ended the session without a ranker.
     """
     pace, heard, looked = PollingInterval(most=60.0), clock(), clock()
     wait, idle, enrolled = 0.0, 1.0, False
@@ -94,20 +108,20 @@ def take_part(
 
 
 def exchange(party: SiloParty, line: PartyLine, pace: PollingInterval) -> float:
-    """Fetch one letter and answer it; seconds until the next look, negative where all has been said."""
+    """Fetch and answer one letter; return the seconds until the next poll, negative after the last answer."""
     mail = line.mail(MOST_MESSAGE)
     if mail.content is None:
         return pace.after_success(max(mail.next, SHORTEST))
     answer = party.answer(mail.content)
     if answer == Declined("waiting"):
-        return LOOK_SECONDS  # it was asked to stop in the middle of its work, and answers after its next start
+        return LOOK_SECONDS  # stopped in the middle of its work; it answers after its next start
     line.answer(mail.id, b"" if isinstance(answer, Declined) else answer)
     pace.after_success(0.0)
     return -1.0 if party.said_all else 0.0
 
 
 def _ends(seconds: float, stop: Callable[[], bool], clock: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Wait, and look now and then whether it is to end."""
+    """Wait, and return whether to stop."""
     until = clock() + seconds
     while not stop():
         left = until - clock()

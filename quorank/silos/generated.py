@@ -117,10 +117,8 @@ class Generator:
         for field, (length, about) in enumerate(((self.title, self.about_title), (self.body, self.about))):
             lengths = np.empty(self.documents, dtype=np.int64)
             draw_lengths(key, number, field, float(length), lengths)
-            written = write_field(
-                key, number, field, lengths, main, second, share, about, self.repeat, table, *common, *own
-            )  # fmt: skip
-            fields.append(TermCounts(*written))
+            words = WordSource(table, *common, *own, about, self.repeat)
+            fields.append(TermCounts(*write_field(key, number, field, lengths, Mixtures(main, second, share), words)))
         queries, about_topics = self._queries(seed, number, table)
         return GeneratedParty(fields[0], fields[1], main, second, share, queries, about_topics)
 
@@ -236,24 +234,33 @@ def draw_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integer
         out[d] = max(1, round(mean * math.exp(spread * normal - spread * spread / 2)))
 
 
+class Mixtures(NamedTuple):
+    """Topics of each document."""
+
+    main: Integers
+    second: Integers
+    share: Doubles  # of the main topic
+
+
+class WordSource(NamedTuple):
+    """Distributions of the words of a field."""
+
+    table: Int32s  # (topics, topic_terms)
+    common_accept: Doubles  # alias table of all terms
+    common_other: Int32s
+    topic_accept: Doubles  # alias table of a topic's terms
+    topic_other: Int32s
+    about: float  # share of words about the document's topics
+    repeat: float  # probability that a word repeats an earlier one
+
+
 @kernel
 def write_field(
-    key: Uint64s,
-    party: int,
-    field: int,
-    lengths: Integers,
-    main: Integers,
-    second: Integers,
-    share: Doubles,
-    about: float,
-    repeat: float,
-    table: Int32s,
-    common_accept: Doubles,
-    common_other: Int32s,
-    topic_accept: Doubles,
-    topic_other: Int32s,
+    key: Uint64s, party: int, field: int, lengths: Integers, mixtures: Mixtures, source: WordSource
 ) -> tuple[Integers, Int32s, Int32s]:
     """Write the documents of a field, a word at a time, and count their terms: offsets, terms and counts."""
+    main, second, share = mixtures
+    table, common_accept, common_other, topic_accept, topic_other, about, repeat = source
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     terms = np.empty(lengths.sum(), dtype=np.int32)
     counts = np.empty(len(terms), dtype=np.int32)

@@ -113,7 +113,8 @@ def test_the_bench_on_a_collection_in_words(quorank: Quorank, collection: Path) 
     ("arguments", "words"),
     [
         (("--collection", "nowhere"), "nowhere: does not exist"),
-        (("--epsilon", "0"), "epsilon: must be"),
+        (("--training", "averaging", "--epsilon", "0"), "epsilon: must be"),
+        (("--labels", "reference-rank"), "only CS-F-LTR"),
         (("--seed", "99999999999999999999999"), "seed: must be"),
     ],
 )

@@ -101,7 +101,7 @@ def test_generated_pages_hold_every_key_verb_and_option() -> None:
     from quorank.experiments.experiment_file import flatten
     from quorank.experiments.silo_experiment import OWN
     from quorank.experiments.silo_experiment import SECTIONS as GROUP_SECTIONS
-    from quorank.silos.learning.training import TRAININGS
+    from quorank.silos.training.setting import TRAININGS
 
     pages = generated_pages()
     keys = pages["reference/experiment-file.md"]

@@ -281,9 +281,7 @@ OURS = {
     "data/letor/writer.py": {"gzip.GzipFile"},  # writes
     "tuning/studies/study.py": {"csv.reader"},  # of lines that the gate opened
     "tuning/histories/visits.py": {"csv.reader"},  # likewise
-    "silos/protocol/stream_store.py": {"sqlite3.connect"},  # an owner's own streams
     "tuning/models.py": {"json.loads"},  # weights that a coordinator of ours wrote
-    "silos/protocol/budget.py": {"json.loads"},  # an owner's own ledger
     "text/readers/decoding.py": {"html.unescape"},  # the one place, which bounds codes first
 }
 

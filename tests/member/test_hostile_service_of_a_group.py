@@ -14,18 +14,29 @@ import pytest
 from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 
 from quorank.member.party import SiloParty, sent_log
+from quorank.member.party_run import SERVER
 from quorank.member.party_session import take_part
 from quorank.protocol import frames
 from quorank.protocol.http_client import ServedMail, ServedTask
 from quorank.protocol.messages import Declined
-from quorank.silos.party.member import SERVER
-from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, tells, written
+from quorank.silos.envelopes import Envelope, Kind
+from quorank.silos.session.records import (
+    MOST_MESSAGE,
+    Record,
+    SiloMessage,
+    SumHead,
+    cut,
+    enclose,
+    encode,
+    meaning_of,
+    tag_of,
+)
+from quorank.silos.training.statistics import VECTOR_LENGTH
 
-TERMS = terms_of("published", "averaging")
+TERMS = terms_of()
 WORDS = {word.encode() for h in HOLDINGS for query in h.queries for word in query}
 WORDS |= {name.encode() for h in HOLDINGS for name in (*h.documents.ids, *h.query_ids)}
-FEATURES = 16
+FEATURES, MODELS = 18, 6
 
 _watched: list[tuple[str, Any]] | None = None
 ACTIONS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.", "marshal.", "socket.connect")
@@ -61,19 +72,20 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """The folder of a party at the beginning, while it asks, and while it learns; everything that is used is loaded."""
+    """Folders of a party in three phases; everything that is used is loaded."""
     top, found = tmp_path_factory.mktemp("phases"), {}
     whole = Group(top / "whole", TERMS)
     step_through(whole)
     whole.close()
-    for phase in ("agreement", "asking", "training"):
+    for phase in ("agreement", "statistics", "training"):
         group = Group(top / phase, TERMS)
-        while group.server.phase != phase or (phase != "agreement" and not group.server.waits("north")):
+        turns = 1 if phase == "training" else 0
+        while group.server.phase != phase or group.server.turns[0] < turns:
             for name in NAMES:
                 group.message(name)
         group.close()
         found[phase] = top / phase / "north"
-        for name in ("unknown kind", "sum of other length", "learning in no stage", "judging beyond"):
+        for name in ("unknown kind", "total of another length", "a sum of no number", "a sum alone"):
             shutil.copytree(found[phase], top / f"{phase} {name}")
             party = SiloParty(top / f"{phase} {name}", "north", TERMS, HOLDINGS[0])
             party.answer(messages(party, RECORDS[name]).to_bytes(to_party=True))
@@ -81,68 +93,65 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def table(kind: Record, head: Any, *arrays: np.ndarray) -> bytes:
-    return written(kind, head, *arrays)
-
-
 def envelope(kind: Kind, sender: str, receiver: str = "north", number: int = 1, body: bytes = b"x" * 64) -> bytes:
-    return bytes([Record.ENVELOPE]) + Envelope(kind, sender, receiver, number, body).to_bytes()
+    return enclose(Envelope(kind, sender, receiver, number, body).to_bytes())
 
 
-def learn(stage: Any = 1, turn: Any = 0, models: Any = (0,), clients: Any = (0,), theta: Any = None) -> bytes:
-    head = {"stage": stage, "turn": turn, "models": list(models), "clients": list(clients)}
-    return table(Record.LEARN, head, np.zeros((len(models), FEATURES + 1)) if theta is None else theta)
+def ask(number: int = 0, among: tuple[int, ...] = (0, 1, 2), numbers: object = None, **head) -> bytes:
+    given = np.zeros(MODELS * FEATURES) if numbers is None else numbers
+    return encode(Record.ASK_SUM, np.asarray(given), head=SumHead(number, among, **head))
 
 
 def record_with(head: bytes) -> bytes:
-    """A record of the learning kind with any bytes for a table."""
-    return bytes([Record.LEARN]) + frames.pack([head, b""])
+    """A request for a sum with any bytes for its head."""
+    return bytes([Record.ASK_SUM]) + frames.pack([head, b""])
 
 
 RECORDS = {
     "unknown kind": b"\xee" * 40,
     "empty": b"",
-    "only a kind": bytes([Record.SUM]),
-    "sum of other length": table(Record.SUM, {"asks": [1, 1, 1]}, np.zeros(5, np.uint32)),
-    "sum without numbers": table(Record.SUM, {"asks": "all"}, np.zeros(5, np.uint32)),
-    "sum with many questions": table(Record.SUM, {"asks": [10**9] * 3}, np.zeros(5, np.uint32)),
-    "what parties send": table(Record.KEPT, None),
-    "tally": table(Record.TALLY, {"lists": 1}, np.zeros(3), np.zeros(3)),
-    "a ranker too early or too short": table(Record.RANKER, None, np.zeros(3)),
-    "a ranker that is no number": table(Record.RANKER, None, np.full(FEATURES, np.nan)),
-    "a ranker with more": table(Record.RANKER, {"run": "rm -rf"}, np.zeros(FEATURES)),
-    "judging of nothing": table(Record.JUDGE, {"folds": []}, np.zeros(0)),
-    "judging twice the same": table(Record.JUDGE, {"folds": [0, 0]}, np.zeros(2 * 3 * FEATURES)),
-    "judging beyond": table(Record.JUDGE, {"folds": [77]}, np.zeros(3 * FEATURES)),
-    "learning in no stage": learn(stage=7),
-    "learning in a far turn": learn(turn=10**6),
-    "learning in a turn that is over": learn(stage=0, turn=0),
-    "learning of no model": learn(models=(99,)),
-    "learning of the same model often": learn(models=(0,) * 50, clients=(0,) * 50),
-    "learning from no number": learn(theta=np.full((1, FEATURES + 1), np.inf)),
-    "learning from many numbers": learn(theta=np.zeros((1, 100_000))),
-    "learning with words": learn(stage="../../etc/passwd", turn={"__class__": "os.system"}),
-    "deep table": record_with(b"[" * 100_000),
+    "only a kind": bytes([Record.TOTAL]),
+    "total of another length": encode(Record.TOTAL, np.zeros(5, np.uint32)),
+    "total again": encode(Record.TOTAL, np.zeros(VECTOR_LENGTH, np.uint32)),
+    "a record of parties": encode(Record.KEPT),
+    "a part": encode(Record.PART, np.zeros(3), head=SumHead(0, (0, 1, 2))),
+    "a ranker that is too short": encode(Record.RANKER, np.zeros(3)),
+    "a ranker without numbers": encode(Record.RANKER, np.full(FEATURES, np.nan)),
+    "a ranker with more": encode(Record.RANKER, np.zeros(FEATURES), np.zeros(1)),
+    "a sum alone": ask(among=(0,)),
+    "a sum without it": ask(among=(1, 2)),
+    "a sum with itself twice": ask(among=(0, 0, 1)),
+    "a sum in another order": ask(among=(1, 0)),
+    "a sum of strangers": ask(among=(0, 1, 63)),
+    "a sum of a far number": ask(number=10**6),
+    "a sum of no number": record_with(b'{"number": -1, "among": [0, 1, 2]}'),
+    "held-out lists of no model": ask(judging=True, numbers=()),
+    "another request": ask(asked={"step": "bins"}),
+    "numbers that are not": ask(numbers=np.full(MODELS * FEATURES, np.inf)),
+    "numbers that are large": ask(numbers=np.full(MODELS * FEATURES, 1e9)),
+    "many numbers": ask(numbers=np.zeros(100_000)),
+    "strings": record_with(b'{"number": "../../etc/passwd", "among": {"__class__": "os.system"}}'),
+    "deep head": record_with(b"[" * 100_000),
     "long number": record_with(b"9" * 100_000),
-    "table of nothing": record_with(b"NaN"),
+    "no number": record_with(b"NaN"),
     "pickle": record_with(b"\x80\x04\x95cos\nsystem\n(S'touch /tmp/owned'\ntR."),
-    "lying lengths": bytes([Record.LEARN]) + b"\xff" * 60,
+    "wrong lengths": bytes([Record.ASK_SUM]) + b"\xff" * 60,
     "hello of a stranger": envelope(Kind.HELLO, "east"),
     "hello of itself": envelope(Kind.HELLO, "north"),
     "hello again": envelope(Kind.HELLO, "south", number=0, body=b"\1" * 200),
-    "a question of the service's": envelope(Kind.ASK, "south"),
-    "a question of nobody's number": envelope(Kind.ASK, "south", number=2**63),
-    "an answer of the service's": envelope(Kind.ANSWER, "south"),
-    "a catalogue of the service's": envelope(Kind.CATALOGUE, "south"),
+    "a search of the service's": envelope(Kind.SEARCH, "south"),
+    "a search of no number": envelope(Kind.SEARCH, "south", number=2**63),
+    "an answer of the service's": envelope(Kind.FOUND, "south"),
+    "a description of the service's": envelope(Kind.DESCRIPTION, "south"),
     "a refusal of the service's": envelope(Kind.REFUSE, "south"),
-    "for another": envelope(Kind.ASK, "south", receiver="west"),
+    "for another": envelope(Kind.SEARCH, "south", receiver="west"),
 }
 
 
 def messages(party: SiloParty, record: bytes) -> SiloMessage:
     """A sound message that brings a record where the party expects the next one."""
     came, _, _, heard = party._store.places(SERVER)
-    return SiloMessage(0, TERMS.digest()[:16], heard, came, tuple(cut(record)))
+    return SiloMessage(0, TERMS.digest[:16], heard, came, tuple(cut(record)))
 
 
 def told(answer: bytes) -> list[str]:
@@ -156,7 +165,7 @@ def told(answer: bytes) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("phase", ["agreement", "asking", "training"])
+@pytest.mark.parametrize("phase", ["agreement", "statistics", "training"])
 def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, phase) -> None:
     for number, (case, record) in enumerate(RECORDS.items()):
         folder = tmp_path / str(number)
@@ -171,11 +180,11 @@ def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, pha
         log = [entry["kind"].upper() for entry in sent_log(party.folder)]
         for answer in answers:
             if isinstance(answer, bytes):
-                assert all(tells(tag) and tag in log for tag in told(answer)), case
+                assert all(meaning_of(tag) and tag in log for tag in told(answer)), case
                 assert not [word for word in WORDS if word in answer], case
         if phase != "agreement" or not isinstance(answers[0], bytes):
             assert {a.code for a in answers if isinstance(a, Declined)} <= {"stopped", "place", "malformed"}, case
-        assert log.count("LEARNED") <= TERMS.descent.length * 2 and log.count("TALLY") <= 1, case
+        assert log.count("PART") <= 3, case
         loaded = [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
         assert not loaded, (case, loaded)
         outside = [one for one in done if isinstance(one[1], str | bytes | Path) and not inside(one[1], folder)]
@@ -188,20 +197,26 @@ def inside(path: str | bytes | Path, folder: Path) -> bool:
     return Path(path.decode() if isinstance(path, bytes) else path).is_relative_to(folder)
 
 
-def test_it_cannot_have_more_turns_than_were_agreed_nor_ask_for_one_twice(folders, tmp_path) -> None:
+def test_it_gets_each_sum_once_and_no_more_than_were_agreed(folders, tmp_path) -> None:
     shutil.copytree(folders["training"], tmp_path / "north")
     party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
-    learned = 0
-    for turn in [0, 0, *range(TERMS.descent.length + 5), 0]:
+    most = TERMS.setting.training.planned_turns + 1
+    parts = 0
+    given = party._store.note("last sum")[0]
+    for number in [given, *range(given + 1, most + 5)]:
         came, _, sent, _ = party._store.places(SERVER)
-        record = learn(turn=turn, theta=np.full((1, FEATURES + 1), 0.01 * turn))
-        content = SiloMessage(0, TERMS.digest()[:16], sent, came, tuple(cut(record))).to_bytes(to_party=True)
+        record = ask(number, numbers=np.full(MODELS * FEATURES, 0.01 * number))
+        content = SiloMessage(0, TERMS.digest[:16], sent, came, tuple(cut(record))).to_bytes(to_party=True)
         answer = party.answer(content)
-        if not isinstance(answer, bytes):
+        if isinstance(answer, bytes):
+            parts += told(answer).count("PART")
+        elif number > given:
             break
-        learned += told(answer).count("LEARNED")
-    assert 1 <= learned <= TERMS.descent.length and "turn that is over" in (party.stopped or "")
-    assert [entry["kind"] for entry in sent_log(party.folder)].count("learned") <= 2 * TERMS.descent.length
+        else:  # the record stays unhandled: a party that cannot continue is not asked again
+            assert answer == Declined("stopped") and "is complete" in (party.stopped or "")
+            party._store.finish(SERVER)
+    assert 1 <= parts <= most - 1
+    assert [entry["kind"] for entry in sent_log(party.folder)].count("part") <= most
     party.close()
 
 
@@ -224,14 +239,14 @@ class Hostile:
 
 def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     """Noise, huge, cut off, changed, of another run, for another party, from the future."""
-    shutil.copytree(folders["asking"], tmp_path / "north")
+    shutil.copytree(folders["statistics"], tmp_path / "north")
     party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
     before, draw = sent_log(party.folder), random.Random(1)
     sound = messages(party, RECORDS["hello again"])
     raw = sound.to_bytes(to_party=True)
-    other = terms_of("none").digest()[:16]
+    other = terms_of("trees").digest[:16]
     line = Hostile(
-        b"\0", b"QSp1", draw.randbytes(1000), draw.randbytes(MOST_MESSAGE), bytes(MOST_MESSAGE + 1), raw[:-1], raw + b"\0",
+        b"\0", b"QSp2", draw.randbytes(1000), draw.randbytes(MOST_MESSAGE), bytes(MOST_MESSAGE + 1), raw[:-1], raw + b"\0",
         raw[:40] + bytes([raw[40] ^ 1]) + raw[41:], sound.to_bytes(to_party=False),
         SiloMessage(0, other, 0, 0, ()).to_bytes(to_party=True),
         SiloMessage(1, sound.digest, sound.have, sound.start, sound.pieces).to_bytes(to_party=True),

@@ -9,8 +9,8 @@ import pytest
 from refusals import refused
 
 from quorank.member.private_store import PrivateStore
-from quorank.silos.protocol.records import Record, written
-from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.session.records import Record, encode
+from quorank.silos.session.streams import SiloStore
 
 
 @pytest.mark.parametrize("value", [5, -1, 2**40, 1.5, "text"])
@@ -50,7 +50,7 @@ def test_a_file_of_another_kind_or_a_newer_one_is_refused(mark, code, tmp_path) 
 def test_places_of_another_type_are_refused(change, tmp_path) -> None:
     store = SiloStore(tmp_path, "party")
     with store.transaction():
-        store.put("server", written(Record.ROWS, 5))
+        store.put("server", encode(Record.KEPT))
     store.close()
     with closing(sqlite3.connect(tmp_path / "party.sqlite")) as database:
         database.execute(f"UPDATE places SET {change}")

@@ -23,15 +23,16 @@ from silo_sessions import HOLDINGS, SEED, Group, Mailboxes, expected, step_throu
 from quorank.errors import BadInput
 from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_folder import PartyFolder
-from quorank.member.party_identity import member_key
+from quorank.member.party_keys import member_key
 from quorank.member.party_session import take_part
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker
 from quorank.service.holders.group_home import SiloHome, settings_of
-from quorank.silos.learning.comparison import sum_statistics
+from quorank.silos.hashing import seeded_secret
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.training.statistics import share_statistics
 
 LONG = SMALL.replace("turns = 3", "turns = 60")
 
@@ -347,7 +348,8 @@ def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path
         for thread in threads:
             thread.join(60)
     named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
-    session = SearchSession(named, terms.search, SEED, statistics=sum_statistics(named, terms.protocol, SEED))
+    statistics = share_statistics(named, seeded_secret(SEED, "statistics"), terms.statistics_epsilon, SEED)
+    session = SearchSession(named, terms.search, SEED, statistics=statistics)
     wanted = session.search("west", terms.setting.tokeniser.tokenise(query)).to_table()
     assert found[0]["found"] == wanted["found"] and found[0]["refused"] == {}
     others = [each for each in wanted["found"] if each["party"] == "north"]

@@ -6,20 +6,23 @@ import json
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import refusals
-from silo_groups import KEYS, NAMES, call, group, made, refused, workplace
+from silo_groups import KEYS, NAMES, call, group, made, refused, workplace, write_collection
+from typer.testing import CliRunner
 
+from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_folder import FolderSource, PartyFolder
-from quorank.member.party_identity import member_key
+from quorank.member.party_keys import member_key
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
-from quorank.silos.coordinator.server import SiloServer
-from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.session.coordinator import SiloServer
+from quorank.silos.session.streams import SiloStore
 
 
 def mode(path: Path) -> int:
@@ -56,13 +59,13 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     PartyFolder.accept(here / "data", Invitation.read(bundle))
     other = json.loads(bundle.read_text()) | {"name": "south"}
     (here / "other.json").write_text(json.dumps(other))
-    with pytest.raises(BadInput, match="belongs to north in the run spring"):
+    with pytest.raises(BadInput, match="belongs to north in the session spring"):
         PartyFolder.accept(here / "data", Invitation.read(here / "other.json"))
     with pytest.raises(BadInput, match="not empty"):
         PartyFolder.accept(here / "home", Invitation.read(bundle))
     with pytest.raises(BadInput, match="no invitation here"):
         PartyFolder.open(here)
-    with folder.playing(), pytest.raises(BadInput, match="another process plays"), again.playing():
+    with folder.playing(), pytest.raises(BadInput, match="another process runs"), again.playing():
         pass
 
 
@@ -108,9 +111,9 @@ def test_invitations_that_are_refused(bundle, here) -> None:
     for change, words in (
         ({"kind": "device"}, "accept it with quorank join"),
         ({"format": "x"}, "not an invitation"),
-        ({"version": 1}, "older Quorank"),
+        ({"version": 1}, "version 1"),
         ({"service": None}, "damaged"),
-        ({"name": "east"}, "no party of the group"),
+        ({"name": "east"}, "not a party of the group"),
         ({"url": "nowhere"}, "not an address"),
         ({"url": "http://silo.example.org"}, "not an address"),
         ({"identities": {"east": "00"}}, "expected NAME=HEX"),
@@ -147,7 +150,7 @@ def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, 
         Enrolment(1, "north", terms),
         Enrolment(0, "south", terms),
         Enrolment(0, "north", terms | {"run": "other"}),
-        Enrolment(0, "north", terms | {"protocol": terms["protocol"] | {"perturbation": "none"}}),
+        Enrolment(0, "north", terms | {"statistics_epsilon": 16.0}),
         Enrolment(0, "north", terms | {"seed": 4}),
     ):
         line.told, line.member = told, None
@@ -190,3 +193,25 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
     assert {entry["kind"] for entry in sent_log(parties["north"].folder)} == {"hello"}
     for each in parties.values():
         each.close()
+
+
+def test_a_party_is_told_what_its_collection_lost(tmp_path, monkeypatch) -> None:
+    """On stderr before anything is sent, and in its state for `--status --json`."""
+    here = workplace(tmp_path, monkeypatch)
+    made(here / "home")
+    call("invite", "home", "north")
+    texts = write_collection(here / "texts", "north")
+    with (texts / "qrels" / "test.tsv").open("a") as out:
+        out.write("north-query-0\tgone\t1\n")
+
+    def ended(*_: Any, **__: Any) -> bool:
+        return True
+
+    monkeypatch.setattr("quorank.member.party_session.take_part", ended)
+    words = ("join", "--data", "data", "--bundle", here / "north.json", "--collection", texts, "--json")
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+    assert "texts: left out 1 judgement of unknown documents ('gone')" in result.stderr
+    lost = {"texts": {"judgements_of_unknown_documents": {"count": 1, "example": "gone"}}}
+    assert json.loads(result.stdout)["skipped"] == lost
+    assert json.loads(call("join", "--data", "data", "--status", "--json"))["skipped"] == lost

@@ -10,16 +10,17 @@ import pytest
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Mailboxes, MailboxLine, terms_of
 
 from quorank.files import private_database as private_file
+from quorank.member.party_run import PartyRun
 from quorank.member.search_desk import FolderDesk, SearchRequest
 from quorank.protocol.http_client import ServedMail
-from quorank.silos.learning.comparison import sum_statistics
-from quorank.silos.party.member import SiloMember
-from quorank.silos.protocol.messages import Kind
+from quorank.silos.envelopes import Kind
+from quorank.silos.hashing import seeded_secret
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.training.statistics import share_statistics
 
 SEARCH = SearchTerms(among=2, share=1.0, share_of_all=1.0, columns=1 << 16)
-TERMS = replace(terms_of("strict", "prior", questions=0), search=SEARCH)
+TERMS = terms_of(search=SEARCH)
 QUERY = " ".join(HOLDINGS[0].queries[0])
 
 
@@ -77,7 +78,9 @@ def turn_until(boxes: Mailboxes, condition, most: int = 400) -> bool:
 def in_process(asker: str, query: str, top: int = 10) -> dict[str, Any]:
     """What the same parties find in one process."""
     named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
-    session = SearchSession(named, SEARCH, SEED, statistics=sum_statistics(named, TERMS.protocol, SEED))
+    key = seeded_secret(SEED, "statistics")
+    statistics = share_statistics(named, key, TERMS.statistics_epsilon, SEED)
+    session = SearchSession(named, SEARCH, SEED, statistics=statistics)
     words = TERMS.setting.tokeniser.tokenise(query)
     found = session.search(asker, words, top).to_table()
     session.close()
@@ -161,7 +164,7 @@ def test_a_hostile_member_ends_nobodys_searches(group) -> None:
     boxes = finished(group)
     with_desk(group, "south")
     boxes.turn()
-    hostile: SiloMember | None = group.parties["south"]._member
+    hostile: PartyRun | None = group.parties["south"]._run
     assert hostile is not None
     with hostile.store.transaction():
         for kind, text in ((Kind.SEARCH, b"nonsense"), (Kind.SEARCH, bytes(400))):
@@ -174,8 +177,23 @@ def test_a_hostile_member_ends_nobodys_searches(group) -> None:
     assert boxes.post.server.traffic()["refuse"]["envelopes"] == 3
 
 
-def test_nothing_of_a_query_or_a_document_is_seen_on_the_way(group) -> None:
-    boxes = finished(group)
+class Unsealed:
+    """Stands in for the cipher, to show what the test below finds without seals."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+
+    def encrypt(self, nonce: bytes, text: bytes, head: bytes) -> bytes:
+        return text + bytes(16)
+
+    def decrypt(self, nonce: bytes, body: bytes, head: bytes) -> bytes:
+        return body[:-16]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_nothing_of_a_query_or_a_document_is_seen_on_the_way(tmp_path, monkeypatch, sealed) -> None:
+    if not sealed:
+        monkeypatch.setattr("quorank.silos.session.agreement.ChaCha20Poly1305", Unsealed)
     seen: list[bytes] = []
     taken, given = MailboxLine.answer, MailboxLine.mail
 
@@ -188,19 +206,27 @@ def test_nothing_of_a_query_or_a_document_is_seen_on_the_way(group) -> None:
         seen.append(found.content or b"")
         return found
 
+    monkeypatch.setattr(MailboxLine, "answer", answer)
+    monkeypatch.setattr(MailboxLine, "mail", mail)
+    group = Group(tmp_path / "group", TERMS)
+    boxes = finished(group)
     desk = with_desk(group, "north", SearchRequest("quiet", QUERY))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MailboxLine, "answer", answer)
-        patched.setattr(MailboxLine, "mail", mail)
-        assert turn_until(boxes, lambda: bool(desk.found))
+    assert turn_until(boxes, lambda: bool(desk.found))
     everything = b"".join(seen)
-    found = {each["party"] for each in desk.found["quiet"]["found"]}
-    assert len(everything) > 1000 and len(found) > 1, "something was asked and found"
-    member = group.parties["north"]._member
-    assert member is not None
-    question = member.searches.asker.question(QUERY.split()).sent
-    for secret in (*(word.encode() for word in QUERY.split()), question[4:20], HOLDINGS[1].documents.ids[0].encode()):
+    assert len({each["party"] for each in desk.found["quiet"]["found"]}) > 1, "something was asked and found"
+    run = group.parties["north"]._run
+    assert run is not None
+    question = run.searches.asker.question(QUERY.split()).sent
+    keys = run.agreement.keys
+    for secret in (keys.hashing_key, *keys.pairs.values(), *(word.encode() for word in QUERY.split())):
         assert secret not in everything
+    contents = (
+        question[4:20],
+        run.agreement._contribution,
+        group.parties["south"]._run.searches.owner.catalogue()[4:60],
+    )
+    assert [content in everything for content in contents] == [not sealed] * 3
+    group.close()
 
 
 def test_decoys_of_earlier_searches_are_remembered_on_disk(group) -> None:
@@ -213,7 +239,7 @@ def test_decoys_of_earlier_searches_are_remembered_on_disk(group) -> None:
     less = " ".join(QUERY.split()[:-1])
     desk.left.append(SearchRequest("second", less))
     assert turn_until(boxes, lambda: "second" in desk.found)
-    member = group.parties["north"]._member
+    member = group.parties["north"]._run
     assert member is not None
     first, second = (set(member.searches.asker.question(text.split()).bundles) for text in (QUERY, less))
     assert all(any(set(small) <= set(large) for large in first) for small in second)

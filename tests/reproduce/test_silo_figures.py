@@ -14,9 +14,9 @@ from quorank.reproduce.studies.silos import SiloSweep, SiloTable, measure_by_par
 from quorank.reproduce.studies.sketches import SketchCurves
 from quorank.reproduce.studies.study import StudyRequest
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.holdings import generated_holdings
+from quorank.silos.holdings import generated_holdings
+from quorank.silos.sketch.augmentation import Augment
+from quorank.silos.sketch.published import PublishedSetting
 
 STUDIES = {
     "cs-f-ltr/table1": SiloTable,
@@ -73,7 +73,7 @@ def test_the_sweep_over_budgets_and_parties(tmp_path):
 
 def test_all_parties_are_tested_however_many_train():
     parties = generated_holdings(Generator(parties=3, documents=100, queries=14), seed=1)
-    found = measure_by_parties(parties, SiloSetting.published(labelled=(2,), asked=2, augment=Augment()), seed=1)
+    found = measure_by_parties(parties, PublishedSetting(labelled=(2,), asked=2, augment=Augment()), seed=1)
     assert list(found) == [1, 2, 3]
     assert len({figures["ndcg@10"] for figures in found.values()}) == 3
 

@@ -16,12 +16,12 @@ from quorank.experiments.silo_experiment import read_group
 from quorank.protocol.invitation import Invitation
 from quorank.service import supervisor
 from quorank.service.holders.group_home import SiloHome
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.exchange import SiloProtocol
-from quorank.silos.learning.searched_lists import OwnSearch
-from quorank.silos.learning.training import Averaging, RoundRobin
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.lists import OwnSearch
+from quorank.silos.training.prior import FromPrior
+from quorank.silos.training.setting import SiloSetting
+from quorank.silos.training.trees import TreeTraining
 from quorank.text import Tokeniser
 
 
@@ -45,50 +45,45 @@ def started(here, monkeypatch) -> list[SiloHome]:
 # ---------------------------------------------------------------- the experiment file
 
 
-def test_an_experiment_file_says_what_the_group_settles() -> None:
+def test_an_experiment_file_says_what_the_group_agrees_on() -> None:
     found = group(SMALL)
     assert (found.run, found.parties, found.seed) == ("spring", NAMES, 3)
-    assert found.setting.labelled == (2,) and found.setting.asked == 4
-    assert found.protocol == SiloProtocol.published(k=10)
-    assert found.setting.training == RoundRobin(turns=3, steps=5)
-    assert found.setting.augment == Augment(take=10, negatives=5, weights=(1.0,))
+    assert found.setting == SiloSetting(labelled=(2,), training=FromPrior(turns=3, folds=2))
     plain = group('[silo]\nparties = ["a", "b"]\n')
-    assert plain.seed is None and plain.protocol == SiloProtocol() and plain.setting == SiloSetting()
+    assert plain == SiloTerms("spring", ("a", "b"))
     other = group(
-        'augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n'
-        '[protocol]\nquestions = 9\n[text]\nlanguage = "german"\n[ranking]\ndepth = 20\nevidence = []\n[search]\nk = 3\n'
+        '[silo]\nparties = ["a", "b"]\nrun = "x"\nstatistics_epsilon = 2\n[training]\nkind = "trees"\n'
+        '[text]\nlanguage = "german"\n[ranking]\ndepth = 20\nevidence = []\n[search]\nk = 3\n'
     )
     assert other.setting.tokeniser == Tokeniser.for_language("german")
-    assert other.setting.searched == OwnSearch(depth=20, evidence=())
-    assert other.setting.augment == Augment.published() and other.setting.training == Averaging()
-    assert other.run == "x" and found.search is None and other.search == SearchTerms(k=3)
+    assert other.setting.searched == OwnSearch(depth=20, evidence=()) and other.setting.training == TreeTraining()
+    assert (other.run, other.statistics_epsilon) == ("x", 2.0)
+    assert found.search is None and other.search == SearchTerms(k=3)
     assert type(found).read(json.loads(json.dumps(found.table()))) == found, "terms survive their table"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "silo.parties: expected the names"),
-        ('[silo]\nparties = "a, b"\n', "line 2: silo.parties: expected the names"),
+        ("", "silo.parties: is missing"),
+        ('[silo]\nparties = "a, b"\n', "line 2: silo.parties: expected a list"),
         ('[silo]\nparties = ["a"]\n', "2 to 64 parties, got 1"),
-        ('[silo]\nparties = ["a", "a"]\n', "stands twice"),
+        ('[silo]\nparties = ["a", "a"]\n', "occurs twice"),
         ('[silo]\nparties = ["a", "b c"]\n', "b c"),
         ('[silo]\nparties = ["a", "b"]\nlabeled = 3\n', "line 3: silo.labeled: unknown key"),
         ('[silo]\nparties = ["a", "b"]\nlabelled = 0\n', "line 3: silo.labelled: expected numbers"),
-        ('[silo]\nparties = ["a", "b"]\n[protocol]\nepsilon = "x"\n', "line 4: protocol.epsilon: expected a number"),
-        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n', "line 4: training.kind: unknown training"),
-        ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "take: must be at least 1"),
-        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "averaging"\n', "line 4: training.kind: averaging asks"),
+        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "round-robin"\n', "line 4: training.kind: unknown training"),
+        ('[silo]\nparties = ["a", "b"]\n[protocol]\nquestions = 9\n', "line 3: protocol: unknown section"),
+        ('[silo]\nparties = ["a", "b"]\nstatistics_epsilon = 0\n', "line 3: silo.statistics_epsilon: must be"),
         ('[silo]\nparties = ["a", "b"]\n[text]\nlanguage = "germann"\n', "line 4: text.language: unknown language"),
         ('[silo]\nparties = ["a", "b"]\n[ranking]\ndepth = 0\n', "depth: must be at least 1"),
-        ('[silo]\nparties = ["a", "b"]\n[ranking]\nevidence = ["luck"]\n', "line 4: ranking.evidence: expected one of"),
-        ('augment = "mine"\n[silo]\nparties = ["a", "b"]\n', "line 1: augment: expected recommended"),
+        (
+            '[silo]\nparties = ["a", "b"]\n[ranking]\nevidence = ["luck"]\n',
+            "line 4: ranking.evidence.0: expected one of",
+        ),
         ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
-        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "clicks"\n', "line 4: training.kind: clicks are simulated"),
-        ('[silo]\nparties = ["a", "b"]\nlabels = "reference-rank"\n', "line 3: silo.labels: a reference rank"),
         ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
-        ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected a whole number"),
-        ('[silo]\nparties = ["a", "b"]\n[protocol]\nshape = 3\n', "line 4: protocol.shape: expected a table"),
+        ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected an integer"),
     ],
 )
 def test_mistakes_in_the_file_are_sentences_with_their_place(text: str, words: str) -> None:
@@ -102,7 +97,7 @@ def test_the_shipped_file_holds_the_defaults() -> None:
     assert file is not None
     found = read_group(read_experiment_file(file), "silo-group")
     assert found.parties == NAMES and found.seed is None
-    assert found.protocol == SiloProtocol() and found.setting == SiloSetting()
+    assert found.statistics_epsilon == 8.0 and found.setting == SiloSetting()
 
 
 # ---------------------------------------------------------------- the folder
@@ -180,7 +175,7 @@ def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -
     assert found.terms == home.group.table() and found.service == home.key.public
     assert found.certificate.encode() == home.authority and found.identities == {}
     assert home.key.secret.hex() not in found.text() and "PRIVATE" not in found.text()
-    assert "is no party of this group" in refused("invite", "home", "east")
+    assert "is not a party of this group" in refused("invite", "home", "east")
     assert "revoke it first" in refused("invite", "home", "south", "--out", "again.json")
     assert not (here / "again.json").exists()
     assert "there already" in refused("invite", "home", "north", "--out", "south.json")
@@ -191,7 +186,7 @@ def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -
     known = {name: KEYS[name] for name in ("north", "south")}
     assert Invitation.read(here / "west.json").identities == known, "identities are kept for later invitations"
     call("revoke", "home", "south")
-    assert "another identity before" in refused(
+    assert "had another identity before" in refused(
         "invite", "home", "south", "--out", "x.json", "--pin", f"south={'ab' * 32}"
     )
     assert "64 hexadecimal digits" in refused("invite", "home", "south", "--pin", "south=abcd")

@@ -11,31 +11,28 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.metrics.lists import err, ndcg
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmentation import Augment, ExactAnswers
-from quorank.silos.learning.comparison import (
+from quorank.silos.holdings import generated_holdings
+from quorank.silos.sketch.augmentation import Augment, ExactAnswers
+from quorank.silos.sketch.descent import RoundRobin
+from quorank.silos.sketch.exchange import QuestionProtocol, exchange_answers
+from quorank.silos.sketch.published import (
     METHODS,
-    PartySource,
-    RepeatedComparison,
-    SiloSetting,
+    PublishedSetting,
     augment_parties,
     compare_methods,
     mean_cover_by_field,
     prepare_parties,
-    run_trial,
-    summarise,
-    verdict,
+    run_published_trial,
 )
-from quorank.silos.learning.exchange import SiloProtocol, exchange_answers
-from quorank.silos.learning.holdings import generated_holdings
-from quorank.silos.learning.training import RoundRobin
 from quorank.silos.sketch.reverse_top_k import Shape
+from quorank.silos.training.comparison import PartySource, RepeatedComparison, run_trial, summarise, verdict
+from quorank.silos.training.setting import SiloSetting
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
-QUICK = SiloSetting.published(
+QUICK = PublishedSetting(
     labelled=(3,), asked=5, tested=8, training=RoundRobin(turns=20, steps=20), augment=Augment(take=20, negatives=20)
 )
 SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
-MANY = 1_000_000
 PARTIES = generated_holdings(SMALL, seed=2)
 PREPARED = prepare_parties(PARTIES, QUICK, seed=2)
 TERMS = [PREPARED.terms(p) for p in range(3)]
@@ -43,7 +40,7 @@ TERMS = [PREPARED.terms(p) for p in range(3)]
 
 def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
     """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
-    heard = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=MANY), seed=2)
+    heard = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, shape=SHAPE), seed=2)
     assert mean_cover_by_field(PREPARED, heard, 20)["body"] > 0.97
     agreed = []
     for asker in range(3):
@@ -60,8 +57,8 @@ def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
 
 
 def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
-    plain = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE, questions=MANY), seed=2)
-    hidden = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE, questions=MANY), seed=2)
+    plain = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
+    hidden = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
     for key, answer in plain.found.items():
         assert answer.documents.tolist() == hidden.found[key].documents.tolist()
     assert hidden.spent["questions"] == 3 * plain.spent["questions"]
@@ -74,7 +71,7 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
     covers = {}
     for kind in ("none", "published", "strict"):
         shape = replace(SHAPE, columns=64, entries=50_000)
-        protocol = SiloProtocol(kind, 0.5, k=20, among=1, shape=shape, questions=MANY)
+        protocol = QuestionProtocol(kind, 0.5, k=20, among=1, shape=shape)
         heard = exchange_answers(PARTIES, TERMS, protocol, seed=2)
         covers[kind] = mean_cover_by_field(PREPARED, heard, 20)["body"]
         again = exchange_answers(PARTIES, TERMS, protocol, seed=2)
@@ -85,11 +82,6 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
         else:
             assert heard.spent["epsilon"] is None
     assert covers["none"] > covers["published"] > covers["strict"]
-
-
-def test_an_owner_that_was_asked_enough_refuses() -> None:
-    with pytest.raises(BadInput, match="gives no answer"):
-        exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=5), seed=2)
 
 
 def test_cover_counts_ties_and_short_lists_fairly() -> None:
@@ -148,9 +140,9 @@ def test_published_instances_ask_for_labelled_queries_only() -> None:
 
 
 def test_a_trial_repeats_and_sums_up() -> None:
-    source, protocol = PartySource(parties=3, generator=SMALL), SiloProtocol.published(k=20, shape=SHAPE)
-    results = [run_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
-    again = run_trial(source, QUICK, protocol, 1)
+    source, protocol = PartySource(parties=3, generator=SMALL), QuestionProtocol("published", 0.5, k=20, shape=SHAPE)
+    results = [run_published_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
+    again = run_published_trial(source, QUICK, protocol, 1)
     assert again.outcome.table == results[0].outcome.table
     figures = summarise(results)
     assert set(figures["table"]) == {"bm25", "w0", *METHODS}
@@ -166,6 +158,13 @@ def test_a_trial_repeats_and_sums_up() -> None:
     assert set(figures["parties"]) == {"A", "B", "C"}
 
 
+def test_a_trial_from_the_prior_repeats() -> None:
+    source, setting = PartySource(parties=3, generator=SMALL), SiloSetting(labelled=(3,), tested=8)
+    first, again = (run_trial(source, setting, 1) for _ in range(2))
+    assert list(first.outcome.table) == ["bm25", "w0", "alone", "ours"]
+    assert first.outcome.table == again.outcome.table and first.spent == first.wire == {}
+
+
 def test_differences_in_words() -> None:
     repeated = RepeatedComparison([compare_methods(PREPARED, augment_parties(PREPARED, ExactAnswers(PARTIES, 20)))])
     assert "not tested" in verdict(repeated.against()["local"])
@@ -175,13 +174,13 @@ def test_differences_in_words() -> None:
     ("make", "words"),
     [
         (lambda: SiloSetting(labelled=(0,)), "labelled"),
-        (lambda: SiloSetting(noise=(1.5,)), "noise"),
+        (lambda: PublishedSetting(noise=(1.5,)), "noise"),
         (lambda: SiloSetting(test_share=1.0), "test_share"),
         (lambda: Augment(take=0), "take: must be at least 1"),
         (lambda: Augment(highly=0.9, relevant=0.5), "highly ≤ relevant"),
         (lambda: Augment(weights=(-1.0,)), "weights: must be 0 or more"),
-        (lambda: SiloProtocol(k=0), "k: must be at least 1"),
-        (lambda: SiloProtocol(epsilon=0.0), "epsilon: must be"),
+        (lambda: QuestionProtocol(k=0), "k: must be at least 1"),
+        (lambda: QuestionProtocol(epsilon=0.0), "epsilon: must be"),
         (lambda: PartySource(parties=1), "parties: must be at least 2"),
     ],
 )

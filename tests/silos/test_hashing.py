@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.sketch.hashing import Hashing, RememberedPlaces, bits_of, column_of
+from quorank.silos.hashing import Hashing, RememberedPlaces, bits_of, column_of
 
 KEY = bytes(range(32))
 TERMS = [f"term{i}" for i in range(20_000)]

@@ -11,25 +11,24 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmentation import (
+from quorank.silos.holdings import divide_collections, generated_holdings, to_three_grades
+from quorank.silos.sketch.augmentation import (
     Augment,
     ExactAnswers,
     augmented_instances,
     cross_features,
     find_candidates,
 )
-from quorank.silos.learning.holdings import deal_collection, generated_holdings, to_three_grades
-from quorank.silos.learning.instances import (
+from quorank.silos.sketch.instances import (
     Lists,
     ReferenceRank,
-    exact_statistics,
     local_instances,
     own_rows,
     reference_scores,
-    split_queries,
     with_label_noise,
 )
-from quorank.silos.learning.shared_statistics import share_statistics
+from quorank.silos.training.setting import split_queries
+from quorank.silos.training.statistics import exact_statistics, share_statistics
 from quorank.text import Document, Features, Query, QueryRows, TextCollection, Tokeniser
 
 SMALL = Generator(parties=3, documents=120, queries=20, body=40, vocabulary=1500, topics=9, topic_terms=40)
@@ -71,7 +70,7 @@ def test_a_generated_index_is_that_of_its_words() -> None:
 
 def test_a_collection_is_dealt_out_once_and_whole() -> None:
     collection = little_collection()
-    parties = deal_collection(collection, 4, seed=2, tokeniser=PLAIN)
+    parties = divide_collections([collection], 4, seed=2, tokeniser=PLAIN)
     dealt = [id_ for party in parties for id_ in party.documents.ids]
     assert sorted(dealt) == sorted(d.id for d in collection.documents)
     assert sorted(q for party in parties for q in party.query_ids) == sorted(q.id for q in collection.queries)
@@ -84,10 +83,10 @@ def test_a_collection_is_dealt_out_once_and_whole() -> None:
                 if d in party.documents.rows
             }
             assert grades == expected
-    other = deal_collection(collection, 4, seed=3, tokeniser=PLAIN)
+    other = divide_collections([collection], 4, seed=3, tokeniser=PLAIN)
     assert [p.documents.ids for p in parties] != [p.documents.ids for p in other]
     with pytest.raises(BadInput, match="too few for 13 parties"):
-        deal_collection(collection, 13)
+        divide_collections([collection], 13)
 
 
 def test_longer_scales_become_three_grades() -> None:
@@ -131,7 +130,7 @@ def test_published_cuts_for_the_published_size() -> None:
 def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -> None:
     grades = [{0: 1} if q % 3 else {0: 0} for q in range(30)]
     parts = split_queries(grades, labelled, share, seed, 1)
-    assert sorted(parts.labelled + parts.silent + parts.test) == list(range(30))
+    assert sorted(parts.labelled + parts.unlabelled + parts.test) == list(range(30))
     assert all(q % 3 for q in parts.labelled + parts.test)
     assert len(parts.test) == min(max(1, round(share * 20)), 19)
     assert len(parts.labelled) == min(labelled, 20 - len(parts.test))
@@ -139,9 +138,9 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
 
 def test_a_party_with_few_answered_queries_learns_first_and_tests_later() -> None:
     nothing = split_queries([{0: 0}, {}], 3, 0.5, 1, 0)
-    assert (nothing.labelled, nothing.test, sorted(nothing.silent)) == ((), (), [0, 1])
+    assert (nothing.labelled, nothing.test, sorted(nothing.unlabelled)) == ((), (), [0, 1])
     one = split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
-    assert (one.labelled, one.test, one.silent) == ((1,), (), (0,))
+    assert (one.labelled, one.test, one.unlabelled) == ((1,), (), (0,))
 
 
 def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:

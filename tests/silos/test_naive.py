@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.sketch import naive
+from quorank.silos.hashing import Hashing
+from quorank.silos.sketch import count_sketch as naive
 from quorank.silos.sketch.count_sketch import (
+    Naive,
     count_min_estimate,
     count_min_table,
     count_sketch_estimate,
     count_sketch_table,
     sketch_cells,
 )
-from quorank.silos.sketch.hashing import Hashing
-from quorank.silos.sketch.naive import Naive
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(12)]

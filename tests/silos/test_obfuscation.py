@@ -15,8 +15,8 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.silos.protocol.asker import KeyedBlocks, NoObfuscation
-from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.hashing import Hashing
+from quorank.silos.sketch.obfuscation import KeyedBlocks, NoObfuscation
 
 KEY = bytes(range(32))
 PUBLISHED = Hashing(KEY, 30, 200)  # z and w of the paper

@@ -8,9 +8,9 @@ import pytest
 from silo_sessions import HOLDINGS, Group, terms_of
 
 from quorank.errors import BadInput
-from quorank.silos.learning.comparison import check_same_text
-from quorank.silos.learning.holdings import check_texts
-from quorank.silos.protocol.records import tells
+from quorank.silos.holdings import check_texts
+from quorank.silos.session.records import meaning_of
+from quorank.silos.training.comparison import check_same_text, prepare_lists
 from quorank.text import Tokeniser
 from quorank.text.collection import Document, TextCollection
 
@@ -65,7 +65,7 @@ def test_a_party_whose_library_makes_other_terms_stops_the_session_before_anythi
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its hello says what it makes of probe words; the others name it and send neither tables nor questions."""
-    group = Group(tmp_path, terms_of("strict", "prior", questions=0))
+    group = Group(tmp_path, terms_of())
     try:
         with monkeypatch.context() as patched:
             patched.setattr(Tokeniser, "fingerprint", lambda self: "0" * 16)
@@ -80,19 +80,18 @@ def test_a_party_whose_library_makes_other_terms_stops_the_session_before_anythi
 
         for name in group.terms.parties:
             kinds = {entry["kind"] for entry in sent_log(tmp_path / name)}
-            assert kinds <= {"hello", "contribution"} and all(tells(kind.upper()) for kind in kinds)
+            assert kinds <= {"hello", "contribution"} and all(meaning_of(kind.upper()) for kind in kinds)
     finally:
         group.close()
 
 
 def test_a_party_without_labels_takes_part_with_its_documents(tmp_path) -> None:
-    from quorank.silos.learning.comparison import prepare_parties
-
     holding = HOLDINGS[2]
     silent = replace(holding, grades=tuple({} for _ in holding.grades))
-    setting = terms_of("none", "prior", questions=0).setting
-    prepared = prepare_parties([*HOLDINGS[:2], silent], setting, 5)
-    assert prepared.labelled[2].n_lists == 0 and silent.n_answered == 0
-    _, alone = setting.from_sums.train(prepared.labelled[:2], prepared.prior())
-    _, together = setting.from_sums.train(prepared.labelled, prepared.prior())
+    setting = terms_of().setting
+    lists = [own for own, _ in prepare_lists([*HOLDINGS[:2], silent], setting, 5)]
+    assert lists[2].n_lists == 0 and silent.n_answered == 0
+    w0 = setting.searched.prior_direction()
+    _, alone = setting.training.train(lists[:2], w0)
+    _, together = setting.training.train(lists, w0)
     assert together.tobytes() == alone.tobytes(), "what it cannot say changes nothing"

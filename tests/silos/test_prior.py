@@ -12,9 +12,9 @@ from refusals import refused
 from scipy.optimize import minimize
 
 from quorank.data.ranking import RankingData
-from quorank.silos.learning.prior import ALONG, NONE, ONE, SCALE, FromPrior, Moments, penalty_matrix, solve, sums_length
-from quorank.silos.learning.searched_lists import SearchedLists
-from quorank.silos.learning.summed_training import add_up
+from quorank.silos.training.lists import SearchedLists
+from quorank.silos.training.prior import ALONG, NONE, SCALE, FromPrior, HeldOutGains, penalty_matrix, solve, sums_length
+from quorank.silos.training.sums import ONE, DictMemory, SumRequest
 
 TRAINING = FromPrior(lambdas=(3.0, 0.3), turns=12, folds=2)
 W0 = np.array([1.0, 0.0, 0.5])
@@ -30,6 +30,10 @@ def made(lists: int, seed: int, documents: int = 9) -> SearchedLists:
     gains = [np.sort(2.0 ** labels[data.rows_of(q)] - 1.0)[::-1] for q in range(lists)]
     ideal = np.array([(g / np.log2(np.arange(2, len(g) + 2))).sum() for g in gains])
     return SearchedLists(data, ideal, ideal)
+
+
+def sums_of(training: FromPrior, own: SearchedLists, thetas, judging: bool = False) -> np.ndarray:
+    return training.answers(own, W0, DictMemory()).sums(SumRequest(judging, {}, np.array(thetas)))
 
 
 def cross_entropy(theta: np.ndarray, own: SearchedLists, lists: np.ndarray) -> float:
@@ -52,7 +56,7 @@ def split(own: SearchedLists, chosen: list[int]) -> SearchedLists:
 
 def test_sums_are_loss_gradient_and_hessian_of_the_equation() -> None:
     own, theta = made(7, 1), np.array([0.7, -0.2, 1.1])
-    sums = TRAINING.sums(own, [theta] * len(TRAINING.models)).view(np.int64).reshape(-1, sums_length(3))
+    sums = sums_of(TRAINING, own, [theta] * len(TRAINING.models)).view(np.int64).reshape(-1, sums_length(3))
     everything = sums[TRAINING.models.index((-1, 3.0))]
     lists = np.arange(7)
     assert everything[0] == sum(own.data.labels[own.data.rows_of(q)].any() for q in lists)
@@ -85,16 +89,17 @@ def test_sums_do_not_depend_on_who_holds_which_list(order: list[int], cut: int) 
     own, theta = made(8, 2), np.array([2.0, 0.3, -1.0])
     training = FromPrior(lambdas=(1.0,), folds=2)
     models = [theta] * len(training.models)
-    whole = training.sums(own, models).reshape(len(models), -1)[-1]
-    parts = [training.sums(split(own, chosen), models) for chosen in (order[:cut], order[cut:])]
-    assert add_up(parts).reshape(len(models), -1)[-1].tolist() == whole.tolist()
+    whole = sums_of(training, own, models).reshape(len(models), -1)[-1]
+    parts = [sums_of(training, split(own, chosen), models) for chosen in (order[:cut], order[cut:])]
+    assert np.sum(parts, axis=0, dtype=np.uint64).reshape(len(models), -1)[-1].tolist() == whole.tolist()
 
 
 def test_the_ranker_minimises_the_penalised_loss() -> None:
     own = made(10, 3)
-    state = TRAINING.begin(W0)
-    for _ in range(TRAINING.turns):
-        state = TRAINING.advance(state, TRAINING.sums(own, state.candidates))
+    course = TRAINING.course(W0)
+    for turn in range(TRAINING.turns):
+        course = TRAINING.course(W0, course.table()) if turn == 5 else course  # continued after a restart
+        course.advance(sums_of(TRAINING, own, course.request.numbers))
     for value in TRAINING.lambdas:
         unit = W0 / np.linalg.norm(W0)
 
@@ -104,7 +109,7 @@ def test_the_ranker_minimises_the_penalised_loss() -> None:
             return cross_entropy(w, own, np.arange(10)) + penalty
 
         best = minimize(objective, SCALE * W0, tol=1e-12)
-        assert TRAINING.ranker(state, value) == pytest.approx(best.x, abs=1e-3)
+        assert course.accepted[TRAINING.models.index((-1, value))] == pytest.approx(best.x, abs=1e-3)
 
 
 def test_no_penalty_on_the_scale_of_the_prior() -> None:
@@ -122,8 +127,8 @@ def test_an_equation_is_solved() -> None:
     assert solve(matrix, right) == pytest.approx(np.linalg.solve(matrix, right))
 
 
-def moments(gains: np.ndarray) -> Moments:
-    return Moments(len(gains), gains.sum(axis=0), gains.T @ gains)
+def moments(gains: np.ndarray) -> HeldOutGains:
+    return HeldOutGains(len(gains), gains.sum(axis=0), gains.T @ gains)
 
 
 def test_the_largest_penalty_within_one_standard_error_is_chosen() -> None:
@@ -136,14 +141,14 @@ def test_the_largest_penalty_within_one_standard_error_is_chosen() -> None:
     assert TRAINING.choose(clear) == 3.0
     better = moments(np.column_stack((none, 0.2 + 0.1 * half, 0.4 + 0.1 * half)))
     assert TRAINING.choose(better) == 0.3
-    assert TRAINING.choose(Moments(1, np.array([0.0, 1.0, 1.0]), np.ones((3, 3)))) == NONE
-    assert TRAINING.choose(Moments(0, np.zeros(3), np.zeros((3, 3)))) == NONE
+    assert TRAINING.choose(HeldOutGains(1, np.array([0.0, 1.0, 1.0]), np.ones((3, 3)))) == NONE
+    assert TRAINING.choose(HeldOutGains(0, np.zeros(3), np.zeros((3, 3)))) == NONE
 
 
 def test_held_out_lists_are_judged_by_rankers_that_have_not_seen_them() -> None:
     own = made(6, 4)
     thetas = [np.random.default_rng(m).normal(size=3) for m in range(len(TRAINING.models))]
-    told = TRAINING.moments(TRAINING.judge(own, thetas, W0))
+    told = TRAINING.course(W0)._gains(sums_of(TRAINING, own, thetas, judging=True))
     gains = np.zeros((6, 3))
     for q in range(6):
         mine = [W0, *(theta for (fold, _), theta in zip(TRAINING.models, thetas, strict=True) if fold == q % 2)]
@@ -172,8 +177,8 @@ def test_labels_correct_the_prior_where_they_are_many_and_leave_it_where_they_ar
         (lambda: FromPrior(lambdas=(math.inf,)), "value.out-of-range", "lambdas"),
         (lambda: FromPrior(folds=1), "value.out-of-range", "folds"),
         (lambda: FromPrior(turns=0), "value.out-of-range", "turns"),
-        (lambda: TRAINING.sums(made(2, 1), [np.full(3, 1e9)] * 6), "training.bad-parameters", ""),
-        (lambda: TRAINING.sums(made(2, 1), [np.full(3, np.nan)] * 6), "training.bad-parameters", ""),
+        (lambda: sums_of(TRAINING, made(2, 1), [np.full(3, 1e9)] * 6), "silo-message.not-agreed", ""),
+        (lambda: sums_of(TRAINING, made(2, 1), np.zeros((5, 3))), "silo-message.not-agreed", ""),
     ],
 )
 def test_what_is_refused(make, code: str, where: str) -> None:

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from quorank.silos.envelopes import Catalogue
 from quorank.silos.generated import Generator
-from quorank.silos.learning.holdings import generated_holdings
-from quorank.silos.learning.instances import exact_statistics
-from quorank.silos.protocol.messages import Catalogue
+from quorank.silos.holdings import divide_collections, generated_holdings, party_name
 from quorank.silos.search.asker import SearchAsker, rank_found
-from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates, published_attack
-from quorank.silos.search.dealt import dealt_parties, party_name
+from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates
 from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
 from quorank.silos.search.messages import SearchQuestion
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.sketch.instances import exact_statistics
+from quorank.silos.sketch.published_search import published_attack
 from quorank.text import IndexedDocuments, Tokeniser
 from quorank.text.collection import Document, TextCollection
 
@@ -241,11 +241,13 @@ def test_a_dictionary_rebuilds_less_than_a_twentieth_and_of_the_published_form_n
 
 def test_collections_without_queries_are_dealt_out() -> None:
     documents = tuple(Document(f"d{number}", "", f"word{number} common") for number in range(10))
-    dealt = dealt_parties([TextCollection("one", documents)], 3)
+    dealt = divide_collections([TextCollection("one", documents)], 3, queries=False)
     assert [each.name for each in dealt] == ["A", "B", "C"]
     assert sorted(id_ for each in dealt for id_ in each.documents.ids) == sorted(d.id for d in documents)
     with refused("collection.too-small", "one"):
-        dealt_parties([TextCollection("one", documents[:1])], 3)
-    several = dealt_parties([TextCollection("annual reports", documents), TextCollection("b", documents)])
+        divide_collections([TextCollection("one", documents[:1])], 3, queries=False)
+    several = divide_collections(
+        [TextCollection("annual reports", documents), TextCollection("b", documents)], queries=False
+    )
     assert [each.name for each in several] == ["annual-reports", "b"]
     assert party_name("…") == "party"

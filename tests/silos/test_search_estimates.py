@@ -11,7 +11,7 @@ from chance import assert_follows
 from refusals import refused
 
 from quorank.parts import Family
-from quorank.silos.protocol.discrete_laplace import SystemStream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.search.estimates import (
     K1,
     MOST_COUNT,

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.silos.protocol.discrete_laplace import SystemStream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
+from quorank.silos.hashing import Hashing
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion, answer_size
-from quorank.silos.search.owner import SearchOwner
+from quorank.silos.search.owner import SearchOwner, SearchTable, derived_key
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.search.table import SearchTable, derived_key
-from quorank.silos.sketch.hashing import Hashing
 from quorank.text import IndexedDocuments, Tokeniser
 from quorank.text.collection import Document
 from quorank.text.features import idf_smoothed
@@ -88,7 +87,7 @@ def test_cells_are_counts_and_the_keyed_noise_of_their_column() -> None:
 def test_kept_columns_are_bounded_and_come_back_the_same(monkeypatch) -> None:
     table = table_of(indexed(50), SearchTerms(epsilon=1.0))
     first = table.column(7)
-    monkeypatch.setattr("quorank.silos.search.table.KEPT_CELLS", 60)
+    monkeypatch.setattr("quorank.silos.search.owner.KEPT_CELLS", 60)
     for number in range(100, 140):
         table.column(number)
     assert 7 not in table._kept and len(table._kept) < 10

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
+from quorank.silos.hashing import Hashing
 from quorank.silos.sketch.count_sketch import (
     count_min_estimate,
     count_min_table,
@@ -16,7 +17,6 @@ from quorank.silos.sketch.count_sketch import (
     count_sketch_table,
     sketch_cells,
 )
-from quorank.silos.sketch.hashing import Hashing
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(40)]

@@ -1,4 +1,4 @@
-"""Training across parties: the three ways agree with closed forms, and a weight is chosen as it is said to be."""
+"""CS-F-LTR's training: both ways agree with closed forms, and a weight is chosen as it is said to be."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
-from quorank.silos.learning.instances import Instances, join_instances
-from quorank.silos.learning.training import TRAININGS, Averaging, ClickTraining, RoundRobin
-from quorank.silos.learning.validation import best_weight, select_lists, weigh_augmented
+from quorank.silos.sketch.descent import INSTANCE_TRAININGS, Averaging, RoundRobin, best_weight
+from quorank.silos.sketch.instances import Instances, join_instances, select_lists, weigh_augmented
 
 DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
 
@@ -59,17 +58,12 @@ def test_weights_decide() -> None:
     assert weigh_augmented(good, bad, 0.0) is good
 
 
-def test_clicks_learn_the_direction() -> None:
-    theta = ClickTraining(rounds=60).train([lists(seed) for seed in range(3)], seed=2)
-    assert np.corrcoef(theta, DIRECTION)[0, 1] > 0.95
-
-
-@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5), ClickTraining(rounds=5)])
+@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5)])
 def test_training_is_a_function_of_its_seed(training) -> None:
     parties = [lists(1), lists(2)]
     assert training.train(parties, 7).tobytes() == training.train(parties, 7).tobytes()
     assert training.train(parties, 7).tobytes() != training.train(parties, 8).tobytes()
-    assert TRAININGS.parse(str(training)) == training
+    assert INSTANCE_TRAININGS.parse(str(training)) == training
 
 
 def test_parties_without_instances_do_not_count() -> None:
@@ -104,9 +98,7 @@ def test_some_lists_of_a_set() -> None:
     assert np.array_equal(some.data.labels[4:], own.data.labels[16:20])
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0), lambda: ClickTraining(rounds=0)]
-)
+@pytest.mark.parametrize("make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0)])
 def test_no_training_without_steps(make) -> None:
     with pytest.raises(BadInput, match="at least 1"):
         make()

@@ -14,9 +14,9 @@ from quorank.learning.lambdamart import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.growth import columns_of
 from quorank.rankers.trees import tree_parameters
-from quorank.silos.learning.searched_lists import SearchedLists
-from quorank.silos.learning.summed_training import DictMemory, SumRequest, add_up
-from quorank.silos.learning.tree_training import ONE, TreeCourse, TreeTraining
+from quorank.silos.training.lists import SearchedLists
+from quorank.silos.training.sums import ONE, DictMemory, SumRequest
+from quorank.silos.training.trees import TreeCourse, TreeTraining
 
 FEATURES = 5
 W0 = np.zeros(FEATURES)
@@ -73,12 +73,12 @@ def test_whoever_is_started_anew_after_every_sum_changes_no_bit(leaver: int | No
         request = course.request
         parts = [TRAINING.answers(own, W0, memory).sums(request) for own, memory in zip(PARTIES, memories, strict=True)]
         assert all(len(part) == course.length for part in parts)
-        course.advance(add_up(parts))
+        course.advance(np.sum(parts, axis=0, dtype=np.uint64))
         sums += 1
         if course.ranker is None:
             course = TRAINING.course(W0, course.table())
             if sums == leaver:
-                course.begin_again()
+                course.restart()
     assert course.ranker.tobytes() == TRAINING.train(PARTIES, W0)[1].tobytes()
     assert sums <= TRAINING.most_sums(len(PARTIES))
 
@@ -123,7 +123,7 @@ def asked(**changes: object) -> SumRequest:
     assert isinstance(course, TreeCourse)
     sides = [TRAINING.answers(own, W0, DictMemory()) for own in PARTIES]
     for _ in range(2):
-        course.advance(add_up([side.sums(course.request) for side in sides]))
+        course.advance(np.sum([side.sums(course.request) for side in sides], axis=0, dtype=np.uint64))
     request = course.request
     return SumRequest(request.judging, {**request.head, **changes}, request.numbers)
 
@@ -131,9 +131,9 @@ def asked(**changes: object) -> SumRequest:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tree": 6},
-        {"tree": -1},
-        {"tree": True},
+        {"trees": 6},
+        {"trees": -1},
+        {"trees": True},
         {"wanted": [99]},
         {"wanted": [1, 1]},
         {"wanted": 3},
@@ -145,7 +145,7 @@ def asked(**changes: object) -> SumRequest:
         {"splits": [[], [], []]},
         {"splits": None},
         {"more": 1},
-        {"step": None, "tree": 0.5},
+        {"step": None, "trees": 0.5},
     ],
 )
 def test_what_was_not_agreed_is_refused(changes: dict[str, object]) -> None:
@@ -160,8 +160,8 @@ def test_what_was_not_agreed_is_refused(changes: dict[str, object]) -> None:
 def test_trees_and_bins_that_are_none_are_refused(size: int) -> None:
     side = TRAINING.answers(PARTIES[0], W0, DictMemory())
     with refused("silo-message.not-agreed"):
-        side.sums(SumRequest(True, {"trees": 2}, np.ones(size)))
-    head = {"step": "level", "tree": 0, "splits": [], "wanted": [0], "edges": [size, 0, 0, 0, 0]}
+        side.sums(SumRequest(True, {"step": "judge", "trees": 2}, np.ones(size)))
+    head = {"step": "level", "trees": 0, "splits": [], "wanted": [0], "edges": [size, 0, 0, 0, 0]}
     for edges in (np.zeros(5), np.ones(size) if size else np.ones(1)):
         with refused("silo-message.not-agreed"):
             side.sums(SumRequest(False, head, edges))

@@ -15,9 +15,9 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.silo_experiment import read_group
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.holders.group_home import SiloHome, settings_of
-from quorank.silos.learning.comparison import joint_ranker
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.holdings import Holding
+from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.comparison import joint_ranker
 
 NAMES = ("north", "south", "west")
 SMALL = """\
@@ -25,20 +25,10 @@ seed = 3
 [silo]
 parties = ["north", "south", "west"]
 labelled = 2
-asked = 4
-[protocol]
-perturbation = "published"
-epsilon = 0.5
-k = 10
-questions = 1000000
 [training]
-kind = "round-robin"
+kind = "prior"
 turns = 3
-steps = 5
-[augment]
-weights = [1.0]
-take = 10
-negatives = 5
+folds = 2
 """
 KEYS = {name: bytes([number]) * 32 for number, name in enumerate(NAMES, 1)}
 SECRETS = [b"commonword", b"rareword", b"northword", b"southword", b"westword", b"-document-", b"-query-"]
@@ -83,7 +73,7 @@ def made(folder: Path, text: str = SMALL, port: int = 9092) -> SiloHome:
 def in_process(terms: SiloTerms, holdings: list[Holding]) -> bytes:
     """`ranker.json` of the same session in one process."""
     assert terms.seed is not None
-    theta = joint_ranker(holdings, terms.setting, terms.protocol, terms.seed)
+    theta = joint_ranker(holdings, terms.setting, terms.seed)
     return ranker_bytes(terms.saved_ranker(theta))
 
 

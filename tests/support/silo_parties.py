@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-
-from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import Relay, deliver
+
+from quorank.silos.envelopes import Field, Group
+from quorank.silos.hashing import Hashing
+from quorank.silos.session.agreement import PartyIdentity
 from quorank.silos.sketch.count_sketch import count_sketch_table
-from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.ranking import Cells
 
 NAMES = ("alpha", "beta", "gamma", "delta")

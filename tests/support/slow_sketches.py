@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from quorank.silos.hashing import Hashing
 from quorank.silos.sketch.cell_pool import POOL_SPARE, SPARE, scatter
 from quorank.silos.sketch.count_sketch import count_min_table, count_sketch_table
-from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.reverse_top_k import Shape
 
 
@@ -79,14 +79,6 @@ class SlowReverseTopK:
             if len(cell.entries) > limit:
                 cell.keep(limit)
         self.limit = limit
-
-    def remove(self, document: int) -> None:
-        for cell in self.all_cells():
-            left = [entry for entry in cell.entries if entry[2] != document]
-            if len(left) < len(cell.entries):
-                cell.entries = left
-                if len(left) < self.limit - max(1, self.limit // SPARE):
-                    cell.low = (-(2**40), 0)
 
     def read(self, a: int, j: int) -> tuple[dict[int, int], int]:
         """Documents and values of a cell, and its floor."""

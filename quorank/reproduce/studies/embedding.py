@@ -19,9 +19,8 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
-from quorank.silos.learning.exchange import seeded_secret
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import Lists, exact_statistics
+from quorank.silos.hashing import Hashing, seeded_secret
+from quorank.silos.holdings import Holding
 from quorank.silos.sketch.count_sketch import (
     count_min_estimate,
     count_min_table,
@@ -29,7 +28,8 @@ from quorank.silos.sketch.count_sketch import (
     count_sketch_table,
     sketch_cells,
 )
-from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.instances import Lists
+from quorank.silos.training.statistics import exact_statistics
 from quorank.text import FieldCounts, Index, pair_features
 
 

@@ -13,27 +13,24 @@ from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmentation import Augment
-from quorank.silos.learning.comparison import (
+from quorank.silos.holdings import Holding
+from quorank.silos.sketch.augmentation import Augment
+from quorank.silos.sketch.descent import INSTANCE_TRAININGS
+from quorank.silos.sketch.exchange import QuestionProtocol
+from quorank.silos.sketch.instances import LABELS
+from quorank.silos.sketch.published import (
     METHODS,
-    ComparisonOutcome,
-    PartySource,
     PreparedParties,
-    RepeatedComparison,
-    SiloSetting,
+    PublishedSetting,
     augment_parties,
     collect_answers,
     compare_methods,
     prepare_parties,
     sum_statistics,
     train_together,
-    verdict,
 )
-from quorank.silos.learning.exchange import SiloProtocol
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import LABELS
-from quorank.silos.learning.searched_lists import MEASURES, SearchedLists
-from quorank.silos.learning.training import TRAININGS
+from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison, verdict
+from quorank.silos.training.lists import MEASURES, SearchedLists
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
@@ -53,7 +50,7 @@ class SiloTable:
     noise: tuple[float, ...] = (0.0, 0.0, 0.3, 0.3)  # of labels: A and B have good ones, C and D bad ones
     labels: tuple[Literal["judged", "reference-rank"], ...] = ("judged", "reference-rank")
     instances: tuple[Literal["recommended", "published"], ...] = ("recommended", "published")
-    training: Literal["round-robin", "averaging", "clicks"] = "round-robin"
+    training: Literal["round-robin", "averaging"] = "round-robin"
     perturbation: Literal["published", "strict", "none"] = "published"
     epsilon: float = 0.5  # ε
     seed: int = 1
@@ -62,7 +59,7 @@ class SiloTable:
         for name in ("labels", "instances"):
             require(getattr(self, name), "value.missing", "need at least one value", name)
         PartySource(parties=self.parties, generator=Generator(documents=self.documents))
-        SiloSetting.published(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
+        PublishedSetting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
         _protocol(self.perturbation, self.epsilon)
 
     def measure(self, request: StudyRequest) -> StudyResults:
@@ -78,12 +75,12 @@ class SiloTable:
             statistics = sum_statistics(parties, protocol, seed)
             for label in self.labels:
                 request.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
-                setting = SiloSetting.published(
+                setting = PublishedSetting(
                     labels=LABELS.read(label, "labels"),
                     labelled=(self.labelled,),
                     noise=self.noise,
                     asked=self.asked,
-                    training=TRAININGS.read(self.training, "training"),
+                    training=INSTANCE_TRAININGS.read(self.training, "training"),
                 )
                 base = prepare_parties(parties, setting, seed, statistics)
                 answers, _ = collect_answers(base, protocol)
@@ -138,9 +135,8 @@ class SiloTable:
         return StudyFinding(claim, _significant_sign(test), seen)
 
 
-def _protocol(perturbation: Literal["published", "strict", "none"], epsilon: float = 0.5) -> SiloProtocol:
-    """Return the protocol of a study: as many questions as the paper's parties ask."""
-    return SiloProtocol(perturbation, epsilon, questions=1_000_000)
+def _protocol(perturbation: Literal["published", "strict", "none"], epsilon: float = 0.5) -> QuestionProtocol:
+    return QuestionProtocol(perturbation, epsilon)
 
 
 def _significant_sign(test: Difference) -> bool | None:
@@ -204,13 +200,13 @@ class SiloSweep:
         protocols = [_protocol("none")]
         protocols += [_protocol("published", epsilon) for epsilon in self.epsilons]
         protocols += [_protocol("strict", epsilon) for epsilon in self.strict]
-        setting = SiloSetting.published(
+        setting = PublishedSetting(
             labels=LABELS.read(self.labels, "labels"),
             labelled=(self.labelled,),
             asked=self.asked,
             augment=INSTANCES[self.instances](),
         )
-        budget: dict[SiloProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
+        budget: dict[QuestionProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
         number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
         total, done = request.repetitions * (len(protocols) + 1), 0
         for repetition in range(request.repetitions):
@@ -233,7 +229,7 @@ class SiloSweep:
         return self._measured({p: RepeatedComparison(o) for p, o in budget.items()}, number)
 
     def _measured(
-        self, budget: dict[SiloProtocol, RepeatedComparison], number: dict[int, list[dict[str, float]]]
+        self, budget: dict[QuestionProtocol, RepeatedComparison], number: dict[int, list[dict[str, float]]]
     ) -> StudyResults:
         plain = budget[_protocol("none")]
         lines = [_level("no noise", plain, self.epsilons + self.strict)]
@@ -281,8 +277,8 @@ class SiloSweep:
             {"budget": {f"{p.perturbation} {p.epsilon:g}": r.as_dict() for p, r in budget.items()}},
         )
 
-    def _budget_findings(self, budget: dict[SiloProtocol, RepeatedComparison]) -> list[StudyFinding]:
-        def seen(chosen: Sequence[SiloProtocol], tests: Sequence[Difference]) -> str:
+    def _budget_findings(self, budget: dict[QuestionProtocol, RepeatedComparison]) -> list[StudyFinding]:
+        def seen(chosen: Sequence[QuestionProtocol], tests: Sequence[Difference]) -> str:
             return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
 
         plain = budget[_protocol("none")].values("cs-f-ltr")
@@ -300,10 +296,10 @@ class SiloSweep:
         return out
 
 
-def measure_by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> dict[int, dict[str, float]]:
+def measure_by_parties(parties: Sequence[Holding], setting: PublishedSetting, seed: int) -> dict[int, dict[str, float]]:
     """Train CS-F-LTR among the first n parties, for each n, and judge it on the test lists of all; one alone is Local."""
     whole = prepare_parties(parties, setting, seed)
-    rankers = [setting.from_instances.train(whole.own[:1], seed)]
+    rankers = [setting.training.train(whole.own[:1], seed)]
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
         answers, _ = collect_answers(few, None)

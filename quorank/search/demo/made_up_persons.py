@@ -18,7 +18,7 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator, TermCounts
-from quorank.silos.learning.holdings import to_three_grades
+from quorank.silos.holdings import to_three_grades
 from quorank.text import TextCollection
 from quorank.text.collection import Document, Query
 

@@ -1,8 +1,7 @@
-"""The holder of a group: it carries the session between the store and the parties' mailboxes.
+"""Process that runs a group's session between the service's store and the parties' mailboxes.
 
-`python -m quorank.service.holders.group DIR [--exit-when-done]`. The session and its letters are `silos.coordinator`; here
-are its log and its status, and the parties that leave: one is asked nothing more, and the session goes on without it
-where it can, which is from the validation on.
+`python -m quorank.service.holders.group DIR [--exit-when-done]`. The session and its letters are in `silos.session`; this
+module adds the log, the status, and the parties that leave.
 """
 
 from __future__ import annotations
@@ -21,40 +20,40 @@ from quorank.service.live.status import RoundFigures, State, Status, with_round
 from quorank.service.live.status_sources import session_status
 from quorank.service.overview import REFUSED
 from quorank.service.store.sql_store import SqlStore
-from quorank.silos.coordinator.phases import PHASES
-from quorank.silos.coordinator.post import SiloPost
-from quorank.silos.coordinator.server import SiloServer
-from quorank.silos.protocol.stream_store import SiloStreams
+from quorank.silos.session.coordinator import SiloServer
+from quorank.silos.session.phases import PHASES
+from quorank.silos.session.post import SiloPost
+from quorank.silos.session.streams import SiloStreams
 
 NEXT_SECONDS = 0.05
-"""A party asks again after so long while the session goes on."""
+"""Polling interval of parties during the session, seconds."""
 OVER_SECONDS = 60.0
 
 
 class SessionStreams(SiloStreams):
-    """Facts and streams of a session in a service's store; only its holder writes them."""
+    """State of a session in a service's store; only its holder writes it."""
 
     def __init__(self, store: SqlStore, epoch: int) -> None:
         self._service, self._epoch = store, epoch
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds."""
+        """Execute a query and return its rows."""
         return self._service.database.execute(query, *values)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing; HolderLost where another process holds the coordinator."""
+        """Commit everything done inside; HolderLost where another process holds the session."""
         return self._service.holding(self._epoch)
 
 
 @dataclass(eq=False)
 class SiloService(Held[SiloHome]):
-    """One folder's session, held by this process."""
+    """Session of one folder, held by this process."""
 
     fast, slow, growth = 0.02, 0.2, 1.1
 
     post: SiloPost = field(init=False)
     server: SiloServer = field(init=False)
-    _turned: float | None = field(default=None, init=False)  # when turns were last made
+    _turned: float | None = field(default=None, init=False)  # time of the last completed turns
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +64,7 @@ class SiloService(Held[SiloHome]):
 
     @property
     def done(self) -> bool:
-        """All have the ranker, and nobody searches: a group that does goes on until it is stopped."""
+        """Whether all have the ranker; a group that searches continues until it is stopped."""
         return self.server.done and not self.server.searches
 
     @property
@@ -73,12 +72,12 @@ class SiloService(Held[SiloHome]):
         return self.server.turns
 
     def begin(self) -> None:
-        """Say that parties look into their mailboxes; nothing but the word is in it."""
+        """Publish that parties poll their mailboxes."""
         if not self.done:
             self.declare("secure", 0, b"", NEXT_SECONDS)
 
     def look(self) -> bool:
-        """Take the answers that came, and ask what is due."""
+        """Process answers and send due letters."""
         busy = self.post.turn()
         self.attend()
         self._tell()
@@ -96,16 +95,16 @@ class SiloService(Held[SiloHome]):
             self.write_file(RANKER, ranker_bytes(self.server.terms.saved_ranker(theta)))
 
     def attend(self) -> None:
-        """Let the parties go that have asked to leave."""
+        """Release the parties that have asked to leave."""
         for member, request, _ in self.store.leavers(waiting=True):
             self.post.leave(member)
             self.store.let_go(self.epoch, member, leaving_receipt(request))
             self.tell("member_left", client=member, round=self.place[0])
 
     def _tell(self) -> None:
-        """Tell of the turns that were made, of the phase and of what was refused since the last look."""
+        """Log completed turns, changes of the phase and refusals."""
         now, (done, _) = self.clock(), self.server.turns
-        if done > self._turns:  # the first turns of a process are not timed: nobody knows when they began
+        if done > self._turns:  # the first turns of a process are not timed
             seconds = None if self._turned is None else (now - self._turned) / (done - self._turns)
             self.history = with_round(self.history, RoundFigures(done, seconds, rounds=done - self._turns))
             self._turned, self._turns = now, done
@@ -119,9 +118,9 @@ class SiloService(Held[SiloHome]):
         self.publish_in_time()
 
     def status(self, state: State | None = None) -> Status:
-        """How the session stands; members and refusals are added from the store by whoever shows it."""
+        """Return the status of the session, without members and refusals, which the page adds from the store."""
         base = self.base_status(
-            "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.came, history=self.history
+            "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.received, history=self.history
         )
         return replace(session_status(base, self.server, ()), refused={})
 

@@ -280,8 +280,6 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 PHASES: Mapping[str, str] = {
     "agreement": "keys are agreed on: a hello and a contribution of every party",
     "statistics": "masked tables of every party are added up",
-    "asking": "sealed questions and answers pass between parties",
-    "validation": "rankers are trained in turns, for the choice of a weight",
     "training": "the ranker is trained in turns",
     "end": "the ranker is handed out, until every party has kept it",
     "done": "every party has the ranker",

@@ -33,7 +33,7 @@ from quorank.service.live.status import (
 
 if TYPE_CHECKING:
     from quorank.experiments.deployment import DeployedPrivacy
-    from quorank.silos.coordinator.server import SiloServer
+    from quorank.silos.session.coordinator import SiloServer
     from quorank.tuning.coordinator import TuningCoordinator, TuningState
     from quorank.tuning.models import Model
 

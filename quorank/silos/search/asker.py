@@ -10,12 +10,12 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.silos.protocol.messages import Catalogue
+from quorank.silos.envelopes import Catalogue
+from quorank.silos.hashing import Hashing
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, RandomDecoys, ordered_bundles
 from quorank.silos.search.estimates import K1, B, count_prior, expected_count, expected_frequency, shrink_lengths
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.settings import MOST_TERMS, SearchTerms
-from quorank.silos.sketch.hashing import Hashing
 from quorank.text import UNSEEN, FieldStatistics, IndexedDocuments
 from quorank.text.features import idf_smoothed
 
@@ -144,7 +144,7 @@ class SearchAsker:
 
     def receive_catalogue(self, owner: str, raw: bytes) -> None:
         """Read the numbers and noisy lengths of an owner's documents."""
-        catalogue = Catalogue.from_bytes(raw, owner, (self.terms.field,))
+        catalogue = Catalogue.from_bytes(raw, owner)
         order = np.argsort(catalogue.ids, kind="stable")
         told = catalogue.lengths[order].astype(np.float64)
         epsilon = self.terms.length_epsilon if self.terms.has_noise else None

@@ -10,14 +10,11 @@ import numpy as np
 
 from quorank.errors import BadInput
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.silos.learning.exchange import SiloProtocol, build_sketches, seeded_sketch_noise, start_session
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.protocol.relay import deliver
+from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle
-from quorank.silos.search.in_process import search_hashing
 from quorank.silos.search.ledger import SearchLedger, SearchLimits
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
-from quorank.silos.search.owner import SearchOwner, seeded_owner_secret
+from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.text import UNSEEN, Index
 from quorank.text.features import idf_smoothed
@@ -247,31 +244,6 @@ def anchor_attack(
     attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
     refused = attacker.ask_everything([(anchor, word) for word in dictionary if word != anchor])
     return attacker.outcome(refused, document)
-
-
-def published_attack(
-    holdings: Sequence[Holding], owner: int, asker: int, dictionary: Sequence[str], epsilon: float = 0.5, seed: int = 1
-) -> AttackOutcome:
-    """Ask the published form about every word: a document that stands in the word's cell in every row holds the word."""
-    protocol = SiloProtocol("published", epsilon, questions=10**9)
-    parties, relay = start_session(holdings, protocol, seed)
-    names, field = list(parties), "body"
-    one, index = parties[names[owner]], holdings[owner].documents.body
-    one.serve(
-        field, build_sketches(one.hashing(field), field, index, protocol, seeded_sketch_noise(seed, field, owner))
-    )
-    attacker = parties[names[asker]]
-    told: set[tuple[int, str]] = set()
-    for asked in attacker.ask_many(list(dictionary), names[owner], field):
-        deliver(relay, parties, [asked])
-        for answered in attacker.answers(asked) or []:
-            cells = answered.cells
-            rows = [cells.documents[cells.offsets[row] : cells.offsets[row + 1]] for row in answered.rows.tolist()]
-            held = set(rows[0].tolist()).intersection(*(row.tolist() for row in rows[1:]))
-            told |= {(document, answered.term) for document in held}
-    truth = SearchAttacker(holdings[owner], SearchTerms("none"), seed)
-    truth.told, truth.questions = told, len(dictionary)
-    return truth.outcome(refused=False)
 
 
 def dictionary_of(holdings: Sequence[Holding], words: int) -> tuple[list[str], list[str]]:

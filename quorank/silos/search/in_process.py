@@ -1,50 +1,40 @@
-"""Search among several holdings in one process, as in a session: catalogues, questions, answers, budgets, one list.
+"""Search among several holdings in one process: catalogues, questions, answers, budgets and one ranked list.
 
-Questions and answers pass as the bytes that a network would carry in sealed envelopes. Keys, secrets and the noise of the
+Questions and answers pass as the bytes that a network carries in sealed envelopes. Keys, secrets and the noise of the
 statistics follow from a seed, so that a search can be repeated; a deployment draws them from the system.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Doubles
-from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exchange_answers, seeded_secret
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import exact_statistics
-from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
-from quorank.silos.search.asker import GroupStatistics, ScoredDocument, SearchAsker, TermFound, rank_found
-from quorank.silos.search.estimates import K1, B
+from quorank.silos.hashing import seeded_secret
+from quorank.silos.holdings import Holding
+from quorank.silos.search.asker import GroupStatistics, ScoredDocument, SearchAsker, rank_found
 from quorank.silos.search.ledger import SearchLedger
-from quorank.silos.search.owner import SearchOwner, seeded_owner_secret
-from quorank.silos.search.settings import FIELD, SearchTerms, distinct_share
-from quorank.silos.sketch.hashing import Hashing
-from quorank.text.features import idf_smoothed
-
-PUBLISHED_WARNING = (
-    "published noise protects no document: asked about every word of a dictionary, owners rebuild 96 to 100 % of which "
-    "document holds which term (quorank silo audit)"
-)
+from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
+from quorank.silos.search.settings import SearchTerms, distinct_share
+from quorank.silos.training.statistics import SharedStatistics, share_statistics
 
 
 @dataclass(frozen=True)
 class GroupSearchResult:
-    """Result of one search: the ranked documents, who refused, and what it has cost."""
+    """Result of one search."""
 
     asker: str
     terms: tuple[str, ...]
     found: tuple[ScoredDocument, ...]
-    refused: Mapping[str, str]  # party → why it has not answered
-    parties: Mapping[str, Mapping[str, Any]] = field(repr=False)  # party → bytes, spending and statement
-    statistics_epsilon: float | None = None  # of one occurrence, in the group's summed statistics
+    refused: Mapping[str, str]  # party → reason why it has not answered
+    parties: Mapping[str, Mapping[str, Any]] = field(repr=False)  # party → bytes, budget and guarantee
+    statistics_epsilon: float | None = None  # ε of one occurrence in the group's summed statistics
     warning: str = ""
 
     def to_table(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return the result as JSON values."""
         documents = [
             {"rank": rank, "party": each.party, "document": each.number, "id": each.id, "score": each.score}
             | {"terms": [asdict(term) for term in each.terms], "why": each.why}
@@ -64,7 +54,7 @@ class GroupSearchResult:
 class SearchSession:
     """Parties of one process that search each other's documents; each is owner and asker.
 
-    With `ledgers`, a folder, owners keep their ledgers there, and what was told in earlier sessions counts.
+    With a directory `ledgers`, owners keep their ledgers there, and entries told in earlier sessions count.
     """
 
     def __init__(
@@ -111,7 +101,7 @@ class SearchSession:
                     asker.receive_catalogue(name, catalogue)
 
     def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
-        """Let one party ask all others, and rank what they name together with its own documents."""
+        """Let one party ask all others, and rank their answers together with its own documents."""
         one = self.askers[known_party(asker, tuple(self.askers))]
         asked = one.question(words)
         found, refused, parties = one.own(asked.terms), {}, {}
@@ -135,67 +125,6 @@ class SearchSession:
             owner.ledger.close()
 
 
-class PublishedSearch:
-    """Search by the published form, for comparison: the reverse top K of every term, with one noise for all cells.
-
-    All queries are given beforehand: their terms are asked in one session.
-    """
-
-    def __init__(
-        self,
-        holdings: Sequence[Holding],
-        terms: SearchTerms,
-        queries: Mapping[str, Sequence[Sequence[str]]],
-        seed: int = 1,
-        statistics: GroupStatistics | None = None,
-        k: int = 150,
-    ) -> None:
-        self.holdings, self.terms = tuple(holdings), terms
-        self.protocol = SiloProtocol("published", terms.epsilon, k=k, among=terms.among, questions=1_000_000)
-        self.statistics = statistics or exact_statistics(holdings)
-        asked = [tuple(dict.fromkeys(t for q in queries.get(h.name, ()) for t in q)) for h in holdings]
-        self.exchanged: ExchangedAnswers = exchange_answers(holdings, asked, self.protocol, seed)
-
-    def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
-        """Rank the documents that were named for any term together with the asker's own."""
-        names = [each.name for each in self.holdings]
-        number = names.index(known_party(asker, tuple(names)))
-        terms = tuple(sorted(set(words)))
-        body = self.statistics(terms)[0]
-        weights, mean = idf_smoothed(body.documents, body.document_frequency), max(body.mean_length, 1.0)
-        own = self.holdings[number]
-        reader = SearchAsker(
-            asker, own.documents, search_hashing(1, self.terms), bytes(32), self.terms, self.statistics
-        )
-        found = reader.own(terms)
-        for owner, name in enumerate(names):
-            if owner != number:
-                found += self._read(number, owner, name, terms, weights, mean)
-        parties = {name: {"privacy": self.protocol.noise().statement(1)} for name in names if name != asker}
-        result = GroupSearchResult(asker, terms, tuple(rank_found(found, top)), {}, parties, None, PUBLISHED_WARNING)
-        return replace(result, parties={name: told | self._cost() for name, told in parties.items()})
-
-    def _read(
-        self, asker: int, owner: int, name: str, terms: Sequence[str], weights: Doubles, mean: float
-    ) -> list[ScoredDocument]:
-        lengths = self.exchanged.lengths(owner, "body")
-        named: dict[int, list[TermFound]] = {}
-        for term, weight in zip(terms, weights, strict=True):
-            answer = self.exchanged.answer(asker, owner, "body", term)
-            for document, estimate in zip(answer.documents.tolist(), answer.counts.tolist(), strict=True):
-                length = float(max(lengths[document], 1))
-                count = min(float(estimate), length)
-                score = float(weight) * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean))
-                named.setdefault(document, []).append(TermFound(term, count, score))
-        return [
-            ScoredDocument(name, document, sum(t.score for t in held), tuple(sorted(held, key=lambda t: -t.score)))
-            for document, held in named.items()
-        ]
-
-    def _cost(self) -> dict[str, Any]:
-        return {"session_bytes": self.exchanged.wire["bytes"], "questions": self.exchanged.spent["questions_of_a_pair"]}
-
-
 def search_in_process(
     holdings: Sequence[Holding],
     asker: str,
@@ -205,13 +134,32 @@ def search_in_process(
     top: int = 10,
     ledgers: Path | None = None,
 ) -> GroupSearchResult:
-    """Search the documents of all holdings for a party's query, by the form that the terms name."""
-    chosen = terms or SearchTerms()
+    """Search the documents of all holdings for one party's query.
+
+    Args:
+        holdings: The parties.
+        asker: Name of the asking party.
+        query: Words of the query.
+        terms: Parameters of the search.
+        seed: Seed of keys and noise.
+        top: Number of documents to list.
+        ledgers: Directory of the owners' ledgers; in memory unless given.
+
+    Returns:
+        The ranked documents of all parties, with the costs at each owner.
+
+    Raises:
+        BadInput: `silo-search.no-term`, `silo-group.unknown-party`.
+
+    >>> from quorank.silos.generated import Generator
+    >>> from quorank.silos.holdings import generated_holdings
+    >>> parties = generated_holdings(Generator(parties=2, documents=30, queries=2, vocabulary=600))
+    >>> result = search_in_process(parties, "A", " ".join(parties[0].queries[0]), top=3)
+    >>> len(result.found), sorted(result.parties)
+    (3, ['B'])
+    """
     words = query_terms(holdings, query)
-    if chosen.perturbation == "published":
-        known_party(asker, tuple(each.name for each in holdings))
-        return PublishedSearch(holdings, chosen, {asker: [words]}, seed).search(asker, words, top)
-    session = SearchSession(holdings, chosen, seed, ledgers=ledgers)
+    session = SearchSession(holdings, terms, seed, ledgers=ledgers)
     try:
         return session.search(asker, words, top)
     finally:
@@ -219,7 +167,7 @@ def search_in_process(
 
 
 def query_terms(holdings: Sequence[Holding], query: str) -> tuple[str, ...]:
-    """Return the different terms of a query, as the parties make them of their documents."""
+    """Return the distinct terms of a query by the parties' tokeniser."""
     words = tuple(dict.fromkeys(holdings[0].documents.body.tokeniser.tokenise(query)))
     said = "nothing is left of the query without stop words; ask with other words"
     require(words, "silo-search.no-term", said)
@@ -227,18 +175,13 @@ def query_terms(holdings: Sequence[Holding], query: str) -> tuple[str, ...]:
 
 
 def group_statistics(holdings: Sequence[Holding], terms: SearchTerms, seed: int) -> SharedStatistics:
-    """Sum the statistics of all parties; with strict noise they have noise of their own, for as much ε again."""
+    """Sum the statistics of all parties; with strict noise they have noise too, for as much ε again."""
     epsilon = terms.epsilon if terms.has_noise else None
     return share_statistics(holdings, seeded_secret(seed, "statistics"), epsilon=epsilon, seed=seed)
 
 
-def search_hashing(seed: int, terms: SearchTerms) -> Hashing:
-    """Return the hash function of a simulated group."""
-    return Hashing(seeded_secret(seed, f"hashing {FIELD}"), 1, terms.columns)
-
-
 def known_party(name: str, names: Sequence[str]) -> str:
-    """Return a party's name, or refuse it and say which ones there are."""
+    """Return a party's name, or refuse an unknown one."""
     said = f"there is no party {name!r}; the parties are {', '.join(names)}"
     require(name in names, "silo-group.unknown-party", said)
     return name

@@ -27,7 +27,7 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.files.private_database import FileKind, PrivateDatabase
 from quorank.kernels.arrays import Integers
-from quorank.silos.protocol.group import check_name
+from quorank.silos.envelopes import check_name
 from quorank.silos.search.settings import DISTINCT, SearchTerms
 
 _SCHEMA = """

@@ -17,7 +17,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Integers
-from quorank.silos.protocol.messages import EnvelopeReader
+from quorank.silos.envelopes import ByteReader
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
 SEARCH_VERSION = 1
@@ -55,7 +55,7 @@ class SearchQuestion:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, terms: SearchTerms) -> SearchQuestion:
         """Read a question; its columns must be of the group's table."""
-        reader = EnvelopeReader(raw, f"the search of {sender}")
+        reader = ByteReader(raw, f"the search of {sender}")
         version, count, size, width = reader.unpack(_QUESTION)
         _check_version(version, sender)
         reader.check(1 <= count <= MOST_AMONG, f"holds {count} bundles, 1 to {MOST_AMONG} are read")
@@ -101,7 +101,7 @@ class SearchAnswer:
         """Read the answer to a question of one's own: k documents at most, none twice in a bundle, zeros behind them."""
         question = SearchQuestion.from_bytes(asked, "this party", terms)
         count, size, k = len(question.bundles), len(question.bundles[0]), terms.k
-        reader = EnvelopeReader(raw, f"the answer of {sender}")
+        reader = ByteReader(raw, f"the answer of {sender}")
         version, bundles, width, named, digest = reader.unpack(_ANSWER)
         _check_version(version, sender)
         said = f"the answer of {sender} is to another question; drop it and ask again"

@@ -1,32 +1,157 @@
-"""Owner's side of a search: choose the best documents of every bundle from noisy cells, charge the asker, answer."""
+"""Owner's side of a search: noisy cells of its documents, the choice of the best ones, and the charge to the asker.
+
+The table has one row of w columns, exact and sparse, from which noisy columns are computed on demand. A column holds, for
+every document d, v(d, j) = c(d, j) + X(d, j): the occurrences of the terms that the group's key hashes to column j, and
+discrete Laplace noise of scale 1/ε_c. X(d, j) is draw number d of a ChaCha20 stream whose key follows from the owner's
+lasting secret and j. A cell therefore has the same noise for ever, whoever asks, also after restarts. The noise of a
+length, of scale 1/ε_L, is made in the same way. One occurrence of one term changes one cell and one length by one:
+ε_c + ε_L = ε, and everything computed from v and the noisy lengths alone is post-processing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from quorank.errors import require
-from quorank.kernels.arrays import Integers
-from quorank.silos.protocol.messages import Catalogue
+from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
+from quorank.silos.envelopes import Catalogue
+from quorank.silos.hashing import Hashing, seeded_secret
+from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency, shrink_lengths
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits, SearchSpending
-from quorank.silos.search.messages import NamedDocuments, SearchAnswer, SearchQuestion, question_digest
-from quorank.silos.search.settings import DISTINCT, SearchTerms
-from quorank.silos.search.table import SearchTable, derived_key, release_key, table_digests
-from quorank.silos.sketch.hashing import Hashing
-from quorank.text import IndexedDocuments
+from quorank.silos.search.messages import MOST_VALUE, NamedDocuments, SearchAnswer, SearchQuestion, question_digest
+from quorank.silos.search.settings import DISTINCT, FIELD, SearchTerms
+from quorank.text import Index, IndexedDocuments
+from quorank.text.features import idf_smoothed
 
-_LOOKED_AT = 20  # times k candidates are looked at where documents have spent what may be told of them
+KEPT_CELLS = 1 << 22
+"""Limit on the cached cells of noisy columns."""
+_COUNTS_EACH = 1.5  # cf/df that an owner assumes: its own would be exact
+_CANDIDATES = 20  # times k documents are considered where some have exhausted their budget
+
+
+def release_key(secret: bytes, salt: bytes, hashing: Hashing, terms: SearchTerms) -> bytes:
+    """Derive the key of all noise of one release from the owner's secret, its ledger's salt, the group's hashing and ε.
+
+    Another ε or group key gives entirely different noise: the same random words at another scale would reveal it.
+    """
+    sound = isinstance(secret, bytes) and 16 <= len(secret) <= 64
+    require(sound, "silo-search.bad-secret", "an owner's secret must have 16 to 64 bytes; take 32 random ones")
+    stated = f"{salt.hex()} {hashing.fingerprint()} {terms.perturbation} {terms.cell_epsilon} {terms.length_epsilon}"
+    return hashlib.blake2b(stated.encode(), key=secret, digest_size=32, person=b"quorank release").digest()
+
+
+def derived_key(key: bytes, purpose: str) -> bytes:
+    """Derive a key for one purpose."""
+    return hashlib.blake2b(purpose.encode(), key=key, digest_size=32, person=b"quorank cells").digest()
+
+
+def table_digests(index: Index, hashing: Hashing, ids: tuple[str, ...], key: bytes) -> list[bytes]:
+    """Return a keyed 16-byte digest of each document's cells."""
+    columns = hashing.places(index.vocabulary)[0][:, 0] if index.vocabulary else np.zeros(0, dtype=np.int32)
+    found = []
+    for row, name in enumerate(ids):
+        own = slice(index.offsets[row], index.offsets[row + 1])
+        cells = np.stack((columns[index.terms[own]], index.counts[own]), axis=1).astype("<i4")
+        held = cells[np.lexsort((cells[:, 1], cells[:, 0]))].tobytes()
+        digest = hashlib.blake2b(held, key=key, digest_size=16, person=b"quorank content")
+        digest.update(name.encode("utf-8", "surrogatepass"))
+        found.append(digest.digest())
+    return found
+
+
+@dataclass(frozen=True)
+class NoisyColumn:
+    """Cells of a column that are 1 or more."""
+
+    places: Int32s  # of their documents, in the order of document numbers
+    values: Integers
+    scores: Doubles  # idf·E[tf | v], from noisy values alone
+
+
+class SearchTable:
+    """Noisy cells and lengths of one owner's documents; row r of the index is document number numbers[r]."""
+
+    def __init__(self, index: Index, hashing: Hashing, key: bytes, terms: SearchTerms, numbers: Integers) -> None:
+        require(hashing.rows == 1, "value.out-of-range", f"a search hashes into one row, got {hashing.rows}", "rows")
+        self.index, self.terms, self._key = index, terms, key
+        self.rows = np.argsort(numbers, kind="stable")  # (documents,) row of the index by place
+        self.numbers: Integers = numbers[self.rows]  # (documents,) ascending
+        self._place = np.empty(len(numbers), dtype=np.int64)
+        self._place[self.rows] = np.arange(len(numbers))
+        columns = hashing.places(index.vocabulary)[0][:, 0] if index.vocabulary else np.zeros(0, dtype=np.int32)
+        self._by_column = np.argsort(columns, kind="stable")
+        self._columns = columns[self._by_column]
+        self.announced = self._announced()
+        self.lengths = shrink_lengths(self.announced, terms.length_epsilon if terms.has_noise else None)
+        self._relative = self.lengths / max(float(self.lengths.mean()), 1.0) if len(self.lengths) else self.lengths
+        self._kept: OrderedDict[int, NoisyColumn] = OrderedDict()
+        self._cells = 0
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.numbers)
+
+    def column(self, number: int) -> NoisyColumn:
+        """Return the cells of a column that are 1 or more."""
+        if number in self._kept:
+            self._kept.move_to_end(number)
+            return self._kept[number]
+        made = self._made(number)
+        self._kept[number] = made
+        self._cells += 1 + len(made.places)
+        while self._cells > KEPT_CELLS and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._cells -= 1 + len(oldest.places)
+        return made
+
+    def _made(self, number: int) -> NoisyColumn:
+        first, last = np.searchsorted(self._columns, [number, number + 1])
+        cells = self._noise(f"column {number}", self.terms.cell_epsilon)
+        for term in self._by_column[first:last].tolist():
+            documents, counts = self.index.postings(term)
+            cells[self._place[documents]] += counts
+        n, q = self.n_documents, self.terms.q
+        places = np.flatnonzero(cells >= 1)
+        values = np.minimum(cells[places], MOST_VALUE)
+        df = estimated_frequency(len(places), n, q)
+        weight = float(idf_smoothed(float(n), np.array([df]))[0])
+        scores = weight * expected_frequency(values, self._relative[places], count_prior(df, _COUNTS_EACH * df, n), q)
+        return NoisyColumn(places.astype(np.int32), values, scores)
+
+    def _announced(self) -> Integers:
+        """Return the announced lengths, the same in every session."""
+        noisy = self.index.lengths[self.rows] + self._noise("lengths", self.terms.length_epsilon)
+        return np.asarray(np.clip(noisy, -(2**31), 2**31 - 1))
+
+    def _noise(self, purpose: str, epsilon: float) -> Integers:
+        """Draw the noise of every document: draw number d of a stream for the document with number d."""
+        if not self.terms.has_noise or not self.n_documents:
+            return np.zeros(self.n_documents, dtype=np.int64)
+        stream = SystemStream(derived_key(self._key, purpose))
+        return draw_noise(stream, scale_for(1, epsilon), int(self.numbers[-1]) + 1)[self.numbers]
 
 
 class SearchOwner:
     """One party's documents as others search them.
 
-    Everything that is sent follows from noisy cells and lengths, the questions and the ledger; numbers of documents are
-    public. `secret` is lasting and the owner's own: with another one, all is released again. `distinct` is how many
-    distinct terms a document is taken to have for each occurrence (`distinct_share` of the group's statistics).
+    Everything sent follows from noisy cells and lengths, the questions and the ledger; numbers of documents are public.
+
+    Args:
+        name: Name of the owner.
+        documents: Its documents.
+        hashing: Hash function of the group's searches, of one row.
+        secret: Lasting secret of the owner; with another one everything is released again.
+        terms: Parameters that the group has agreed on.
+        ledger: Ledger of told entries; in memory unless given.
+        distinct: Assumed number of distinct terms per occurrence (`distinct_share` of the group's statistics).
+        new_release: Allow another release by a ledger that knows a different secret, ε or group key.
     """
 
     def __init__(
@@ -41,7 +166,7 @@ class SearchOwner:
         distinct: float = DISTINCT,
         new_release: bool = False,
     ) -> None:
-        said = "the published form answers by the term, not by the query: exchange_answers has it"
+        said = "the published form answers by the term, not by the query; see silos.sketch.exchange"
         require(terms.perturbation != "published", "option.conflict", said, "perturbation")
         self.name, self.terms, self.documents = name, terms, documents
         self.ledger = ledger or SearchLedger(name)
@@ -56,12 +181,16 @@ class SearchOwner:
         self._most = np.maximum(entries, terms.least_of_document).astype(np.int64)
 
     def catalogue(self) -> bytes:
-        """Return the numbers and noisy lengths of all documents, for every asker, the same bytes every time."""
+        """Return the numbers and noisy lengths of all documents: the same bytes for every asker, every time."""
         numbers, lengths = self.table.numbers.astype(np.int32), self.table.announced.astype(np.int32)
-        return Catalogue(0, numbers, lengths).to_bytes()
+        return Catalogue(numbers, lengths).to_bytes()
 
     def answer(self, asker: str, raw: bytes) -> bytes:
-        """Return the answer to a question, after it is charged, or raise why there is none; then nothing is charged."""
+        """Charge and answer a question.
+
+        Raises:
+            BadInput: The question is malformed or exceeds a budget, and nothing was charged.
+        """
         question = SearchQuestion.from_bytes(raw, asker, self.terms)
         ranked = [self._ranked(bundle) for bundle in question.bundles]
         candidates = [self._candidates(bundle, *found) for bundle, found in zip(question.bundles, ranked, strict=True)]
@@ -73,11 +202,11 @@ class SearchOwner:
         return answer.to_bytes(len(question.bundles[0]), self.terms.k)
 
     def spent(self, asker: str) -> SearchSpending:
-        """Return what an asker was told so far, and how much it may be told."""
+        """Return the entries told to an asker, and its limits."""
         return self.ledger.spent(asker, self.limits)
 
     def statement(self) -> dict[str, Any]:
-        """Return what this owner promises, over all releases of its ledger."""
+        """Return the guarantee of this owner over all releases of its ledger."""
         stated = self.terms.statement()
         return stated | ({"epsilon": self.ledger.epsilon, "releases": self.releases} if self.terms.has_noise else {})
 
@@ -98,8 +227,8 @@ class SearchOwner:
             scores[column.places] += column.scores
             touched[column.places] = True
         held = np.flatnonzero(touched)
-        depth = min(_LOOKED_AT * self.terms.k, len(held))
-        if depth < len(held):  # the best ones, and all that are as good as the last of them
+        depth = min(_CANDIDATES * self.terms.k, len(held))
+        if depth < len(held):  # the best ones, and all ties with the last of them
             limit = np.partition(scores[held], len(held) - depth)[len(held) - depth]
             held = held[scores[held] >= limit]
         best = held[np.argsort(-scores[held], kind="stable")[:depth]]
@@ -112,12 +241,17 @@ class SearchOwner:
         return best, cells
 
     def _candidates(self, bundle: tuple[int, ...], best: Integers, cells: Integers) -> Iterator[Candidate]:
-        """Yield the documents as the ledger chooses them, best first; few are looked at unless budgets are spent."""
+        """Yield candidates for the ledger, best first; few are needed unless budgets are exhausted."""
         for row, place in zip(cells.tolist(), best.tolist(), strict=True):
             columns = tuple(dict.fromkeys(column for column, cell in zip(bundle, row, strict=True) if cell))
             yield Candidate(int(self.table.numbers[place]), columns, int(self._most[place]))
 
 
 def seeded_owner_secret(seed: int, name: str) -> bytes:
-    """Return the secret of a simulated owner: the same for the same seed, and so no secret at all."""
+    """Return the secret of a simulated owner: the same for the same seed, and therefore not secret."""
     return hashlib.blake2b(f"{seed} {name}".encode(), digest_size=32, person=b"quorank search").digest()
+
+
+def search_hashing(seed: int, terms: SearchTerms) -> Hashing:
+    """Return the hash function of a simulated group."""
+    return Hashing(seeded_secret(seed, f"hashing {FIELD}"), 1, terms.columns)

@@ -8,10 +8,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import require, require_choice, require_range
-from quorank.silos.protocol.discrete_laplace import FINEST, scale_for
-from quorank.silos.protocol.group import Field
-from quorank.silos.protocol.perturbation import UNIT
-from quorank.silos.sketch.hashing import MOST_COLUMNS
+from quorank.silos.discrete_laplace import FINEST, UNIT, scale_for
+from quorank.silos.hashing import MOST_COLUMNS
 from quorank.text import FieldStatistics
 
 FIELD = "search"
@@ -81,11 +79,6 @@ class SearchTerms:
     def q(self) -> float:
         """q = e^(−ε_c): the noise X of a cell has P(X = x) ∝ q^|x|; 0 without noise."""
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
-
-    @property
-    def field(self) -> Field:
-        """The field of a group that searches ask about: one row, w columns, k documents."""
-        return Field(FIELD, 1, self.columns, self.k)
 
     def statement(self, releases: int = 1) -> dict[str, Any]:
         """Return what an owner promises after so many releases of its documents (one, unless its secret was changed)."""

@@ -1,24 +1,22 @@
-"""Cells of an RTK-Sketch: a bounded number of entries that all cells share, in compiled code.
+"""Cells of an RTK-Sketch: a bounded number of entries shared by all cells, in compiled code.
 
-An entry is one whole number, ordered as a cell keeps its entries: 31 bits of order (the larger, the longer kept), 31 bits
-that scatter the document's number, and one bit for a negative value. The scattering picks documents at random among those
-with equal values, and the same documents in every row.
+An entry is one integer, ordered as a cell keeps its entries: 31 bits of order (the larger, the longer kept), 31 bits that
+scatter the document's number, and one bit for a negative value. The scattering selects documents pseudo-randomly among
+equal values, and the same documents in every row.
 
-A cell is a chain of blocks in one pool. The newest block comes first, and it alone may be partly filled.
+A cell is a chain of blocks in one pool. The newest block comes first, and only it may be partly filled.
 
-One limit holds for all cells. It begins at their capacity; whenever the entries would be too many, it is lowered to the
-largest c with Σ_cells min(count, c) ≤ 31/32 of them (water filling), and longer cells give up their smallest entries.
+One limit applies to all cells. It starts at their capacity; whenever the entries would exceed the pool, it is lowered to
+the largest c with Σ_cells min(count, c) ≤ 31/32 of the pool (water filling), and longer cells drop their smallest entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.kernels.arrays import Bytes, Int8s, Int32s, Integers
+from quorank.kernels.arrays import Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
 
 MASK = (1 << 31) - 1
@@ -28,7 +26,7 @@ _A_INVERSE, _B_INVERSE = pow(_A, -1, 1 << 31), pow(_B, -1, 1 << 31)
 _OFFSET = 1 << 30
 
 ABSOLUTE, POSITIVE, SIGNED = range(3)
-"""What is kept: the largest |v| ≠ 0, the largest v > 0, or, as published, the largest v, zeros and negative ones too."""
+"""Kept values: the largest |v| ≠ 0, the largest v > 0, or, as published, the largest v, zeros and negatives included."""
 
 
 @kernel
@@ -74,14 +72,9 @@ def document_of(entry: int) -> int:
     return gather((entry >> 1) & MASK)
 
 
-def documents_of(entries: Integers) -> Integers:
-    """Return the (entries,) document numbers of entries."""
-    return np.asarray(gather.py_func((entries >> 1) & MASK), dtype=np.int64)  # type: ignore[attr-defined]
-
-
 BLOCK = 16  # entries of a block
-SPARE = 16  # a full cell gives up one part in so many at once
-POOL_SPARE = 32  # and a full pool
+SPARE = 16  # a full cell drops 1/16 of its entries at once
+POOL_SPARE = 32  # and a full pool 1/32
 STORED, FREE, FREE_BLOCKS, FRESH, CAP = range(5)
 """Places in a pool's state: entries, first free block, free blocks, first block never used, limit of a cell."""
 
@@ -93,15 +86,26 @@ class Pool(NamedTuple):
     following: Int32s  # (blocks,) the next block of the same cell, or the next free one
     heads: Int32s  # (cells,) newest block
     counts: Int32s  # (cells,)
-    floors: Int32s  # (cells,) the largest order that was ever turned away, −1 if none was
-    lows: Integers  # (cells,) an entry below this finds the cell full of larger ones
+    floors: Int32s  # (cells,) the largest order that was ever dropped, −1 if none was
+    lows: Integers  # (cells,) smaller entries are not inserted
     state: Integers
     scratch: Integers  # as long as the longest cell
 
 
+class HashedDocuments(NamedTuple):
+    """Documents to add: document i has the terms terms[j], occurrences[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
+
+    columns: Int32s  # (vocabulary, z)
+    signs: Int8s  # (vocabulary, z)
+    offsets: Integers  # (documents + 1,)
+    terms: Int32s
+    occurrences: Int32s
+    documents: Integers  # (documents,) numbers
+
+
 @kernel
 def spare_of(cap: int) -> int:
-    """Return how many entries a full cell gives up at once."""
+    """Return how many entries a full cell drops at once."""
     return max(1, cap // SPARE)
 
 
@@ -120,7 +124,7 @@ def read_cell(pool: Pool, cell: int, out: Integers) -> None:
 
 @kernel
 def rewrite_cell(pool: Pool, cell: int, entries: Integers) -> None:
-    """Replace the entries of a cell by fewer; blocks that are not needed any more become free."""
+    """Replace the entries of a cell by fewer; unused blocks become free."""
     count, keep, state = pool.counts[cell], len(entries), pool.state
     for _ in range((count + BLOCK - 1) // BLOCK - (keep + BLOCK - 1) // BLOCK):
         block = pool.heads[cell]
@@ -166,7 +170,7 @@ def select(entries: Integers, at: int) -> None:
 
 @kernel
 def keep_largest(pool: Pool, cell: int, keep: int) -> None:
-    """Keep the `keep` largest entries of a cell that holds more; remember the largest that goes."""
+    """Keep the `keep` largest entries of a cell that holds more, and note the largest dropped one."""
     entries = pool.scratch[: pool.counts[cell]]
     read_cell(pool, cell, entries)
     select(entries, len(entries) - keep - 1)
@@ -177,12 +181,12 @@ def keep_largest(pool: Pool, cell: int, keep: int) -> None:
 
 
 DONE, GROW, SHRINK = 0, 1, 2
-"""What adding asks for: nothing, more blocks, or fewer entries."""
+"""Requirement of an insertion: none, more blocks, or fewer entries."""
 
 
 @kernel
 def _insert(pool: Pool, cell: int, entry: int) -> None:
-    """Put an entry into its cell unless the cell is full of larger ones; the pool has a block left."""
+    """Insert an entry into its cell unless the cell is full of larger ones; the pool has a free block."""
     state = pool.state
     cap = state[CAP]
     if entry < pool.lows[cell]:
@@ -209,7 +213,7 @@ def _insert(pool: Pool, cell: int, entry: int) -> None:
 
 @kernel
 def _room(pool: Pool, more: int, limit: int, blocks: int) -> int:
-    """Return DONE if `more` cells can grow by one, else what is needed first."""
+    """Return DONE if `more` cells can grow by one, else the requirement."""
     cells = len(pool.counts)
     more = min(more, cells)
     if limit < cells * pool.state[CAP] and pool.state[STORED] + more > limit:
@@ -222,20 +226,10 @@ def _room(pool: Pool, more: int, limit: int, blocks: int) -> int:
 
 @kernel
 def add_documents(
-    pool: Pool,
-    limit: int,
-    blocks: int,
-    kept: int,
-    columns: Int32s,
-    signs: Any,
-    width: int,
-    offsets: Integers,
-    terms: Int32s,
-    occurrences: Int32s,
-    documents: Integers,
-    first: int,
+    pool: Pool, limit: int, blocks: int, kept: int, width: int, given: HashedDocuments, first: int
 ) -> tuple[int, int]:
-    """Sketch documents first, first + 1, … into the pool: (the document to go on with, what is needed first)."""
+    """Sketch documents first, first + 1, … into the pool; return the document to continue with, and the requirement."""
+    columns, signs, offsets, terms, occurrences, documents = given
     rows = columns.shape[1]
     sketch = np.zeros((rows, width), dtype=np.int32)
     lows, counts, heads, cap = pool.lows, pool.counts, pool.heads, pool.state[CAP]
@@ -266,7 +260,7 @@ def add_documents(
                     slot = counts[cell] % BLOCK
                     if slot == 0 or counts[cell] >= cap:
                         _insert(pool, cell, entry)
-                    else:  # as there, without the cost of a call
+                    else:  # inlined for speed
                         pool.entries[heads[cell] * BLOCK + slot] = entry
                         counts[cell] += 1
                         pool.state[STORED] += 1
@@ -286,7 +280,7 @@ def _insert_sketch(pool: Pool, sketch: Int32s, scattered: int, kept: int) -> Non
 
 @kernel
 def add_sketch(pool: Pool, limit: int, blocks: int, kept: int, sketch: Int32s, document: int) -> int:
-    """Insert the finished (z, w) sketch of a document, or return what is needed first."""
+    """Insert the finished (z, w) sketch of a document, or return the requirement."""
     needed = _room(pool, sketch.size, limit, blocks)
     if needed == DONE:
         _insert_sketch(pool, sketch, scatter(document), kept)
@@ -300,45 +294,6 @@ def shrink(pool: Pool, cap: int) -> None:
         if pool.counts[cell] > cap:
             keep_largest(pool, cell, cap)
     pool.state[CAP] = cap
-
-
-@kernel
-def remove_documents(pool: Pool, gone: Bytes) -> None:
-    """Remove the documents whose bit is set from every cell."""
-    cap = pool.state[CAP]
-    for cell in range(len(pool.counts)):
-        if not _holds(pool, cell, gone):
-            continue
-        entries = pool.scratch[: pool.counts[cell]]
-        read_cell(pool, cell, entries)
-        left = 0
-        for entry in entries:
-            if not _is_set(gone, document_of(entry)):
-                entries[left] = entry
-                left += 1
-        rewrite_cell(pool, cell, entries[:left])
-        if left < cap - spare_of(cap):
-            pool.lows[cell] = -1  # there is room for whatever comes
-
-
-@kernel
-def _is_set(bits: Bytes, document: int) -> bool:
-    return document >> 3 < len(bits) and bool((bits[document >> 3] >> (document & 7)) & 1)
-
-
-@kernel
-def _holds(pool: Pool, cell: int, gone: Bytes) -> bool:
-    """Return whether a cell has an entry of one of these documents."""
-    left = pool.counts[cell]
-    block, used = pool.heads[cell], (left - 1) % BLOCK + 1
-    while left > 0:
-        for i in range(used):
-            if _is_set(gone, document_of(pool.entries[block * BLOCK + i])):
-                return True
-        left -= used
-        used = BLOCK
-        block = pool.following[block]
-    return False
 
 
 @kernel
@@ -371,35 +326,6 @@ def read_cells(
     return offsets, documents, values, floors
 
 
-@kernel
-def all_entries(pool: Pool) -> Integers:
-    """List the entries of all cells, cell by cell, each in ascending order."""
-    out = np.empty(pool.state[STORED], dtype=np.int64)
-    at = 0
-    for cell in range(len(pool.counts)):
-        part = out[at : at + pool.counts[cell]]
-        read_cell(pool, cell, part)
-        part.sort()
-        at += len(part)
-    return out
-
-
-@kernel
-def lay_out(pool: Pool, entries: Integers) -> None:
-    """Fill an unused pool whose cells know their counts from such a list."""
-    at = 0
-    for cell in range(len(pool.counts)):
-        for i in range(pool.counts[cell]):
-            if i % BLOCK == 0:
-                block = pool.state[FRESH]
-                pool.state[FRESH] += 1
-                pool.following[block] = pool.heads[cell]
-                pool.heads[cell] = block
-            pool.entries[pool.heads[cell] * BLOCK + i % BLOCK] = entries[at]
-            at += 1
-    pool.state[STORED] = at
-
-
 class EntryPool:
     """Pool of at most `entries` entries in `cells` cells of at most `cap` each; `kept` is ABSOLUTE, POSITIVE or SIGNED."""
 
@@ -417,25 +343,13 @@ class EntryPool:
             scratch=np.empty(cap, dtype=np.int64),
         )
 
-    def add(
-        self,
-        columns: Int32s,
-        signs: Int8s,
-        width: int,
-        offsets: Integers,
-        terms: Int32s,
-        occurrences: Int32s,
-        documents: Integers,
-    ) -> None:
-        """Sketch documents, given by the numbers of their terms, and insert the sketches."""
+    def add(self, given: HashedDocuments, width: int) -> None:
+        """Sketch documents and insert the sketches."""
         at = 0
-        while at < len(documents):
-            at, needed = add_documents(
-                self.arrays, self.entries, self.blocks, self.kept, columns, signs, width,
-                offsets, terms, occurrences, documents, at,
-            )  # fmt: skip
+        while at < len(given.documents):
+            at, needed = add_documents(self.arrays, self.entries, self.blocks, self.kept, width, given, at)
             if needed:
-                self._make_room(needed, int(offsets[at + 1] - offsets[at]) * columns.shape[1])
+                self._make_room(needed, int(given.offsets[at + 1] - given.offsets[at]) * given.columns.shape[1])
 
     def add_sketch(self, sketch: Int32s, document: int) -> None:
         """Insert the finished (z, w) sketch of a document."""
@@ -445,39 +359,6 @@ class EntryPool:
     def read(self, columns: Int32s, width: int, most: int) -> tuple[Integers, Int32s, Int32s, Int32s]:
         """Read one cell of each row: offsets, documents, values and floors."""
         return read_cells(self.arrays, columns, width, self.kept, most)
-
-    def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what `restore` takes: the cells' own numbers, and all entries, cell by cell, ascending."""
-        cells = self.arrays
-        return {"counts": cells.counts, "floors": cells.floors, "lows": cells.lows, "entries": all_entries(cells)}
-
-    def restore(
-        self,
-        counts: Int32s,
-        floors: Int32s,
-        lows: Integers,
-        entries: Integers,
-        limit: int,
-        expect: Callable[[object, str], None],
-    ) -> None:
-        """Fill this unused pool; `expect(condition, what)` is told of all that compiled code relies on."""
-        cells, most = len(self.arrays.counts), len(self.arrays.scratch)
-        expect(len(counts) == len(floors) == len(lows) == cells, f"cells are others than {cells:,}")
-        expect(2 <= limit <= most, f"limit of a cell is not from 2 to {most:,}")
-        expect(counts.min() >= 0 and counts.max() <= limit, f"cells do not have 0 to {limit:,} entries")
-        stored = int(counts.sum(dtype=np.int64))
-        expect(stored == len(entries) <= self.entries, f"cells hold {stored:,} entries, and {len(entries):,} are there")
-        expect(min(floors.min(), lows.min()) >= -1 and entries.min(initial=0) >= 0, "values are out of range")
-        blocks = int((-(-counts.astype(np.int64) // BLOCK)).sum())
-        self.arrays = self.arrays._replace(
-            entries=np.empty(blocks * BLOCK, dtype=np.int64),
-            following=np.empty(blocks, dtype=np.int32),
-            counts=counts.astype(np.int32),
-            floors=floors.astype(np.int32),
-            lows=lows.astype(np.int64),
-        )
-        self.arrays.state[CAP] = limit
-        lay_out(self.arrays, entries.astype(np.int64))
 
     def _make_room(self, needed: int, more: int) -> None:
         pool = self.arrays

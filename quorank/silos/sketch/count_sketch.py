@@ -1,4 +1,4 @@
-"""Count Sketch and Count-Min sketch of one document.
+"""Count Sketch and Count-Min sketch of documents, and NAIVE: one sketch per document, all read for every query.
 
 Count Sketch (Charikar, Chen and Farach-Colton 2002; CS-F-LTR eqs 2 and 3): C(a, h_a(t)) grows by g_a(t) for each
 occurrence of t (eq. 2). Eq. 3 prints the estimate as median_a C(a, h_a(t)), without the sign, which would estimate −f for
@@ -6,21 +6,29 @@ every row with g_a(t) = −1; the estimate of Charikar et al., and of this file,
 unbiased with a variance of at most F2/w, F2 = Σ f²; their median is unbiased where the errors are symmetric, as they are
 with independent signs.
 
-Count-Min (Cormode and Muthukrishnan 2005), the other choice that CS-F-LTR §IV-A names: C(a, h_a(t)) grows by one for each
+Count-Min (Cormode and Muthukrishnan 2005), the alternative in CS-F-LTR §IV-A: C(a, h_a(t)) grows by one for each
 occurrence of t, and the estimate is min_a C(a, h_a(t)): never less than the count, and more only if other terms of the
-document fell into the term's cell in every row.
+document share the term's cell in every row.
+
+NAIVE is CS-F-LTR algorithm 3. The paper's 100 s a query come from asking documents one after another. Here the cells that
+a term falls into are contiguous over documents: a query copies z stretches of memory and takes all medians at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
+from quorank.kernels.compiled import kernel
+from quorank.silos.hashing import Hashing, RememberedPlaces
 
+GROUP = 256
+"""Documents whose sketches share an array: (z, w, GROUP)."""
 MOST_OCCURRENCES = 2**30 - 1
 """The most occurrences of all terms in one document; a cell can then hold them with either sign."""
 
@@ -80,3 +88,100 @@ def count_sketch_estimate(values: npt.ArrayLike, signs: npt.ArrayLike) -> Double
 def count_min_estimate(values: npt.ArrayLike) -> Doubles:
     """Compute min_a C(a, h_a(t)) for (…, z) cells."""
     return np.asarray(np.min(np.asarray(values), axis=-1), dtype=np.float64)
+
+
+class Naive:
+    """One sketch for each of a party's documents; a cell (`counter`) is an int32, or an int16 in half of the memory."""
+
+    def __init__(
+        self, hashing: Hashing, sketch: Literal["count", "count-min"] = "count", counter: type = np.int32
+    ) -> None:
+        self.hashing, self.sketch, self.counter = hashing, sketch, np.dtype(counter)
+        sound, sizes = sketch in ("count", "count-min"), (np.int16, np.int32)
+        require(sound, "value.unknown", f"must be 'count' or 'count-min', got {sketch!r}", "sketch")
+        require(self.counter in sizes, "value.unknown", f"must be int16 or int32, got {self.counter}", "counter")
+        self._places = RememberedPlaces(hashing)
+        self._groups: list[npt.NDArray[Any]] = []
+        self.documents = np.empty(0, dtype=np.int64)  # in the order of the rows of `cells`
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of z·w counters for each document."""
+        return len(self) * self.hashing.rows * self.hashing.columns * self.counter.itemsize
+
+    def add_many(
+        self,
+        offsets: npt.ArrayLike,
+        terms: npt.ArrayLike,
+        counts: npt.ArrayLike,
+        vocabulary: Sequence[str],
+        documents: npt.ArrayLike | None = None,
+    ) -> None:
+        """Sketch many documents, given as `ReverseTopK.add_many` takes them."""
+        bounds, words, occurrences = checked_columns(offsets, terms, counts, vocabulary)
+        numbers = np.arange(len(bounds) - 1) if documents is None else np.asarray(documents, dtype=np.int64)
+        is_full = len(numbers) == len(bounds) - 1 and bool(np.all(np.diff(bounds) > 0))
+        said = "every document needs a number and at least one term; leave empty ones out"
+        require(is_full, "sketch.empty-document", said)
+        is_new = len(np.unique(numbers)) == len(numbers) and not np.isin(numbers, self.documents).any()
+        require(is_new, "sketch.known-document", "a document is given twice, or is already here")
+        most = int(np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()) if len(numbers) else 0
+        said = f"a document has {most:,} terms, too many for {self.counter} cells; take int32"
+        require(most < 2 ** (8 * self.counter.itemsize - 1), "sketch.out-of-range", said)
+        columns, signs = self.hashing.places(vocabulary)
+        sides = signs if self.sketch == "count" else np.ones_like(signs)
+        done = 0
+        while done < len(numbers):
+            at = (len(self) + done) % GROUP
+            if at == 0:
+                self._groups.append(np.zeros((self.hashing.rows, self.hashing.columns, GROUP), dtype=self.counter))
+            count = min(GROUP - at, len(numbers) - done)
+            _fill(self._groups[-1], at, columns, sides, bounds, words, occurrences, done, count)
+            done += count
+        self.documents = np.concatenate((self.documents, numbers))
+
+    def cells(self, columns: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the (documents, z) cells that the (z,) columns of a query point at."""
+        chosen, rows = np.asarray(columns), np.arange(self.hashing.rows)
+        parts = [group[rows, chosen] for group in self._groups] or [np.empty((len(rows), 0), dtype=self.counter)]
+        return np.concatenate(parts, axis=1)[:, : len(self)].T
+
+    def estimates(self, term: str) -> Doubles:
+        """Estimate the (documents,) counts of a term (eq. 3, or the minimum)."""
+        columns, signs = self._places.places([term])
+        cells = self.cells(columns[0])
+        return count_sketch_estimate(cells, signs[0]) if self.sketch == "count" else count_min_estimate(cells)
+
+    def top(self, term: str, k: int) -> tuple[Integers, Doubles]:
+        """Return the k documents with the largest estimates, largest first (algorithm 3); of equal ones the earlier."""
+        require_range("k", k, least=1)
+        estimates = self.estimates(term)
+        chosen = np.arange(len(estimates))
+        if len(estimates) > k:
+            limit = np.partition(estimates, len(estimates) - k)[len(estimates) - k]
+            above = np.flatnonzero(estimates > limit)
+            chosen = np.concatenate((above, np.flatnonzero(estimates == limit)[: k - len(above)]))
+        chosen = chosen[np.argsort(-estimates[chosen], kind="stable")]
+        return self.documents[chosen], estimates[chosen]
+
+
+@kernel
+def _fill(
+    group: Any,
+    at: int,
+    columns: Int32s,
+    signs: Any,
+    offsets: Integers,
+    terms: Int32s,
+    counts: Int32s,
+    first: int,
+    n: int,
+) -> None:
+    """Sketch (eq. 2) documents first, …, first + n − 1, into slots at, at + 1, … of a group."""
+    for d in range(n):
+        for i in range(offsets[first + d], offsets[first + d + 1]):
+            for a in range(columns.shape[1]):
+                group[a, columns[terms[i], a], at + d] += signs[terms[i], a] * counts[i]

@@ -22,7 +22,7 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
-from quorank.silos.sketch.naive import Naive
+from quorank.silos.sketch.count_sketch import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index
 

@@ -1,70 +1,41 @@
-"""RTK-Sketch: which K documents of a party hold a term most often (CS-F-LTR §V-B, algorithms 4 and 5).
+"""RTK-Sketch: the K documents of a party with most occurrences of a term (CS-F-LTR §V-B, algorithms 4 and 5).
 
 A table of z rows and w columns whose cells list documents with their values there, the largest ones only: an owner
-answers a query with z cells, however many documents it has. Documents are added and removed in place, and memory is
-bounded.
+answers a query with z cells, however many documents it has. Documents are added in place, and memory is bounded.
 
-The *literal* reading keeps the αK largest values of a cell and takes the median over the rows where a document happens to
-stand. Half of all terms have g_a(t) = −1 in a row: their documents lie at the other end and are thrown away; and the
-median over the rows that kept a document is biased upwards (`ranking`). The *recommended* reading differs in four things:
+The *literal* reading keeps the αK largest values of a cell and takes the median over the rows in which a document occurs.
+Half of all terms have g_a(t) = −1 in a row: their documents lie at the other end and are dropped; and the median over the
+rows that kept a document is biased upwards (`ranking`). The *recommended* reading differs in four points:
 
-1. a cell keeps what is largest in size, |v|, from both ends, and no zeros: these are what their absence says;
-2. a cell knows its floor, the largest size that it turned away, so that absence bounds a value;
-3. one pool of entries for all cells (`cell_pool`): a cell that few terms fall into leaves its room to the others. Where
-   all would be too many, one limit for all cells is lowered until they fit;
-4. few rows of many columns: a row can only say something about a term if the term's documents are among the largest of
-   the cell, and so the cell's other terms must be few.
+1. A cell keeps the values largest in size, |v|, from both ends, and no zeros: their absence says the same.
+2. A cell knows its floor, the largest size that it dropped, so that absence bounds a value.
+3. All cells share one pool of entries (`cell_pool`), so a cell with few terms leaves its space to the others. When the
+   pool is full, one limit for all cells is lowered.
+4. Few rows of many columns: a row is informative about a term only if the term's documents are among the largest of the
+   cell, and so the cell's other terms must be few.
 
-Of equal values the documents kept are chosen by a fixed scattering of their numbers, the same in all rows: chosen
-differently in each row, few would be left in all of them.
-
-A removed document is out of all cells at once. What had been turned away for its sake does not come back: a floor stays
-where it is, which is still true and only says less, and the room is taken by documents that are added later. A floor may
-be the size of a value of a document that has left.
-
-A saved sketch is a line of JSON, the arrays, and a checksum over both. The checksum is BLAKE2b under the hashing's own
-key, so a file that somebody without the key has altered is refused like one that a disk has damaged. The file holds no
-key and no term; it does hold documents' numbers and values, and belongs to its owner alone.
+Of equal values the kept documents are selected by a fixed scattering of their numbers, the same in all rows: with another
+selection in each row, few documents would remain in all of them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import BadInput, require, require_range
-from quorank.files.atomic import write_whole
-from quorank.files.documents import load_json
-from quorank.files.untrusted import read_bounded
+from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
-from quorank.silos.sketch.cell_pool import (
-    ABSOLUTE,
-    CAP,
-    POSITIVE,
-    SIGNED,
-    SPARE,
-    STORED,
-    EntryPool,
-    documents_of,
-    remove_documents,
-)
+from quorank.silos.hashing import Hashing, RememberedPlaces
+from quorank.silos.sketch.cell_pool import ABSOLUTE, CAP, POSITIVE, SIGNED, SPARE, STORED, EntryPool, HashedDocuments
 from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
-from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
 
 MOST_DOCUMENTS = 1 << 27
-"""Document numbers are the owner's own, counted from 0, and below this."""
-FORMAT = "quorank reverse top-k sketch"
-VERSION = 1
-_CHECKSUM = 32
-_ARRAYS = (("counts", "<i4"), ("floors", "<i4"), ("lows", "<i8"), ("entries", "<i8"), ("present", "|u1"))
+"""Bound on document numbers, which are the owner's own and start at 0."""
 
 
 @dataclass(frozen=True)
@@ -205,18 +176,6 @@ class ReverseTopK:
         self._pool.add_sketch(cells, int(documents[0]))
         self._set_present(documents)
 
-    def remove(self, *documents: int) -> None:
-        """Remove documents from every cell, in one pass for all of them."""
-        for document in documents:
-            said = f"document {document} is not in this sketch; nothing was removed"
-            require(document in self, "sketch.unknown-document", said)
-        gone = np.zeros_like(self._present)
-        for document in documents:
-            gone[document >> 3] |= 1 << (document & 7)
-        remove_documents(self._pool.arrays, gone)
-        self._present &= ~gone
-        self._n -= len(set(documents))
-
     def cells(self, columns: npt.ArrayLike) -> Cells:
         """Return what the owner sends for the (z,) columns of one query: the cell of each row, without any term or sign."""
         chosen, rows, width = np.ascontiguousarray(columns, dtype=np.int32), self.shape.rows, self.shape.columns
@@ -228,72 +187,6 @@ class ReverseTopK:
         """Return the K documents of a term and their estimated counts, with the key at hand."""
         columns, signs = self._places.places([term])
         return rank(self.cells(columns[0]), signs[0], np.arange(self.shape.rows), k, self.shape)
-
-    def save(self, path: Path | str) -> Path:
-        """Write the sketch to a file, which appears complete or not at all."""
-        arrays: dict[str, npt.NDArray[Any]] = self._pool.saved() | {"present": self._present}
-        head = {
-            "format": FORMAT,
-            "version": VERSION,
-            "fingerprint": self.hashing.fingerprint(),
-            "shape": asdict(self.shape),
-            "limit": self.limit,
-            "documents": len(self),
-            "lengths": {name: len(array) for name, array in arrays.items()},
-        }
-        content = json.dumps(head).encode() + b"\n"
-        content += b"".join(np.ascontiguousarray(arrays[name], dtype=kind).tobytes() for name, kind in _ARRAYS)
-        return write_whole(path, content + _checksum(self.hashing, content))
-
-    @classmethod
-    def load(cls, path: Path | str, hashing: Hashing) -> ReverseTopK:
-        """Read a sketch that was saved under the same key, z and w; a damaged file is refused."""
-        where = str(path)
-        content = bytes(read_bounded(Path(path), expected="expected a saved sketch"))
-        head = _read_head(content, where)
-        said = f"version {head['version']} of the sketch format; this program reads version {VERSION}"
-        require(head["version"] == VERSION, "sketch.other-version", said, where)
-        said = "this sketch was made with another key, or another number of rows or columns; build it anew"
-        require(head.get("fingerprint") == hashing.fingerprint(), "sketch.other-hashing", said, where)
-        is_whole = content[-_CHECKSUM:] == _checksum(hashing, content[:-_CHECKSUM])
-        require(is_whole, "file.damaged", "the file is damaged; build the sketch anew", where)
-        try:
-            return cls._restored(head, content[content.index(b"\n") + 1 : -_CHECKSUM], hashing)
-        except BadInput as error:
-            raise error.at(where) from None
-
-    @classmethod
-    def _restored(cls, head: Mapping[str, Any], content: bytes, hashing: Hashing) -> ReverseTopK:
-        """Return the sketch of a file whose checksum is right: whoever has the key can sign anything, so all is checked."""
-
-        def expect(condition: object, what: str) -> None:
-            said = f"this sketch was signed with the group's key, but its {what}; build it anew"
-            require(condition, "sketch.malformed", said)
-
-        names = ("shape", "lengths", "limit", "documents")
-        shape, lengths, limit, documents = (cast("Any", head.get(name)) for name in names)
-        usual = asdict(Shape())
-        is_table = isinstance(shape, dict) and shape.keys() == usual.keys()
-        expect(is_table and all(type(shape[name]) in (int, type(usual[name])) for name in usual), "shape is none")
-        sizes: list[Any] = [lengths.get(name) for name, _ in _ARRAYS] if isinstance(lengths, dict) else []
-        expect(sizes and all(type(size) is int and size >= 0 for size in sizes), "lengths are no whole numbers")
-        needed = sum(size * np.dtype(kind).itemsize for size, (_, kind) in zip(sizes, _ARRAYS, strict=True))
-        expect(needed == len(content), "arrays are not as long as it says")
-        arrays, at = {}, 0
-        for size, (name, kind) in zip(sizes, _ARRAYS, strict=True):
-            arrays[name] = np.frombuffer(content, dtype=kind, count=size, offset=at)
-            at += arrays[name].nbytes
-        sketch = cls(hashing, Shape(**shape))
-        present = arrays.pop("present").copy()
-        expect(len(present) <= MOST_DOCUMENTS // 8, "documents are too many")
-        expect(type(documents) is int and documents == int(np.unpackbits(present).sum()), "documents are miscounted")
-        expect(type(limit) is int, "limit is no whole number")
-        sketch._pool.restore(**arrays, limit=limit, expect=expect)
-        named = documents_of(arrays["entries"])
-        inside = named.max(initial=-1) < 8 * len(present) and bool(np.all(present[named >> 3] >> (named & 7) & 1))
-        expect(inside, "cells name a document that is not in it")
-        sketch._present, sketch._n = present, documents
-        return sketch
 
     def _checked_document(
         self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike
@@ -312,7 +205,8 @@ class ReverseTopK:
     def _add(
         self, columns: Int32s, signs: Int8s, offsets: Integers, terms: Int32s, occurrences: Int32s, documents: Integers
     ) -> None:
-        self._pool.add(columns, self._sides(signs), self.shape.columns, offsets, terms, occurrences, documents)
+        given = HashedDocuments(columns, self._sides(signs), offsets, terms, occurrences, documents)
+        self._pool.add(given, self.shape.columns)
         self._set_present(documents)
 
     def _new_documents(self, documents: npt.ArrayLike) -> Integers:
@@ -356,19 +250,3 @@ def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape:
 
 def _check_not_empty(document: int, terms: int) -> None:
     require(terms > 0, "sketch.empty-document", f"document {document} is empty: nothing can find it; leave it out")
-
-
-def _read_head(content: bytes, where: str) -> dict[str, Any]:
-    """Read the first line, if it is that of a sketch."""
-    try:
-        head = load_json(content[: content.index(b"\n", 0, 1 << 16)])
-        known = head["format"] == FORMAT and type(head["version"]) is int
-    except (ValueError, KeyError, TypeError):
-        known = False
-    said = "not a saved sketch, or its beginning is damaged; expected a file that `save` wrote"
-    require(known, "sketch.not-a-sketch", said, where)
-    return dict(head)
-
-
-def _checksum(hashing: Hashing, content: bytes) -> bytes:
-    return hashlib.blake2b(content, key=hashing.key, digest_size=_CHECKSUM, person=b"quorank sketch").digest()

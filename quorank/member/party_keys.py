@@ -1,0 +1,134 @@
+"""Keys of a party: its lasting identity, the secrets of one session, and its sealed channels to the other parties.
+
+Noise is derived from a secret of the session by its purpose, so that repeated work after a restart draws the same noise.
+In a rehearsal all secrets follow from the seed, as in one process, and nothing is secret but the seals.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.files.atomic import write_whole
+from quorank.protocol.keys import MemberKey
+from quorank.silos.discrete_laplace import Stream, SystemStream
+from quorank.silos.envelopes import KEY, Envelope, Kind
+from quorank.silos.hashing import Hashing, seeded_secret
+from quorank.silos.search.owner import search_hashing, seeded_owner_secret
+from quorank.silos.search.settings import FIELD, SearchTerms
+from quorank.silos.session.agreement import AgreedKeys, Entropy, PartyIdentity, SealedChannel, derive
+from quorank.silos.session.streams import SiloStore
+from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.statistics import COLUMNS, ROWS, seeded_statistics_noise
+
+IDENTITY = "identity.key"
+_SECRETS, _COUNTERS = "secrets", "lines"
+
+
+def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> PartyIdentity:
+    """Return the lasting identity in a party's folder, created with mode 0600 on first use."""
+    path = folder / IDENTITY
+    if not path.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, entropy(KEY), durable=True, private=True)
+    try:
+        private = path.read_bytes()
+    except OSError as error:
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{path}") from None
+    said = "this is not an identity; restore it from a copy, or tell the others a new one"
+    require(len(private) == KEY, "identity.damaged", said, f"{path}")
+    return PartyIdentity(name, private)
+
+
+def member_key(identity: PartyIdentity) -> MemberKey:
+    """Derive the key that signs this party's requests from its identity, so that there is one secret to back up."""
+    return MemberKey(derive(identity.private, "member key"))
+
+
+class Secrets:
+    """Secrets of one session, drawn once and stored until it is over."""
+
+    def __init__(self, store: SiloStore, terms: SiloTerms, name: str, entropy: Entropy) -> None:
+        self.terms, self.name, self.number = terms, name, terms.number(name)
+        kept = store.fact(_SECRETS)
+        if kept is None:
+            kept = b"".join(entropy(KEY) for _ in range(4))
+            with store.transaction():
+                store.set_fact(_SECRETS, kept)
+        self._session, self._decoys, self._noise = kept[: 2 * KEY], kept[2 * KEY : 3 * KEY], kept[3 * KEY :]
+
+    def session(self) -> Entropy:
+        """Return the entropy of the agreement, the same after a restart: an ephemeral key and a contribution."""
+        parts = iter((self._session[:KEY], self._session[KEY:]))
+        return lambda count: next(parts)
+
+    def statistics_hashing(self, keys: AgreedKeys) -> Hashing:
+        """Return the hash functions of the term statistics."""
+        seed = self.terms.seed
+        key = derive(keys.hashing_key, "statistics") if seed is None else seeded_secret(seed, "statistics")
+        return Hashing(key, ROWS, COLUMNS)
+
+    def search_hashing(self, keys: AgreedKeys, settings: SearchTerms) -> Hashing:
+        """Return the hash functions of searches."""
+        if self.terms.seed is not None:
+            return search_hashing(self.terms.seed, settings)
+        return Hashing(derive(keys.hashing_key, "field", FIELD.encode()), 1, settings.columns)
+
+    @property
+    def decoys(self) -> bytes:
+        """Key of the decoys of this party's searches."""
+        seed = self.terms.seed
+        return self._decoys if seed is None else seeded_secret(seed, f"search decoys {self.name}")
+
+    @property
+    def search(self) -> bytes:
+        """Secret of the noise in answers to the others' searches; it lasts as long as the folder."""
+        seed = self.terms.seed
+        return derive(self._noise, "search noise") if seed is None else seeded_owner_secret(seed, self.name)
+
+    @property
+    def draws(self) -> int:
+        """Seed of the division of this party's queries."""
+        seed = self.terms.seed
+        return int.from_bytes(derive(self._noise, "draws")[:8], "little") if seed is None else seed
+
+    def statistics_noise(self, field: int) -> Stream:
+        """Return the noise of a field's term statistics."""
+        if self.terms.seed is not None:
+            return seeded_statistics_noise(self.terms.seed, self.number)(field)
+        return SystemStream(derive(self._noise, "statistics noise", bytes([field])))
+
+
+class SealedChannels:
+    """One party's ends of its channels; counters are stored in the transaction that stores what was sealed or opened."""
+
+    def __init__(self, store: SiloStore, name: str, keys: AgreedKeys) -> None:
+        self._store = store
+        counters: dict[str, list[int]] = store.note(_COUNTERS, {})  # other → sent, received
+        self._open = {
+            other: SealedChannel(secret, name, other, *counters.get(other, (0, 0)))
+            for other, secret in keys.pairs.items()
+        }
+
+    def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
+        """Return a sealed envelope with the next number."""
+        envelope = self._open[other].seal(kind, text)
+        self._note()
+        return envelope
+
+    def open(self, envelope: Envelope) -> bytes:
+        """Return the text of the next envelope of another party."""
+        text = self._open[envelope.sender].open(envelope)
+        self._note()
+        return text
+
+    def _note(self) -> None:
+        counters = {other: [channel.sent, channel.received] for other, channel in self._open.items()}
+        self._store.set_note(_COUNTERS, counters)
+
+
+def forget_session(store: SiloStore) -> None:
+    """Delete the secrets and counters of a session that is over."""
+    store.drop_fact(_SECRETS)
+    store.drop_fact(_COUNTERS)

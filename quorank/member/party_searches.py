@@ -1,0 +1,232 @@
+"""A party's searches over a network: its questions, its answers to the others, and the ranking of what they find.
+
+Searches begin when the group has its ranker, with the session's keys. Before its first answer an owner sends the asker the
+noisy lengths of its documents. Questions and answers are stored, so a party that is killed continues; an answer that
+was charged but not sent costs nothing when it is computed again, since entries that were told are free.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.errors import BadInput, require
+from quorank.files.atomic import write_whole
+from quorank.member.party_keys import Secrets
+from quorank.silos.envelopes import Kind, Refuse
+from quorank.silos.holdings import Holding
+from quorank.silos.search.asker import AskedQuery, SearchAsker, rank_found
+from quorank.silos.search.in_process import GroupSearchResult
+from quorank.silos.search.ledger import SearchLedger
+from quorank.silos.search.messages import question_digest
+from quorank.silos.search.owner import SearchOwner
+from quorank.silos.search.settings import SearchTerms, distinct_share
+from quorank.silos.session.agreement import AgreedKeys
+from quorank.silos.session.streams import SiloStore
+from quorank.silos.training.statistics import SharedStatistics, read_total
+
+LEDGER, NUMBERS = "search.sqlite", "numbers.json"
+"""Ledger of entries told to others, and the numbers of documents in searches; both private to the owner."""
+MOST_SEARCHES = 64
+"""Limit on the pending searches of a party."""
+Seal = Callable[[str, Kind, bytes], int]
+"""Seals and sends a text to another party; returns the number of its envelope."""
+
+
+class PartySearches:
+    """Searches of one party, and those of the others that it answers."""
+
+    def __init__(
+        self, store: SiloStore, folder: Path, holding: Holding, secrets: Secrets, keys: AgreedKeys, seal: Seal
+    ) -> None:
+        self.store, self.folder, self.holding, self.terms, self.name = (
+            store, folder, holding, secrets.terms, secrets.name
+        )  # fmt: skip
+        assert self.terms.search is not None
+        self.settings: SearchTerms = self.terms.search
+        self._secrets, self._keys, self._seal = secrets, keys, seal
+        self._hashing = secrets.search_hashing(keys, self.settings)
+        self._others = tuple(party for party in self.terms.parties if party != self.name)
+
+    @cached_property
+    def _statistics(self) -> SharedStatistics:
+        raw = self.store.fact("sum")
+        require(raw is not None, "silo-search.too-early", "the group's statistics are not complete; search later")
+        total = np.frombuffer(raw or b"", dtype="<u4").astype(np.uint32)
+        return read_total(total, self._secrets.statistics_hashing(self._keys), self.terms.statistics_epsilon)
+
+    @cached_property
+    def owner(self) -> SearchOwner:
+        """This party as the others search it."""
+        salt = None if self.terms.seed is None else bytes(16)
+        ledger = SearchLedger(self.name, self.folder / LEDGER, salt=salt)
+        distinct, documents = distinct_share(self._statistics(())[0]), self.holding.documents
+        owner = SearchOwner(
+            self.name, documents, self._hashing, self._secrets.search, self.settings, ledger, distinct=distinct
+        )
+        numbers = zip(owner.table.numbers.tolist(), owner.table.rows.tolist(), strict=True)
+        told = {str(number): documents.ids[row] for number, row in numbers}
+        write_whole(self.folder / NUMBERS, json.dumps(told), private=True)
+        return owner
+
+    @cached_property
+    def asker(self) -> SearchAsker:
+        """This party as it searches the others."""
+        kept, documents = _KeptDecoys(self.store), self.holding.documents
+        asker = SearchAsker(
+            self.name, documents, self._hashing, self._secrets.decoys, self.settings, self._statistics, kept
+        )
+        for other in self._others:
+            told = self.store.fact(f"described {other}")
+            if told is not None:
+                asker.receive_catalogue(other, told)
+        return asker
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if "owner" in self.__dict__:
+            self.owner.ledger.close()
+
+    # ------------------------------------------------------------ as an owner
+
+    def answer(self, asker: str, number: int, text: bytes) -> None:
+        """Answer a search of another party, or refuse it with the reason."""
+        try:
+            answer = self.owner.answer(asker, text)
+        except BadInput as error:
+            self._seal(asker, Kind.REFUSE, Refuse(number, str(error)).to_bytes())
+            return
+        if not self.store.note(f"describes {asker}", False):
+            self._seal(asker, Kind.DESCRIPTION, self.owner.catalogue())
+            self.store.set_note(f"describes {asker}", True)
+        self._seal(asker, Kind.FOUND, answer)
+
+    # ------------------------------------------------------------ as an asker
+
+    @property
+    def open(self) -> dict[str, Any]:
+        """Pending searches by name."""
+        found: dict[str, Any] = self.store.note("searches", {})
+        return found
+
+    def begin(self, name: str, query: str, top: int, until: float) -> None:
+        """Ask all others, inside a transaction.
+
+        Args:
+            name: Name of the search.
+            query: Words of the query.
+            top: Number of documents wanted.
+            until: Time at which the result is due even if answers are missing, seconds since 1970.
+
+        Raises:
+            BadInput: The query cannot be asked, and nothing was sent.
+        """
+        waiting = self.open
+        said = f"{len(waiting)} searches are pending; ask again when they are done"
+        require(len(waiting) < MOST_SEARCHES, "silo-search.too-many", said)
+        asked = self._asked(query)
+        numbers = {other: self._seal(other, Kind.SEARCH, asked.sent) for other in self._others}
+        digest = question_digest(asked.sent).hex()
+        waiting[name] = {
+            "query": query, "top": top, "until": until, "digest": digest, "sent": numbers, "found": {}, "refused": {},
+        }  # fmt: skip
+        self.store.set_note("searches", waiting)
+
+    def _asked(self, query: str) -> AskedQuery:
+        """Return the question about a query, the same every time."""
+        words = self.terms.setting.tokeniser.tokenise(query)
+        require(words, "silo-search.no-term", "nothing is left of the query without stop words; ask with other words")
+        return self.asker.question(words)
+
+    def receive_description(self, owner: str, text: bytes) -> None:
+        """Store the numbers and noisy lengths of an owner's documents."""
+        self.asker.receive_catalogue(owner, text)
+        self.store.set_fact(f"described {owner}", text)
+
+    def receive_answer(self, owner: str, text: bytes) -> None:
+        """Store an owner's answer with its search; unexpected answers are refused."""
+        waiting = self.open
+        for search in waiting.values():
+            waits = owner not in search["found"] and owner not in search["refused"]
+            if waits and search["digest"] == text[4:12].hex():
+                self.asker.read(self._asked(search["query"]), text, owner)
+                search["found"][owner] = text.hex()
+                self.store.set_note("searches", waiting)
+                return
+        raise BadInput("silo-answer.unexpected", f"{owner} answers a search that is not pending")
+
+    def receive_refusal(self, owner: str, refuse: Refuse) -> None:
+        """Store the reason why an owner does not answer."""
+        waiting = self.open
+        for search in waiting.values():
+            if search["sent"].get(owner) == refuse.asked and owner not in search["found"]:
+                search["refused"][owner] = refuse.reason
+                self.store.set_note("searches", waiting)
+                return
+        raise BadInput("silo-answer.unexpected", f"{owner} refuses a search that is not pending")
+
+    def results(self, now: float) -> list[tuple[str, GroupSearchResult]]:
+        """Return the searches that all others have answered or refused, or whose time is up."""
+        return [
+            (name, self._result(search))
+            for name, search in self.open.items()
+            if search["until"] <= now or len(search["found"]) + len(search["refused"]) == len(self._others)
+        ]
+
+    def finish(self, name: str) -> None:
+        """Delete a search, inside a transaction, after its result was delivered."""
+        waiting = self.open
+        waiting.pop(name, None)
+        self.store.set_note("searches", waiting)
+
+    def _result(self, search: dict[str, Any]) -> GroupSearchResult:
+        asked = self._asked(search["query"])
+        found = self.asker.own(asked.terms)
+        parties = {}
+        for owner, text in search["found"].items():
+            raw = bytes.fromhex(text)
+            found += self.asker.read(asked, raw, owner)
+            parties[owner] = {"question_bytes": len(asked.sent), "answer_bytes": len(raw)}
+        missing = {
+            other: "has not answered yet"
+            for other in self._others
+            if other not in search["found"] and other not in search["refused"]
+        }
+        ranked = tuple(rank_found(found, search["top"]))
+        epsilon = self.terms.statistics_epsilon
+        return GroupSearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, parties, epsilon)
+
+
+class _KeptDecoys(MutableMapping[tuple[str, ...], tuple[tuple[str, ...], ...]]):
+    """Decoys of every query asked so far, in the party's store: the same query always has the same decoys."""
+
+    def __init__(self, store: SiloStore) -> None:
+        self._store = store
+
+    @staticmethod
+    def _name(terms: tuple[str, ...]) -> str:
+        return "decoys " + " ".join(terms)
+
+    def __getitem__(self, terms: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        found = self._store.note(self._name(terms))
+        if found is None:
+            raise KeyError(terms)
+        return tuple(tuple(bundle) for bundle in found)
+
+    def __setitem__(self, terms: tuple[str, ...], bundles: tuple[tuple[str, ...], ...]) -> None:
+        self._store.set_note(self._name(terms), [list(bundle) for bundle in bundles])
+
+    def __delitem__(self, terms: tuple[str, ...]) -> None:
+        self._store.drop_fact(self._name(terms))
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        found = self._store.rows("SELECT name FROM facts WHERE name LIKE 'decoys %' ORDER BY name")
+        return iter([tuple(str(name).split()[1:]) for (name,) in found])
+
+    def __len__(self) -> int:
+        return int(self._store.rows("SELECT count(*) FROM facts WHERE name LIKE 'decoys %'")[0][0])

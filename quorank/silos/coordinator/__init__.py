@@ -1,1 +1,0 @@
-"""Coordinator of a group of parties, without any network: what it hears, what it asks, and when it is done."""

@@ -1,0 +1,243 @@
+"""Envelopes that the parties of a group exchange through the coordinator, and the byte format of their bodies.
+
+An envelope has a clear head (kind, sender, receiver, number) and a body. Bodies are sealed for the receiver, except
+those of `HELLO` and `CONTRIBUTION`, which make the keys. Sizes of sealed bodies are padded, so that the coordinator
+learns nothing from them beyond an order of magnitude. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from quorank.errors import require
+from quorank.files.untrusted import parse_json
+from quorank.kernels.arrays import Int32s
+
+VERSION = 1
+MOST_BYTES = 1 << 26
+"""Largest body of an envelope: 64 MiB."""
+KEY = 32
+"""Bytes of a key, a commitment or a contribution."""
+TAG = 16
+"""Bytes that sealing adds to a text."""
+MOST_REASON = 500
+MOST_PARTIES = 64
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MAGIC = b"QP"
+_HEAD = struct.Struct("<2sBBQ")
+_LENGTH = struct.Struct("<I")
+_REFUSE = struct.Struct("<QH")
+_MOST_SETTINGS = 4096
+
+
+def check_name(name: str) -> str:
+    """Return a party's name, or refuse it."""
+    said = f"{name!r} is not a party name; expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
+    require(isinstance(name, str) and _NAME.fullmatch(name), "silo-group.bad-name", said)
+    return name
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of a group's parties, or refuse a bad or repeated one."""
+    found = tuple(check_name(name) for name in names)
+    require(len(set(found)) == len(found), "silo-group.repeated-name", f"a name occurs twice in {', '.join(found)}")
+    n = len(found)
+    require(2 <= n <= MOST_PARTIES, "silo-group.bad-size", f"a group has 2 to {MOST_PARTIES} parties, got {n}")
+    return found
+
+
+class Kind(IntEnum):
+    """Purpose of an envelope. The numbers are part of the protocol: never reuse one."""
+
+    HELLO = 1  # public keys and settings, in clear
+    CONTRIBUTION = 2  # a party's share of the group key
+    REFUSE = 5  # reason why a search has no answer
+    SEARCH = 7  # a query among decoys
+    FOUND = 8  # documents that an owner names for it
+    DESCRIPTION = 9  # numbers and noisy lengths of an owner's documents
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One message between two parties; only the receiver can read a sealed body."""
+
+    kind: Kind
+    sender: str
+    receiver: str
+    number: int
+    body: bytes
+
+    def head(self) -> bytes:
+        """Return everything but the body; the seal authenticates it."""
+        head = _HEAD.pack(_MAGIC, VERSION, self.kind, self.number)
+        for name in (self.sender.encode(), self.receiver.encode()):
+            head += bytes([len(name)]) + name
+        return head
+
+    def to_bytes(self) -> bytes:
+        """Return the encoded envelope."""
+        return self.head() + _LENGTH.pack(len(self.body)) + self.body
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Envelope:
+        """Decode an envelope."""
+        reader = ByteReader(raw, "an envelope")
+        magic, version, kind, number = reader.unpack(_HEAD)
+        reader.check(magic == _MAGIC, "starts with other bytes than QP")
+        check_version(version, "an envelope")
+        reader.check(kind in set(Kind), f"is of the unknown kind {kind}")
+        sender, receiver = reader.name(), reader.name()
+        (length,) = reader.unpack(_LENGTH)
+        reader.check(length <= MOST_BYTES, f"has a body of {length:,} bytes, more than {MOST_BYTES:,}")
+        body = reader.bytes(length)
+        reader.end()
+        return cls(Kind(kind), sender, receiver, number, body)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First message of a party, in clear."""
+
+    identity: bytes  # lasting public key
+    ephemeral: bytes  # public key of this session
+    commitment: bytes  # digest of its contribution, which it can then not choose after the others'
+    settings: Mapping[str, str]  # what all parties must have in common
+
+    def to_bytes(self) -> bytes:
+        """Return the body of the envelope."""
+        return bytes([VERSION]) + self.identity + self.ephemeral + self.commitment + canonical_settings(self.settings)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str) -> Hello:
+        """Decode a hello; only the canonical encoding of its settings is accepted."""
+        reader = ByteReader(raw, f"the hello of {sender}")
+        check_version(reader.bytes(1)[0], f"the hello of {sender}")
+        identity, ephemeral, committed = reader.bytes(KEY), reader.bytes(KEY), reader.bytes(KEY)
+        text = reader.bytes(len(raw) - reader.at)
+        reader.check(len(text) <= _MOST_SETTINGS, f"has settings of more than {_MOST_SETTINGS} bytes")
+        try:
+            settings: Any = parse_json(text)
+        except ValueError:
+            settings = None
+        is_plain = isinstance(settings, dict) and all(type(value) is str for value in settings.values())
+        reader.check(is_plain and canonical_settings(settings) == text, "has settings that are not a table of strings")
+        return cls(identity, ephemeral, committed, settings)
+
+
+def canonical_settings(settings: Mapping[str, str]) -> bytes:
+    """Return the one encoding of equal settings."""
+    return json.dumps(dict(settings), sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def check_settings(own: Mapping[str, str], theirs: Mapping[str, str], sender: str) -> None:
+    """Refuse a party with other settings, naming the first difference."""
+    for key in sorted(own.keys() | theirs.keys()):
+        here, there = own.get(key, "missing"), theirs.get(key, "missing")
+        said = f"{sender} tokenises text differently; install the same versions of Quorank and PyStemmer at all parties"
+        require(key != "text" or here == there, "silo-group.other-tokeniser", said)
+        said = f"{sender} has {key} = {there} and this party {here}; agree on the same settings and start again"
+        require(here == there, "silo-group.other-settings", said)
+
+
+def check_version(version: int, words: str) -> None:
+    """Refuse another version of the protocol."""
+    older = "older" if version < VERSION else "newer"
+    said = f"{words} has version {version} of the protocol, {older} than this program's {VERSION}"
+    require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Reason why a search has no answer."""
+
+    asked: int  # number of the envelope with the search
+    reason: str
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed, of the same size for all reasons."""
+        text = self.reason.encode()[:MOST_REASON].decode(errors="ignore").encode()
+        return (_REFUSE.pack(self.asked, len(text)) + text).ljust(_REFUSE.size + MOST_REASON, b"\0")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str) -> Refuse:
+        """Decode a refusal. People read its reason, so unprintable letters are replaced."""
+        reader = ByteReader(raw, f"the refusal of {sender}")
+        asked, length = reader.unpack(_REFUSE)
+        reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
+        text = reader.bytes(length).decode(errors="replace")
+        reader.check(len(raw) == _REFUSE.size + MOST_REASON, f"has {len(raw)} bytes, another size than refusals have")
+        reader.zeros("its reason")
+        return cls(asked, "".join(letter if letter.isprintable() else "?" for letter in text))
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Numbers and noisy lengths of an owner's documents."""
+
+    ids: Int32s
+    lengths: Int32s
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed, padded to a power of two of documents."""
+        padded = 1 << max(len(self.ids) - 1, 0).bit_length()
+        text = _LENGTH.pack(len(self.ids)) + self.ids.astype("<u4").tobytes() + self.lengths.astype("<i4").tobytes()
+        return text.ljust(_LENGTH.size + 8 * padded, b"\0")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str) -> Catalogue:
+        """Decode a catalogue, which names no document twice."""
+        reader = ByteReader(raw, f"the catalogue of {sender}")
+        (count,) = reader.unpack(_LENGTH)
+        ids = np.frombuffer(reader.bytes(4 * count), dtype="<u4")
+        lengths = np.frombuffer(reader.bytes(4 * count), dtype="<i4").astype(np.int32)
+        reader.check(ids.max(initial=0) < 2**31, "names a document above 2^31 − 1")
+        reader.check(len(np.unique(ids)) == count, "names a document twice")
+        reader.zeros("its documents")
+        return cls(ids.astype(np.int32), lengths)
+
+
+class ByteReader:
+    """Sequential reader of a message; every step refuses what does not fit, with the message's name."""
+
+    def __init__(self, raw: bytes, words: str) -> None:
+        self.raw, self.words, self.at = raw, words, 0
+
+    def check(self, condition: object, fault: str) -> None:
+        """Refuse the message unless `condition` holds."""
+        said = f"{self.words} cannot be read: it {fault}; drop it and have it sent again"
+        require(condition, "silo-message.malformed", said)
+
+    def bytes(self, count: int) -> bytes:
+        """Return the next `count` bytes."""
+        self.check(0 <= count <= len(self.raw) - self.at, f"ends after {len(self.raw)} bytes, too early")
+        self.at += count
+        return self.raw[self.at - count : self.at]
+
+    def unpack(self, item: struct.Struct) -> tuple[Any, ...]:
+        """Return the next fixed-size fields."""
+        return item.unpack(self.bytes(item.size))
+
+    def name(self) -> str:
+        """Return a party's name, which follows its length."""
+        name = self.bytes(self.bytes(1)[0])
+        self.check(name.isascii(), "names a party in other letters")
+        return check_name(name.decode("ascii"))
+
+    def zeros(self, behind: str) -> None:
+        """Check that only padding follows."""
+        rest = np.frombuffer(self.raw, dtype=np.uint8, offset=self.at)
+        self.check(not rest.any(), f"has something behind {behind}")
+        self.at = len(self.raw)
+
+    def end(self) -> None:
+        """Check that nothing follows."""
+        self.check(self.at == len(self.raw), f"has {len(self.raw) - self.at} bytes too many")

@@ -1,1 +1,0 @@
-"""Party of a group, without any network: what it hears, asks, answers and learns, and its memory on disk."""

@@ -1,0 +1,260 @@
+"""Comparison of rankers on the same parties: the gain of labels, and of other parties, over a party's own search.
+
+All rankers order the same lists, those that each party's own search returns for held-out test queries, and nDCG is taken
+over all documents of the query's party. Rows of every comparison: *bm25*, the order of the search itself; *w0*, the
+prior; *alone*, trained by each party on its own labels; and *ours*, trained by all parties together. A trial is a
+comparison with one seed, from the parties to the trained rankers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from quorank.errors import require, require_range
+from quorank.kernels.arrays import Doubles
+from quorank.metrics.significance import Difference, corrected, paired_t
+from quorank.rankers import Ranker
+from quorank.silos.generated import Generator
+from quorank.silos.holdings import RECOMMENDED, Holding, generated_holdings, read_holdings
+from quorank.silos.training.lists import LINEAR, MEASURES, Figures, SearchedLists
+from quorank.silos.training.prior import NONE
+from quorank.silos.training.setting import SiloSetting
+from quorank.text import Tokeniser
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonOutcome:
+    """Result of a comparison with one seed."""
+
+    table: dict[str, Figures]  # method → measures; for methods that each party trains alone, the mean over the parties
+    by_party: dict[str, list[Figures]]  # for these, one row per party
+    own_tests: dict[str, list[float]]  # nDCG@10 of each method on each party's own test lists
+    weights: dict[str, list[float | None]]  # λ, number of trees or weight of augmented instances that was chosen
+    instances: dict[str, list[int]]  # labelled lists, or instances, of each party
+    test_queries: int
+
+    @property
+    def bm25(self) -> Figures:
+        """Measures of the search itself."""
+        return self.table["bm25"]
+
+
+def judge_rankers(
+    rankers: Mapping[str, Sequence[Doubles]],
+    tests: Sequence[SearchedLists],
+    kinds: Mapping[str, Ranker],
+    weights: dict[str, list[float | None]],
+    instances: dict[str, list[int]],
+) -> ComparisonOutcome:
+    """Evaluate methods on the test lists of all parties; a method has one ranker, or one per party."""
+    together = SearchedLists.joined(tests)
+    judged = {method: together.figures(thetas, kinds.get(method, LINEAR)) for method, thetas in rankers.items()}
+    table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
+    own_tests = {
+        method: [
+            each.figures([thetas[p % len(thetas)]], kinds.get(method, LINEAR))[0]["ndcg@10"]
+            for p, each in enumerate(tests)
+        ]
+        for method, thetas in rankers.items()
+    }
+    by_party = {method: rows for method, rows in judged.items() if len(rows) > 1}
+    return ComparisonOutcome(table, by_party, own_tests, weights, instances, together.n_lists)
+
+
+def check_same_text(parties: Sequence[Holding]) -> None:
+    """Refuse a party without documents, or with another tokeniser than the first one."""
+    for party in parties:
+        said = f"{party.name} has no documents; a party takes part with documents of its own"
+        require(party.n_documents, "party.no-documents", said)
+        first, own = parties[0].documents.body.tokeniser, party.documents.body.tokeniser
+        said = f"{party.name} tokenises by {own} and {parties[0].name} by {first}; agree on one tokeniser"
+        require(first == own, "party.other-tokeniser", said)
+
+
+def prepare_lists(
+    parties: Sequence[Holding], setting: SiloSetting, seed: int
+) -> list[tuple[SearchedLists, SearchedLists]]:
+    """Return the training lists and the test lists of every party."""
+    check_same_text(parties)
+    return [setting.lists(party, seed, number) for number, party in enumerate(parties)]
+
+
+def compare_with_search(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> ComparisonOutcome:
+    """Train each party's ranker alone and that of all together, and compare them with the search."""
+    lists, training, w0 = prepare_lists(parties, setting, seed), setting.training, setting.searched.prior_direction()
+    labelled, tests = [own for own, _ in lists], [test for _, test in lists]
+    alone = [training.train([own], w0) for own in labelled]
+    chosen, jointly = training.train(labelled, w0)
+    rankers = {"bm25": [np.zeros(len(w0))], "w0": [w0], "alone": [theta for _, theta in alone], "ours": [jointly]}
+    weights = {"alone": [_finite(value) for value, _ in alone], "ours": [_finite(chosen)]}
+    kinds = dict.fromkeys(("alone", "ours"), setting.ranker_part)
+    return judge_rankers(rankers, tests, kinds, weights, {"lists": [own.n_lists for own in labelled]})
+
+
+def _finite(chosen: float) -> float | None:
+    return None if chosen == NONE else chosen
+
+
+def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> Doubles:
+    """Train the ranker of all parties in one process: the same bits as a rehearsal over a network with this seed."""
+    labelled = [own for own, _ in prepare_lists(parties, setting, seed)]
+    return setting.training.train(labelled, setting.searched.prior_direction())[1]
+
+
+# ---------------------------------------------------------------- several seeds
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedComparison:
+    """Comparisons with several seeds."""
+
+    outcomes: list[ComparisonOutcome]
+
+    def values(self, method: str, measure: str = "ndcg@10") -> Doubles:
+        """Return the (seeds,) values of a measure of a method."""
+        return np.array([outcome.table[method][measure] for outcome in self.outcomes])
+
+    def mean(self, method: str, measure: str = "ndcg@10") -> float:
+        """Return the mean over seeds."""
+        return float(self.values(method, measure).mean())
+
+    def spread(self, method: str, measure: str = "ndcg@10") -> float:
+        """Return the standard deviation over seeds; 0 for one."""
+        return float(self.values(method, measure).std(ddof=1)) if len(self.outcomes) > 1 else 0.0
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Compared methods; the last one is trained by all parties together."""
+        return tuple(self.outcomes[0].table)
+
+    def against(self, measure: str = "ndcg@10", others: Sequence[str] = ()) -> dict[str, Difference]:
+        """Test the last method minus each other one (or some), paired by seed, p corrected over them."""
+        *everything, last = self.methods
+        others = others or everything
+        ours = self.values(last, measure)
+        tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
+        return dict(zip(others, tests, strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return means, deviations and tests as JSON values."""
+        return {
+            "seeds": len(self.outcomes),
+            "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in self.methods},
+            "deviation": {m: {k: self.spread(m, k) for k in MEASURES} for m in self.methods},
+            f"{self.methods[-1]} minus": {
+                other: {"difference": d.difference, "p": d.p, "corrected_p": d.corrected_p}
+                for other, d in self.against().items()
+            },
+        }
+
+
+def verdict(difference: Difference) -> str:
+    """Return a difference in words: 'above (+0.012, p = .003)'."""
+    word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
+    p = difference.corrected_p
+    if p is None or math.isnan(p):
+        tested = "not tested"
+    else:
+        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+    return f"{word} ({difference.difference:+.4f}, {tested})"
+
+
+# ---------------------------------------------------------------- trials
+
+
+@dataclass(frozen=True)
+class PartySource:
+    """Source of the parties: collections on disk, or the generator."""
+
+    collections: tuple[str, ...] = ()
+    parties: int = 4  # N; several collections are one party each
+    generator: Generator = field(default_factory=Generator)
+    tokeniser: Tokeniser = RECOMMENDED
+    whole: bool = True  # bodies include titles
+
+    def __post_init__(self) -> None:
+        require_range("parties", self.parties, least=2)
+
+    def holdings(self, seed: int) -> tuple[Holding, ...]:
+        """Return the parties of one trial; one collection is divided anew for each seed."""
+        if not self.collections:
+            return generated_holdings(replace(self.generator, parties=self.parties), seed)
+        return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """Result of one trial; cover, bytes and privacy only where parties ask each other about terms."""
+
+    names: tuple[str, ...]
+    outcome: ComparisonOutcome
+    seconds: dict[str, float]
+    cover: dict[str, float] = field(default_factory=dict)  # share of the true top-K that was found, by field
+    wire: dict[str, Any] = field(default_factory=dict)
+    spent: dict[str, Any] = field(default_factory=dict)
+
+
+def run_trial(source: PartySource, setting: SiloSetting, seed: int, progress: Progress | None = None) -> TrialResult:
+    """Run one trial."""
+    say, clock = progress or (lambda done, total, what: None), Stopwatch()
+    say(0, 2, "making parties")
+    parties = source.holdings(seed)
+    clock.lap("parties")
+    say(1, 2, "searching and learning")
+    outcome = compare_with_search(parties, setting, seed)
+    clock.lap("learning")
+    say(2, 2, "done")
+    return TrialResult(tuple(party.name for party in parties), outcome, clock.seconds)
+
+
+class Stopwatch:
+    """Seconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """End a lap."""
+        now = time.perf_counter()
+        self.seconds[name], self._start = now - self._start, now
+
+
+def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
+    """Summarise trials: means, tests, and bytes and privacy of the first one."""
+    repeated = RepeatedComparison([result.outcome for result in results])
+    figures, first = repeated.as_dict(), results[0]
+    alone = tuple(first.outcome.by_party)
+    return {
+        "table": figures["mean"],
+        "parties": {
+            name: {method: _means([result.outcome.by_party[method][p] for result in results]) for method in alone}
+            | {"instances": {what: counts[p] for what, counts in first.outcome.instances.items()}}
+            for p, name in enumerate(first.names)
+        },
+        "own_tests": {
+            method: [float(np.mean([r.outcome.own_tests[method][p] for r in results])) for p in range(len(first.names))]
+            for method in repeated.methods
+        },
+        "weights": [result.outcome.weights for result in results],
+        "significance": figures[f"{repeated.methods[-1]} minus"],
+        "deviation": figures["deviation"],
+        "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in first.cover},
+        "wire": first.wire,
+        "privacy": first.spent,
+        "test_queries": first.outcome.test_queries,
+        "trials": len(results),
+        "seconds": {key: sum(r.seconds[key] for r in results) for key in first.seconds},
+    }
+
+
+def _means(rows: Sequence[Figures]) -> Figures:
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}

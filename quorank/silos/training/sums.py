@@ -1,0 +1,133 @@
+"""Trainings that need only sums over all parties: one request to all, one sum back, until the ranker is complete.
+
+A `SumCourse` is the coordinator's side: the next request, and the update from its total. A `SumAnswers` is a party's side:
+its part of a sum as integers modulo 2^64. Totals are therefore exact, the same however lists are divided among parties,
+and can be taken under the masks of a secure sum. In one process (`SumTraining.train`) and over a network
+(`silos.session`, `member.party_sums`) the same two sides meet.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from quorank.errors import BadInput
+from quorank.kernels.arrays import Doubles, Uint64s
+from quorank.rankers import Linear, Ranker
+from quorank.silos.training.lists import SearchedLists
+
+ONE = 2.0**32
+"""Real numbers are summed in units of 2^−32."""
+
+
+class SumRequest(NamedTuple):
+    """Request for one sum, the same for all parties."""
+
+    judging: bool  # whether it is over held-out lists
+    head: Mapping[str, Any]  # JSON values
+    numbers: Doubles
+
+
+class TrainingMemory(Protocol):
+    """Bytes by name that a party keeps between requests and over restarts."""
+
+    def fact(self, name: str) -> bytes | None: ...
+
+    def set_fact(self, name: str, value: bytes) -> None: ...
+
+
+class DictMemory(dict[str, bytes]):
+    """Memory of a party in this process."""
+
+    def fact(self, name: str) -> bytes | None:
+        return self.get(name)
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        self[name] = value
+
+
+class SumAnswers(ABC):
+    """A party's side of a training."""
+
+    @abstractmethod
+    def sums(self, request: SumRequest) -> Uint64s:
+        """Compute this party's part of a sum, or refuse a request that was not agreed."""
+
+
+class SumCourse(ABC):
+    """Coordinator's side of a training."""
+
+    ranker: Doubles | None = None  # final parameters, once they are known
+    chosen: float = 0.0  # λ or number of trees that the held-out lists have chosen
+
+    @property
+    @abstractmethod
+    def turn(self) -> int:
+        """Completed turns, of those that are planned."""
+
+    @property
+    @abstractmethod
+    def request(self) -> SumRequest:
+        """Next request to all parties."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Length of the requested sum."""
+
+    @abstractmethod
+    def advance(self, total: Uint64s) -> None:
+        """Take the sum over all parties."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Discard partial results that contain a party which has left."""
+
+    @abstractmethod
+    def table(self) -> dict[str, Any]:
+        """Return the state as JSON values, exact to the last bit."""
+
+
+class SumTraining(ABC):
+    """Training that learns from sums over the parties' searched lists."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def planned_turns(self) -> int:
+        """Largest number of turns of a training that no party leaves."""
+
+    def most_sums(self, parties: int) -> int:
+        """Return the largest number of sums of a training of so many parties, some of which may leave."""
+        return self.planned_turns + 1
+
+    @property
+    def ranker_part(self) -> Ranker:
+        """Kind of the trained ranker."""
+        return Linear()
+
+    @abstractmethod
+    def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> SumCourse:
+        """Begin a training from the prior w₀ (features,), or continue from a stored table."""
+
+    @abstractmethod
+    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> SumAnswers:
+        """Return the side of a party with these lists."""
+
+    def train(self, parties: Sequence[SearchedLists], w0: Doubles) -> tuple[float, Doubles]:
+        """Train in one process; return what was chosen, and the parameters."""
+        course = self.course(w0)
+        sides = [self.answers(own, w0, DictMemory()) for own in parties]
+        while course.ranker is None:
+            request = course.request
+            course.advance(np.asarray(np.sum([side.sums(request) for side in sides], axis=0, dtype=np.uint64)))
+        return course.chosen, course.ranker
+
+
+def not_agreed() -> BadInput:
+    """Return the refusal of a request that the terms do not allow."""
+    return BadInput("silo-message.not-agreed", "the coordinator requests a sum that was not agreed")
