@@ -14,7 +14,7 @@ import quorank
 PACKAGE = Path(quorank.__file__).parent
 LAYERS = [
     "kernels", "files", "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "protocol",
-    "engines", "silos", "tuning", "experiments", "reports", "reproduce", "service", "member", "search",
+    "silos", "tuning", "engines", "experiments", "reports", "reproduce", "service", "member", "search",
     "export", "api", "cli",
 ]  # fmt: skip
 CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")

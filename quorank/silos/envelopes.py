@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.files.untrusted import parse_json
+from quorank.files.documents import load_json
 from quorank.kernels.arrays import Int32s
 
 VERSION = 1
@@ -125,7 +125,7 @@ class Hello:
         text = reader.bytes(len(raw) - reader.at)
         reader.check(len(text) <= _MOST_SETTINGS, f"has settings of more than {_MOST_SETTINGS} bytes")
         try:
-            settings: Any = parse_json(text)
+            settings: Any = load_json(text)
         except ValueError:
             settings = None
         is_plain = isinstance(settings, dict) and all(type(value) is str for value in settings.values())

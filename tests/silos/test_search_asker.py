@@ -17,8 +17,8 @@ from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bu
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
 from quorank.silos.search.messages import SearchQuestion
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.sketch.instances import exact_statistics
 from quorank.silos.sketch.published_search import published_attack
+from quorank.silos.training.statistics import exact_statistics
 from quorank.text import IndexedDocuments, Tokeniser
 from quorank.text.collection import Document, TextCollection
 

@@ -40,7 +40,7 @@ TABLES = {
 `service` is one row: the holder's epoch, the version of what workers look at, the replies that the open round has, and
 the answers that were ever given, which number them in `letters.turn`. `turns` counts the replies of a member in a run.
 `nonces` is cut into slots of time, so that what has expired is deleted as a whole. `facts`, `places`, `sending` and
-`coming` are a group's session (`silos.protocol.stream_store`).
+`coming` are a group's session (`silos.session.streams`).
 """
 
 INDEXES = (

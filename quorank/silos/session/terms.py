@@ -49,7 +49,7 @@ class SiloTerms:
     run: str
     parties: tuple[str, ...]
     setting: SiloSetting = field(default_factory=SiloSetting)
-    statistics_epsilon: Annotated[float, Range(0.001, 64.0)] = 8.0
+    statistics_epsilon: Annotated[float, Range(0.001, 64.0)] = 8.0  # ε of one occurrence in the summed term statistics
     seed: Annotated[int, Range(0, below=2**64)] | None = None
     search: SearchTerms | None = None
 
