@@ -17,7 +17,7 @@ from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bu
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
 from quorank.silos.search.messages import SearchQuestion
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.sketch.published_search import published_attack
+from quorank.silos.sketch.published_search import PublishedSearch, published_attack
 from quorank.silos.training.statistics import exact_statistics
 from quorank.text import IndexedDocuments, Tokeniser
 from quorank.text.collection import Document, TextCollection
@@ -195,7 +195,7 @@ def test_an_owner_that_refuses_is_named_and_the_others_are_ranked() -> None:
 
 
 def test_the_published_form_is_there_for_comparison_with_its_warning() -> None:
-    result = search_in_process(HOLDINGS, "A", " ".join(QUERIES[0]), SearchTerms("published", 0.5))
+    result = PublishedSearch(HOLDINGS, SearchTerms("published", 0.5), {"A": [QUERIES[0]]}).search("A", QUERIES[0])
     assert result.warning and {each.party for each in result.found} - {"A"}
 
 
@@ -206,9 +206,7 @@ def test_answers_about_unknown_documents_and_before_a_catalogue_are_refused() ->
     fresh = asker_of()
     with refused("silo-search.no-catalogue"):
         fresh.read(asked, answer, "B")
-    asker.receive_catalogue(
-        "B", Catalogue(0, np.array([9999], dtype=np.int32), np.array([5], dtype=np.int32)).to_bytes()
-    )
+    asker.receive_catalogue("B", Catalogue(np.array([9999], dtype=np.int32), np.array([5], dtype=np.int32)).to_bytes())
     with refused("silo-search.unknown-document"):
         asker.read(asked, answer, "B")
 
