@@ -71,7 +71,9 @@ class SiloHome(Home):
         """Store identities, refuse one that differs from before, and return all of them."""
         known, file = self.identities, self.path / IDENTITIES
         for name, key in told.items():
-            said = f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
+            said = (
+                f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
+            )
             require(known.get(name, key) == key, "identity.conflict", said, name)
         after = known | dict(told)
         if after != known:
