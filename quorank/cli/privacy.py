@@ -1,4 +1,4 @@
-"""`quorank privacy`: plan a budget, read what a run has spent, and try to break it."""
+"""`quorank privacy`: plan a budget, read a run's ledger, audit a run."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ app = typer.Typer(help="Privacy: plan a budget, read a run's ledger, audit a run
 
 @app.command()
 def plan(
-    clients: Annotated[int, Option(help="Clients of the federation.")] = 1000,
-    cohort: Annotated[int | None, Option(help="Clients that take part in a round; all unless given.")] = None,
-    rounds: Annotated[int, Option(help="Rounds of the whole run.")] = 300,
-    epsilon: Annotated[float | None, Option(help="Budget ε of the whole run, for a client; 8 unless given.")] = None,
+    clients: Annotated[int, Option(help="Number of clients.")] = 1000,
+    cohort: Annotated[int | None, Option(help="Clients in a round.", show_default="all")] = None,
+    rounds: Annotated[int, Option(help="Number of rounds.")] = 300,
+    epsilon: Annotated[float | None, Option(help="Budget ε of a client, for the whole run.", show_default="8")] = None,
     delta: Annotated[float, Option(help="δ of the budget.")] = 1e-5,
     noise_multiplier: Annotated[
-        float | None, Option(help="The inverse: the ε of this noise, instead of the noise of an ε.")
+        float | None, Option(help="Compute the ε of this noise instead of the noise for an ε.")
     ] = None,
     participation: Annotated[
         Literal["full", "sampled", "poisson", "arrivals"] | None,
         Option(
-            help="How a cohort comes about: everyone, so many at random, by each client's own coin, or whoever comes.",
+            help="Cohort of a round: everyone, a fixed-size sample, a Poisson sample, or open arrivals.",
             show_default="full, or sampled if --cohort is smaller",
         ),
     ] = None,
     most: Annotated[
-        int | None, Option(help="With arrivals: rounds that one client may take part in.", show_default="all")
+        int | None, Option(help="With arrivals: maximum number of rounds of a client.", show_default="all")
     ] = None,
-    rest: Annotated[int, Option(help="With arrivals: rounds that a client sits out in between.")] = 0,
-    clip: Annotated[float, Option(help="Clip of an update, for the server step.")] = 0.05,
+    rest: Annotated[int, Option(help="With arrivals: rounds that a client rests after each.")] = 0,
+    clip: Annotated[float, Option(help="Clipping norm of an update, for the server step.")] = 0.05,
     parameters: Annotated[
-        int, Option(help="Numbers in an update: the features of a linear ranker. The noise grows with them.")
+        int, Option(help="Parameters of the ranker; a linear one has one for each feature. The noise grows with them.")
     ] = 46,
-    interactions: Annotated[int, Option(help="Searches in an update, for the momentum of clients.")] = 4,
-    accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tight, rdp quicker.")] = "pld",
+    interactions: Annotated[int, Option(help="Interactions in an update, for the momentum of clients.")] = 4,
+    accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tighter, rdp faster.")] = "pld",
     json: Json = False,
 ) -> None:
-    """How much noise a budget needs, or what a noise costs, for a client and a whole run.
+    """Plan the noise for a privacy budget, or the ε of a noise, over a whole run.
 
     The noise multiplier is the standard deviation of the noise on the sum of
     a cohort's updates, divided by the clip.
@@ -59,13 +59,13 @@ def plan(
         signal_to_noise,
     )  # fmt: skip
 
-    sentence = "give --epsilon or --noise-multiplier, not both: one follows from the other"
+    sentence = "give --epsilon or --noise-multiplier, not both: each determines the other"
     require(epsilon is None or noise_multiplier is None, "option.conflict", sentence)
     require_range("--parameters", parameters, least=1)
     require_range("--interactions", interactions, least=1)
     size = clients if cohort is None else cohort
-    how = participation or ("full" if size == clients else "sampled")
-    setting = Setting(clients, size, rounds, how, parameters=parameters, most_rounds=most, rest=rest)
+    kind = participation or ("full" if size == clients else "sampled")
+    setting = Setting(clients, size, rounds, kind, parameters=parameters, most_rounds=most, rest=rest)
     part = ClippedGaussian(8.0 if epsilon is None else epsilon, delta, clip, noise_multiplier, accountant=accountant)
     z = part.multiplier(setting)
     ratio = signal_to_noise(setting, z)
@@ -79,51 +79,53 @@ def plan(
         "rounds": rounds,
         "clients": clients,
         "cohort": size,
-        "participation": how,
+        "participation": kind,
         "participations": setting.participations(),
         "accountant": f"dp-accounting, {accountant.upper()}",
         "parameters": parameters,
         "signal_to_noise": ratio,
         "clip": clip,
         "server_step": recommended_step(setting, z, clip),
-        "client_momentum": recommended_momentum(interactions) if how == "full" else 0.0,
+        "client_momentum": recommended_momentum(interactions) if kind == "full" else 0.0,
         "feasible": ratio["run"] >= HOPELESS,
         "costly": ratio["run"] < COSTLY,
     }
     print_result(figures, json, _show_plan)
 
 
-def _how(plan: dict[str, Any]) -> str:
-    """How many clients are in a round, and how often one of them."""
-    many = f"{plan['cohort']:,} of {plan['clients']:,} clients a round"
+def _describe_cohort(plan: dict[str, Any]) -> str:
+    """Describe the size of a cohort and the rounds of one client."""
+    size = f"{plan['cohort']:,} of {plan['clients']:,} clients a round"
     if plan["participation"] != "arrivals":
-        return many
-    return f"at most {many}, each in at most {plan['participations']:,} of {plan['rounds']:,}; who came is no secret"
+        return size
+    return f"at most {size}, each in at most {plan['participations']:,} of {plan['rounds']:,}; arrivals are public"
 
 
 def _show_plan(plan: dict[str, Any]) -> None:
     step, clip, ratio = plan["server_step"], plan["clip"], plan["signal_to_noise"]
-    whom = f"for one client ({plan['neighbouring']}), over the {plan['horizon']}"
+    scope = f"for one client ({plan['neighbouring']}), over the {plan['horizon']}"
     noise = f"at most, over the run; {ratio['round']:.3g} a round, with {plan['parameters']} parameters"
-    server = f"with clip {clip:g}; what a file without a server takes, handing out a mean of rankers less noise"
+    server = f"with clip {clip:g}; the default of a file without a server, whose final ranker is a denoised mean"
     print_rows(
         (
             "noise multiplier",
             f"{plan['noise_multiplier']:.4g}",
             "standard deviation of the noise on the sum, over the clip",
         ),
-        ("epsilon", f"{plan['epsilon']:.4g}", f"at delta {plan['delta']:g}, {whom}"),
-        ("participation", plan["participation"], _how(plan)),
+        ("epsilon", f"{plan['epsilon']:.4g}", f"at delta {plan['delta']:g}, {scope}"),
+        ("participation", plan["participation"], _describe_cohort(plan)),
         ("signal to noise", f"{ratio['run']:.3g}", noise),
         ("server step", f"{step:.3g}", server),
         ("momentum", f"{plan['client_momentum']:.3g}", f"of clients: client_momentum = {plan['client_momentum']:.3g}"),
     )
     if not plan["feasible"]:
-        print("nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise")
+        print(
+            "nothing can be learned within this budget:\nthe noise exceeds the update of a cohort that agrees completely"
+        )
     elif plan["costly"]:
         print(
-            f"with {plan['parameters']} numbers in an update this budget was seen to cost more than 1 %\n"
-            "of nDCG@10 (docs/results/privacy.md): raise epsilon, find more clients, or\nchoose fewer features"
+            f"with {plan['parameters']} parameters this budget costs more than 1 % of nDCG@10 in experiments\n"
+            "(docs/results/privacy.md): raise epsilon, find more clients, or choose fewer\nfeatures"
         )
 
 
@@ -135,12 +137,11 @@ def ledger(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What left the clients in a run, and what all of it together gives away.
+    """List the releases of a run's clients, and their total privacy loss.
 
-    The ε of an accounted run is counted again from its releases; a ledger that
-    does not add up is said, with exit code 1. Of several runs, or with
-    --delta, it is what they give away together about a client that was in each
-    of them.
+    The ε of an accounted run is recomputed from its releases; exit code 1 if
+    the ledger states another. For several runs, or with --delta, the loss is
+    composed for a client that was in each of them.
     """
     from quorank.privacy.ledger import compose_runs, read_ledger
 
@@ -168,11 +169,11 @@ def ledger(
 
 
 _SHOWN = ("kind", "epsilon", "delta", "rounds", "horizon")
-"""What is shown of each of several runs."""
+"""Columns of several runs."""
 
 
 def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
-    """Count the ε of a ledger again: what was found, and the sentence about a ledger that says something else."""
+    """Recompute the ε of a ledger; return it with a sentence about a different statement, if any."""
     from quorank.privacy.ledger import check_together, recount
 
     try:
@@ -183,10 +184,10 @@ def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
     if stated is None or (again is not None and abs(again - stated) <= 1e-6 * max(again, 1.0)):
         return again, ""
     if again is None:
-        found = "this version states none for such releases"
+        computed = "this version states none for such releases"
     else:
-        found = f"its releases add up to {again:.6g} (for one client, whole run, at the ledger's δ)"
-    return again, f"{run}: the ledger says ε = {stated:.6g}, {found}"
+        computed = f"its releases add up to {again:.6g} (for one client, whole run, at the ledger's δ)"
+    return again, f"{run}: the ledger says ε = {stated:.6g}, {computed}"
 
 
 def _show_together(result: dict[str, Any]) -> None:
@@ -223,13 +224,13 @@ def _show_ledger(content: dict[str, Any]) -> None:
     if "withheld" in content:
         print_text(f"withheld: {content['withheld']}")
     if "normalisation" in content:
-        print_text("one release more before the first round, of the ranges of features")
+        print_text("one more release before the first round, of the ranges of features")
     for entry in content.get("unlearning", []):
-        who = ", ".join(map(str, entry["without"]))
-        told = [each["releases"] for each in entry["releases"]]
-        many = "withheld: the" if None in told else f"{sum(told):,}"
-        done = "rebuilt" if entry.get("finished", True) else "begun to be rebuilt, and given up,"
-        print_text(f"{done} without {who}: {many} releases more, in {entry['setting']['rounds']:,} rounds")
+        clients = ", ".join(map(str, entry["without"]))
+        counts = [each["releases"] for each in entry["releases"]]
+        count = "withheld" if None in counts else f"{sum(counts):,}"
+        done = "rebuilt" if entry.get("finished", True) else "rebuilding was abandoned"
+        print_text(f"{done} without {clients}: {count} more releases, in {entry['setting']['rounds']:,} rounds")
     stated = content.get("altogether", content["privacy"])
     print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(stated or {})))
     print(statement.privacy(stated))
@@ -245,21 +246,21 @@ def _sizes(participants: dict[str, int]) -> str:
 @app.command()
 def audit(
     run: Annotated[Path, Argument(help="Directory of a run, or an experiment file.")],
-    canaries: Annotated[int, Option(help="Canary clients, half of them really there.")] = 1000,
-    confidence: Annotated[float, Option(help="Of the lower bound.")] = 0.95,
-    victims: Annotated[int, Option(help="Clients whose clicks are guessed from their update; 0 for none.")] = 40,
-    seed: Annotated[int, Option(help="Seed of the canaries and their coins.")] = 1,
-    threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores.")] = None,
+    canaries: Annotated[int, Option(help="Canary clients, half of which take part.")] = 1000,
+    confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
+    victims: Annotated[int, Option(help="Clients whose clicks an attack guesses; 0 for none.")] = 40,
+    seed: Annotated[int, Option(help="Random seed of the audit.")] = 1,
+    threads: Annotated[int | None, Option(min=1, help="Number of threads.", show_default="all cores")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Try to refute what a run claims.
+    """Attack a run to refute its privacy claim.
 
-    The run is played again with canary clients in it. How well they are found
-    afterwards gives a lower bound on ε; a bound above the claim fails the
-    audit, with exit code 1. A bound below it proves nothing. Where noise is
-    added to sums, an attack tries to take it off by its last bits. Then clicks
-    are guessed from updates, under each kind of release.
+    The run is repeated with canary clients. Guesses about their membership
+    give a lower bound on ε; a bound above the claim fails the audit, with exit
+    code 1, and one below proves nothing. If noise is added to sums, an attack
+    tries to remove it by its last bits. Then clicks are guessed from updates,
+    under each kind of release.
     """
     from quorank.experiments.audit import audit_experiment
     from quorank.experiments.experiment import Experiment
@@ -284,13 +285,13 @@ def audit(
         raise typer.Exit(1)
 
 
-def _told_of(attack: dict[str, Any]) -> tuple[str, str]:
-    """The outcome of the subtraction attack, in words."""
-    outcome = "hidden" if attack["passed"] else "TAKEN OFF"
-    guesses = f"a known update was told present or absent in {attack['correct']} of {attack['trials']} trials"
+def _describe_attack(attack: dict[str, Any]) -> tuple[str, str]:
+    """Describe the outcome of the subtraction attack."""
+    outcome = "hidden" if attack["passed"] else "REMOVED"
+    guesses = f"presence of a known update guessed in {attack['correct']} of {attack['trials']} trials"
     allowed = f"ε = {attack['epsilon']:.3g} of one round allows {attack['allowed_advantage']:.3f}"
-    told = f"advantage {attack['advantage']:.3f}, {allowed}"
-    return outcome, f"{guesses} from a noisy sum whose other updates are known ({told})"
+    advantage = f"advantage {attack['advantage']:.3f}, {allowed}"
+    return outcome, f"{guesses} from a noisy sum whose other updates are known ({advantage})"
 
 
 def _show_audit(result: dict[str, Any]) -> None:
@@ -298,24 +299,24 @@ def _show_audit(result: dict[str, Any]) -> None:
 
     claim, rows = result["claimed"], []
     if claim is None or claim["epsilon"] is None:
-        rows.append(("claimed", "no ε", "the run promises nothing that could be refuted"))
+        rows.append(("claimed", "no ε", "the run makes no claim that could be refuted"))
     else:
-        where = f"at δ = {claim['delta']:g} for one client, {claim['horizon']}"
-        rows.append(("claimed", f"ε = {claim['epsilon']:.4g}", where))
-    found = (
+        scope = f"at δ = {claim['delta']:g} for one client, {claim['horizon']}"
+        rows.append(("claimed", f"ε = {claim['epsilon']:.4g}", scope))
+    evidence = (
         f"at δ = {result['delta']:g}, {result['confidence']:.0%} confidence: {result['correct']} of {result['guesses']} "
-        f"guesses about {result['canaries']} canaries were right"
+        f"guesses about {result['canaries']} canaries were correct"
     )
-    rows.append(("lower bound", f"ε ≥ {result['lower_bound']:.3g}", found))
+    rows.append(("lower bound", f"ε ≥ {result['lower_bound']:.3g}", evidence))
     if claim is not None and claim["epsilon"] is not None:
-        verdict = ("passed", "the claim is not refuted, which is no proof of it")
+        verdict = ("passed", "the claim is not refuted, which does not prove it")
         rows.append(("verdict", *(verdict if result["passed"] else ("REFUTED", "the claim is false"))))
     if "subtraction" in result:
-        rows.append(("subtraction", *_told_of(result["subtraction"])))
+        rows.append(("subtraction", *_describe_attack(result["subtraction"])))
     if "published" in result:
         outcome = "refuted" if result["published"]["refuted"] else "not refuted"
-        told = f"the published ε = {result['published']['epsilon']:g}, read as that of one client and the whole run"
-        rows.append(("published", outcome, told))
+        scope = f"the published ε = {result['published']['epsilon']:g}, for one client and the whole run"
+        rows.append(("published", outcome, scope))
     print_rows(*rows)
     study = result.get("reconstruction")
     if study is None:
@@ -324,7 +325,7 @@ def _show_audit(result: dict[str, Any]) -> None:
         print(f"clicks         not attacked: {study['skipped']}")
         return
     print(
-        f"\nClicks of {study['victims']} clients guessed from what the server sees of them, "
+        f"\nClicks of {study['victims']} clients guessed from the server's view of them, "
         f"cohorts of {study['cohort']:,};\nthe noise is {study['noise']}.\n"
     )
     rows = []

@@ -1,4 +1,4 @@
-"""`quorank reproduce PAPER/FIGURE`: run a published figure again and count which of the paper's findings hold."""
+"""`quorank reproduce PAPER/FIGURE`: repeat a published figure and count the findings that hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli.display import LINE_SECONDS, print_result, print_text, say, table_of
+from quorank.cli.options import Json
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -23,49 +24,52 @@ if TYPE_CHECKING:
     from quorank.reproduce.studies.study import StudyResults
     from quorank.reproduce.studies.study_file import StudyFigure
 
-MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
+MOST_JOBS = 8  # default; every job holds its own collection in memory
 
 
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        Argument(metavar="PAPER/FIGURE...", help="Such as fpdgd/figure3, or fpdgd for all of it; a list without any."),
+        Argument(
+            metavar="PAPER/FIGURE...",
+            help="fpdgd/figure3, or fpdgd for all figures of the paper.",
+            show_default="list all",
+        ),
     ] = None,
-    all_: Annotated[bool, Option("--all", help="Every figure of every paper, one after the other.")] = False,
-    quick: Annotated[bool, Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
-    data: Annotated[
-        str | None, Option(help="A collection of your own instead of the generated ones: a folder or a name.")
-    ] = None,
+    all_: Annotated[bool, Option("--all", help="Reproduce all figures of all papers.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Run a smaller version: about a minute instead of hours.")] = False,
+    data: Annotated[str | None, Option(help="Use your own collection, a folder or an imported name.")] = None,
     repetitions: Annotated[
-        int | None, Option(min=1, help="Runs of each setting; by default as many as the paper's.")
+        int | None, Option(min=1, help="Runs of each setting.", show_default="as in the paper")
     ] = None,
-    jobs: Annotated[int | None, Option(min=1, help="Runs side by side; by default one a core, 8 at most.")] = None,
-    out: Annotated[Path | None, Option(help="Directory; by default one below runs/ named after the figure.")] = None,
+    jobs: Annotated[
+        int | None, Option(min=1, help="Number of parallel runs.", show_default="one a core, at most 8")
+    ] = None,
+    out: Annotated[Path | None, Option(help="Output directory.", show_default="runs/FIGURE")] = None,
     pages: Annotated[
-        Path | None, Option(help="Also write Markdown pages with pictures, and one that lists them, into this folder.")
+        Path | None, Option(help="Also write Markdown pages with pictures, and an index, into a folder.")
     ] = None,
-    json: Annotated[bool, Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
+    json: Json = False,
     list_: Annotated[bool, Option("--list", help="List all figures.")] = False,
 ) -> None:
-    """Reproduce a figure of a paper: run its experiment, draw it, and say which of its findings hold.
+    """Reproduce a figure of a paper and count which of its findings hold.
 
-    The same command again goes on where it was stopped; finished runs are kept, also for more --repetitions.
+    Repeat the command to continue after an interruption. Finished runs are
+    kept, also for more --repetitions.
     """
     if list_ or not (figures or all_):
         _list(json)
         return
     from quorank.errors import require
 
-    names = _chosen([] if all_ else figures or [])
+    names = _select([] if all_ else figures or [])
     several = len(names) > 1
-    require(
-        not (several and json), "option.conflict", "is for one figure; of several see results.json of each", "--json"
-    )
+    require(not (several and json), "option.conflict", "is for one figure; several have a results.json each", "--json")
     chosen = [_load(name, quick=quick, data=data, repetitions=repetitions) for name in names]
     contents: list[FigureContent] = []
-    for found in chosen:
-        folder = out / found.name.replace("/", "-") if out and several else out or _default_folder(found)
-        content = _reproduced(found, folder, jobs, json, wanted=pages is not None)
+    for figure in chosen:
+        folder = out / figure.name.replace("/", "-") if out and several else out or _default_folder(figure)
+        content = _reproduce(figure, folder, jobs, json, wanted=pages is not None)
         if content is not None and pages is not None:
             contents.append(content)
             _write_pages(contents, pages, listed=several)
@@ -82,13 +86,13 @@ def _write_pages(contents: list[FigureContent], folder: Path, *, listed: bool) -
         say(f"index    {write_index(contents, folder)}")
 
 
-def _chosen(asked: list[str]) -> list[str]:
-    """The figures that were asked for, a paper standing for all of its own; all there are where nothing was."""
+def _select(requested: list[str]) -> list[str]:
+    """Return the names of requested figures, where a paper stands for all of its figures; all without a request."""
     from quorank.reproduce.figure import figure_names, study_names
 
     known = sorted(figure_names() + study_names())
-    found = [[name for name in known if word in (name, name.partition("/")[0])] or [word] for word in asked] or [known]
-    return list(dict.fromkeys(name for names in found for name in names))
+    groups = [[name for name in known if word in (name, name.partition("/")[0])] or [word] for word in requested]
+    return list(dict.fromkeys(name for names in groups or [known] for name in names))
 
 
 def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
@@ -99,10 +103,10 @@ def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) 
     return load(name, quick=quick, data=data, repetitions=repetitions)
 
 
-def _reproduced(
+def _reproduce(
     chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool, *, wanted: bool
 ) -> FigureContent | None:
-    """Run a figure, write its report, show it, and return what a page shows of it if one is wanted."""
+    """Run a figure, write and print its report, and return the content of its page if `wanted`."""
     from quorank.reproduce import figure_report
     from quorank.reproduce.figure import Figure
     from quorank.reproduce.results import as_dict, read_results
@@ -115,16 +119,16 @@ def _reproduced(
         shown = figure_report.render_results(results)
         print_result(as_dict(results), json, lambda _: _show(shown, folder, drawn=True), allow_nan=False)
         return figure_report.page_content(results) if wanted else None
-    measured = _measured(chosen, folder)
+    measured = _measure(chosen, folder)
     study_report.write_report(chosen, measured, folder)
     rendered, drawn = study_report.render_results(chosen, measured), bool(measured.charts)
-    told = study_report.as_dict(chosen, measured)
-    print_result(told, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
+    content = study_report.as_dict(chosen, measured)
+    print_result(content, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
     return study_report.page_content(chosen, measured) if wanted else None
 
 
-def _measured(chosen: StudyFigure, folder: Path) -> StudyResults:
-    """Measure a figure that is not a grid of runs."""
+def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
+    """Run a study, which is no grid of runs."""
     from rich.progress import TimeRemainingColumn
 
     from quorank.reproduce.figure_runs import reserve_folder
@@ -174,14 +178,14 @@ def _progress(name: str, left: ProgressColumn) -> Iterator[Callable[..., None]]:
 def _list(json: bool) -> None:
     from quorank.reproduce.figure import figure_names, read_header, study_names
 
-    found = {name: read_header(name) for name in sorted(figure_names() + study_names())}
-    table = [{"figure": name, "about": header.about, "paper": header.paper} for name, header in found.items()]
+    headers = {name: read_header(name) for name in sorted(figure_names() + study_names())}
+    table = [{"figure": name, "about": header.about, "paper": header.paper} for name, header in headers.items()]
     print_result(table, json, _show_list)
 
 
 def _show_list(figures: list[dict[str, str]]) -> None:
     rows = [(figure["figure"], figure["about"]) for figure in figures]
-    table = table_of(("figure", "what it compares"), rows, padding=(0, 2, 0, 0))
+    table = table_of(("figure", "comparison"), rows, padding=(0, 2, 0, 0))
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
     print_text(table)
 
@@ -202,13 +206,13 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
         with _run_progress(figure, waiting, side_by_side) as finished:
             run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
     except (Interrupted, KeyboardInterrupt):
-        say("quorank: stopped; the same command goes on where it is")
+        say("quorank: stopped; repeat the command to continue")
         raise typer.Exit(130) from None
 
 
 @contextmanager
 def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Callable[[Cell, dict[str, Any]], None]]:
-    """Show the progress of runs with an estimate of the time left, from the runs that are finished."""
+    """Show the progress of runs with the remaining time, estimated from finished runs."""
     from rich.progress import TextColumn
 
     from quorank.reports.statement import seconds
@@ -224,7 +228,7 @@ def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Ca
             nonlocal done
             done += 1
             left.pop(cell.name)
-            took.setdefault(_alike(cell), []).append(sum(summary["seconds"].values()) + 0.3)  # and its files
+            took.setdefault(_timing_group(cell), []).append(sum(summary["seconds"].values()) + 0.3)  # and its files
             remaining = _estimate([c for c in waiting if c.name in left], took) / jobs
             text = f"{seconds(remaining)} left" if left else "done"
             show(done, total, "runs", f"run {done}/{total}, {text}", last=not left, left=text)
@@ -233,16 +237,16 @@ def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Ca
         yield finished
 
 
-def _alike(cell: Cell) -> str:
-    """What cells that take about the same time have in common."""
+def _timing_group(cell: Cell) -> str:
+    """Return a key for cells that take about the same time."""
     return f"{cell.values['collection']}, {cell.values['variant']}"
 
 
 def _estimate(cells: list[Cell], took: dict[str, list[float]]) -> float:
-    """Seconds of these cells, from those that are finished: of their own kind, or of any."""
-    all_of_them = [second for found in took.values() for second in found]
-    times = (took.get(_alike(cell), all_of_them) for cell in cells)
-    return sum(sum(found) / len(found) for found in times)
+    """Estimate the seconds of cells from finished ones of the same timing group, or of any."""
+    every = [second for group in took.values() for second in group]
+    times = (took.get(_timing_group(cell), every) for cell in cells)
+    return sum(sum(group) / len(group) for group in times)
 
 
 def _default_folder(figure: PaperFigure) -> Path:

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli.display import compiling, print_result, print_summary, say, show_progress
-from quorank.cli.options import Quiet
+from quorank.cli.options import Json, Quiet
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments.experiment_file import shipped_names
 
@@ -32,45 +32,45 @@ def run(
     file: Annotated[Path | None, Argument(help=f"Experiment file, or the name of a shipped one: {SHIPPED}.")] = None,
     assignments: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
+        Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of the file, such as federation.clients=100. Repeatable."
+        ),
     ] = None,
-    seed: Annotated[int | None, Option(help="Seed of every random draw.")] = None,
-    out: Annotated[Path | None, Option(help="Directory of the run; by default a new one below runs/.")] = None,
-    resume: Annotated[Path | None, Option(help="Go on with the interrupted run (or grid) in this directory.")] = None,
-    jobs: Annotated[int, Option(min=1, help="Runs of a grid side by side.")] = 1,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
+    out: Annotated[Path | None, Option(help="Directory of the run.", show_default="a new one below runs/")] = None,
+    resume: Annotated[Path | None, Option(help="Continue the interrupted run or grid in a directory.")] = None,
+    jobs: Annotated[int, Option(min=1, help="Number of parallel runs of a grid.")] = 1,
     threads: Annotated[
-        int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
+        int | None,
+        Option(min=1, help="Threads of a run; the result does not depend on them.", show_default="all cores"),
     ] = None,
     engine: Annotated[
-        str, Option(help="Engine of the rounds: this process, a Flower network, or a service (https). Same result.")
+        str, Option(help="process, flower (a Flower network) or https (a service); the result is the same.")
     ] = "process",
-    nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
-    workers: Annotated[int, Option(min=1, help="Intake processes of --engine https.")] = 2,
+    nodes: Annotated[int, Option(min=1, help="With --engine flower: number of nodes.")] = 4,
+    workers: Annotated[int, Option(min=1, help="With --engine https: intake processes.")] = 2,
     database: Annotated[
-        str,
-        Option(metavar="URL", help="Store of --engine https: a PostgreSQL database; SQLite in the run unless given."),
+        str, Option(metavar="URL", help="With --engine https: PostgreSQL database.", show_default="SQLite in the run")
     ] = "",
     cluster: Annotated[
-        str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
+        str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of a Dask scheduler, host:port.")
     ] = None,
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
-    watch: Annotated[
-        bool, Option("--watch", help="Serve a page of the run while it goes on; its address is printed.")
-    ] = False,
-    port: Annotated[int, Option(min=0, max=65535, help="With --watch: the port; any free one unless given.")] = 0,
-    stay: Annotated[bool, Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier run in the directory.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Serve a live page of the run and print its address.")] = False,
+    port: Annotated[int, Option(min=0, max=65535, help="With --watch: port of the page; 0 takes any.")] = 0,
+    stay: Annotated[bool, Option("--stay", help="With --watch: serve the page until Ctrl-C.")] = False,
     log: Annotated[
         list[str] | None,
-        Option(metavar="TOOL:DIR", help="Log every round for mlflow:DIR or tensorboard:DIR as well. Repeatable."),
+        Option(metavar="TOOL:DIR", help="Also log every round to mlflow:DIR or tensorboard:DIR. Repeatable."),
     ] = None,
-    json: Annotated[bool, Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment file and write the run's directory.
 
-    A file holds only what differs from the defaults. With a section "grid",
-    whose keys are dotted names and whose values are lists, every combination
-    is run. Ctrl-C stops after the round; --resume goes on to the same result.
+    The file holds only differences from the defaults. A section "grid" with
+    lists under dotted keys runs every combination. Ctrl-C stops after the
+    current round; --resume continues to the same result.
     """
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import find_experiment_file, read_experiment_file, set_values, with_seed
@@ -83,9 +83,9 @@ def run(
         threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, workers, database,
         _Watched(port, stay) if watch else None, (*(log or ()),),
     )  # fmt: skip
-    require(watch or not (port or stay), "option.conflict", "--port and --stay are for the page; give --watch too")
+    require(watch or not (port or stay), "option.conflict", "--port and --stay need --watch")
     if resume is not None:
-        sentence = "--resume goes on with the run as it was started; give it no file, --set, --seed or --out"
+        sentence = "--resume continues the run as it was started; leave out the file, --set, --seed and --out"
         alone = not assignments and all(given is None for given in (file, seed, out))
         require(alone, "option.conflict", sentence)
         folder, grid_file = resume, resume / GRID_FILE
@@ -106,7 +106,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Watched:
-    """Port of the page of a run; with `stay` it is served after the run too."""
+    """Port of a run's page, and true to serve it after the run too."""
 
     port: int
     stay: bool
@@ -114,7 +114,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _RunOptions:
-    """Options of how to run and what to print; none changes a result."""
+    """Options of execution and output; none changes a result."""
 
     threads: int | None
     jobs: int
@@ -137,11 +137,11 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
-    sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
+    sentence = "--cluster is for grids; add a [grid] to the file, or leave the option out"
     require(options.cluster is None, "option.conflict", sentence)
     if options.jobs > 1:
         say(
-            "quorank: --jobs is for grids and does nothing here: a single run uses all cores, or as many as --threads says"
+            "quorank: --jobs is for grids and has no effect here: a single run uses all cores, or the number of --threads"
         )
     if options.resume:
         tidy(folder)
@@ -185,10 +185,10 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
                     opened=_all_of(opened),
                 )
         except Interrupted as stopped:
-            reason = getattr(stopped, "reason", "")  # of a network that cannot go on
+            reason = getattr(stopped, "reason", "")  # of a network that cannot continue
             again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
             where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
-            say(f"quorank: stopped {where}; go on with: {again}")
+            say(f"quorank: stopped {where}; continue with: {again}")
             raise typer.Exit(1 if reason else 130) from None
         print_result(summary, options.json, print_summary)
         if not options.json:
@@ -196,7 +196,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
 
 
 def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
-    """Return a function that makes all of these calls."""
+    """Return a function that calls all of them."""
 
     def call(argument: T) -> None:
         for each in calls:
@@ -207,7 +207,7 @@ def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
 
 @contextmanager
 def _page(folder: Path, watched: _Watched) -> Iterator[Callable[[Runner], None]]:
-    """Serve the page of the run; yield the function that takes the run."""
+    """Serve the page of a run; yield a function that receives the run."""
     try:
         from quorank.cli.run_page import watched_run
     except ImportError as error:
@@ -225,11 +225,11 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     from quorank.experiments.run_directory import is_finished
     from quorank.reports.report import report_page, write_comparison
 
-    sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
+    sentence = "--engine is for one run, and this file is a grid; run its cells one by one, or in process"
     require(options.engine == "process", "option.conflict", sentence)
-    require(options.watched is None, "option.conflict", "--watch shows one run, and this file is a grid of them")
-    require(not options.log, "option.conflict", "--log is for one run, and this file is a grid of them")
-    sentence = "--jobs is for one host, --cluster for several; give one of them"
+    require(options.watched is None, "option.conflict", "--watch is for one run, and this file is a grid")
+    require(not options.log, "option.conflict", "--log is for one run, and this file is a grid")
+    sentence = "--jobs is for one host and --cluster for several; choose one"
     require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
     if not options.quiet:
@@ -258,10 +258,10 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         else:
             folders = run_grid(grid, folder, jobs=options.jobs, **chosen)
     except (Interrupted, KeyboardInterrupt):
-        say(f"quorank: stopped; go on with: {again}")
+        say(f"quorank: stopped; continue with: {again}")
         raise typer.Exit(130) from None
     except BrokenProcessPool:
-        say(f"quorank: a run was killed; go on with: {again}")
+        say(f"quorank: a run was killed; continue with: {again}")
         raise typer.Exit(1) from None
     if options.json:
         from quorank.experiments.finished_run import load_run

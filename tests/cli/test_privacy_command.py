@@ -49,7 +49,7 @@ def test_a_plan_says_what_clients_should_carry_on_and_where_features_cost(quoran
     more = json.loads(quorank("privacy", "plan", "--epsilon", "0.5", "--interactions", "20", "--json").out)
     assert more["client_momentum"] == 0.75
     many = quorank("privacy", "plan", "--epsilon", "0.5", "--parameters", "300")
-    assert many.code == 0 and "with 300 numbers in an update" in many.out
+    assert many.code == 0 and "with 300 parameters" in many.out
     drawn = json.loads(quorank("privacy", "plan", "--cohort", "100", "--epsilon", "2", "--json").out)
     assert drawn["client_momentum"] == 0.0  # who is seldom drawn would carry on what old rankers taught
 
@@ -73,7 +73,7 @@ def test_a_plan_of_whoever_comes_is_that_of_the_rounds_one_client_is_in(quorank:
     rested = json.loads(quorank("privacy", "plan", *fleet, "--rest", "29", *flags).out)
     assert rested["participations"] == 10 and rested["noise_multiplier"] < plan["noise_multiplier"]
     shown = quorank("privacy", "plan", *fleet, "--most", "20")
-    assert "no secret" in shown.out and max(len(line) for line in shown.out.splitlines()) <= 80
+    assert "arrivals are public" in shown.out and max(len(line) for line in shown.out.splitlines()) <= 80
     outcome = quorank("privacy", "plan", "--clients", "10", "--rest", "3")
     assert outcome.code == 2 and "rest: " in outcome.err and outcome.err.count("\n") == 1
 
@@ -228,7 +228,7 @@ def test_an_audit_takes_noise_in_floating_point_off(
 
     monkeypatch.setattr(GaussianMechanism, "finish", floating)
     outcome = quorank("privacy", "audit", private_run, *flags)
-    assert outcome.code == 1 and "TAKEN OFF" in outcome.out and "600 of 600" in outcome.out
+    assert outcome.code == 1 and "REMOVED" in outcome.out and "600 of 600" in outcome.out
 
 
 def test_an_audit_of_a_run_with_too_little_noise_fails(

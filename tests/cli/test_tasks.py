@@ -68,4 +68,4 @@ def test_ctrl_c_stops_the_command_after_its_round(environment, tmp_path) -> None
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "Traceback" not in told
-    assert "go on with: quorank run --resume" in told
+    assert "continue with: quorank run --resume" in told

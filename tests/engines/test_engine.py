@@ -167,4 +167,4 @@ def test_the_command_line_refuses_with_a_sentence_and_leaves_nothing(monkeypatch
     hostile = FILE + '[attack]\nkind = "sign-flip"\nclients = 2\n'
     assert "attackers collude" in refused(hostile, "--engine", "flower")
     grid = FILE + "[grid]\nseed = [1, 2]\n"
-    assert "--engine plays one run" in refused(grid, "--engine", "flower")
+    assert "--engine is for one run" in refused(grid, "--engine", "flower")
