@@ -114,6 +114,26 @@ def _add_up(n: int, buffers: Buffers) -> float:
 
 
 @fixed_memory_kernel
+def _remove(document: int, buffers: Buffers) -> None:
+    """Set a weight to zero and add up its block anew; `_accumulate` completes the sums."""
+    buffers.weights[document] = 0.0
+    start, block = document // BLOCK * BLOCK, 0.0
+    for i in range(start, start + BLOCK):
+        block += buffers.weights[i]
+        buffers.prefix[i] = block
+
+
+@fixed_memory_kernel
+def _accumulate(n: int, buffers: Buffers) -> float:
+    """Add up the sums of blocks; returns the total."""
+    total = 0.0
+    for b in range((n + BLOCK - 1) // BLOCK):
+        total += buffers.prefix[b * BLOCK + BLOCK - 1]
+        buffers.before[b + 1] = total
+    return total
+
+
+@fixed_memory_kernel
 def _weigh(scores: Floats, n: int, buffers: Buffers) -> float:
     """weights = e^(score − max), zero behind the list, and all running sums; returns the total."""
     highest = _highest(scores, n)
@@ -169,9 +189,9 @@ def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, 
     while p < k:
         if taken_mass > 0.5 * total:
             while out < p:
-                buffers.weights[buffers.shown[out]] = 0.0
+                _remove(buffers.shown[out], buffers)
                 out += 1
-            total, taken_mass = _add_up(n, buffers), 0.0
+            total, taken_mass = _accumulate(n, buffers), 0.0
             if total < TINY:
                 rescaled = True
                 total = _weigh_remaining(scores, n, buffers)
