@@ -1,4 +1,4 @@
-"""Simulator of cohorts in one process: on all cores, in memory that does not grow with the number of clients."""
+"""In-process engine: plays cohorts on all cores, in memory that does not grow with the number of clients."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
 Sent = Callable[[Integers, Doubles], None]
-"""Looks at what the clients of a cohort send, a row for each, on the clients' side of privacy; it may change the rows."""
+"""Observer of the updates of a cohort, (clients, parameters), before privacy; it may change them."""
 
 ROWS_BYTES = 1 << 19
-"""A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
+"""Bytes of a chunk's updates, which are summed while still in cache."""
 
 THREAD_MICROSECONDS = 140.0
-"""For less a thread is not woken."""
+"""Work below which a thread is not woken."""
 
 
 class _Play(NamedTuple):
-    """What a round's clients share."""
+    """State shared by the clients of a round."""
 
     state: State
     members: Integers | None
@@ -50,16 +50,16 @@ class _Play(NamedTuple):
 
 @dataclass(eq=False)
 class Simulator:
-    """Plays the cohorts of a federation. Nothing here changes the result: not `threads`, not `chunk`."""
+    """Engine that plays the cohorts of a federation in this process; neither `threads` nor `chunk` changes a bit."""
 
     federation: Federation
     simulation: Simulation
     threads: int = 1
     chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
-    rounds: int | None = None  # of the whole run, for which its privacy is planned
-    interactions: Integers | None = None  # (clients,) per round, where clients differ in how much they search
-    replay: LogReplay | None = None  # which searches of a log are done when, and by whom
-    absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers, and so their draws
+    rounds: int | None = None  # rounds of the whole run, for which privacy is planned
+    interactions: Integers | None = None  # (clients,) per round, if clients differ in their number of searches
+    replay: LogReplay | None = None  # schedule of a replayed log
+    absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers and draws
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
 
@@ -79,19 +79,19 @@ class Simulator:
 
     @cached_property
     def setting(self) -> Setting:
-        """What the run's privacy must know; where clients differ in how much they search, the busiest counts."""
+        """What the run's privacy must know; if clients differ in their number of searches, the busiest counts."""
         federation, simulation = self.federation, self.simulation
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
         present = setting.clients - len(self.absent)
         busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
         busiest = busiest if self.replay is None else self.replay.busiest
         if setting.open_arrivals:
-            return replace(setting, interactions=busiest)  # its noise is planned for K, whoever has left
+            return replace(setting, interactions=busiest)  # its noise is planned for K replies
         return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The privacy of the run, calibrated for all of its rounds."""
+        """Privacy mechanism, calibrated for all rounds."""
         return self.federation.privacy.mechanism(self.setting, self.simulation.seed)
 
     def initial(self) -> State:
@@ -108,7 +108,7 @@ class Simulator:
         return self.federation.personal.split(self.simulation.ranker, self.simulation.data.n_features)
 
     def warm(self, state: State) -> None:
-        """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
+        """Compile or load the kernels of a round, so that the first round is timed like the others."""
         if self._ahead is not None:
             self._ahead.warm(state)
             return
@@ -116,11 +116,11 @@ class Simulator:
         self._play(_Play(state, nobody, None, None, None), (0, 0), self.gathering())
 
     def members(self, round_: int, taken: TurnsTaken | None = None) -> Integers | None:
-        """The cohort of a round (from 0), without those who have left; None stands for all clients."""
+        """Return the cohort of a round (from 0) without clients that have left; None means all clients."""
         return self._present(self._drawn(round_, taken))
 
     def _drawn(self, round_: int, taken: TurnsTaken | None) -> Integers | None:
-        """The cohort of a round, those who have left included."""
+        """Return the cohort of a round, including clients that have left."""
         federation = self.federation
         if self.replay is not None:
             return self.replay.turns(round_)[0]
@@ -135,7 +135,7 @@ class Simulator:
     def gather(
         self, state: State, beside: Doubles | None = None, sent: Sent | None = None, members: Integers | None = None
     ) -> CohortSum:
-        """Let the round's cohort interact from state.theta and sum up what it sends.
+        """Play the round's cohort from state.theta and sum up its releases.
 
         `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise; `sent` is
         shown what each client sends; `members` is a cohort to take instead of the round's own.
@@ -178,7 +178,7 @@ class Simulator:
         return gathered if state.turns is None else gathered._replace(members=came)
 
     def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
-        """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
+        """Sum up kept updates (clients, parameters) as a round's releases, without interactions."""
         self._check(state)
         rows, interactions = (
             np.zeros((len(clients), updates.shape[1] + STATISTICS)),
@@ -191,7 +191,7 @@ class Simulator:
         return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(members=clients)
 
     def _check(self, state: State) -> None:
-        """Refuse a ranker of another size, and rounds that privacy is not planned for."""
+        """Refuse a ranker of another size and rounds beyond those that privacy is planned for."""
         size = self.simulation.parameters
         if state.theta.shape != (size,):
             raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
@@ -200,7 +200,7 @@ class Simulator:
             raise BadInput("privacy.rounds-exceeded", sentence)
 
     def _step(self, count: int) -> int:
-        """How many clients of a cohort are played in one call: a share for each thread, if there is enough to share."""
+        """Clients per kernel call: a share for each busy thread, within ROWS_BYTES."""
         fitting = ROWS_BYTES // (8 * (self.simulation.parameters + STATISTICS))
         work = count * self.federation.interactions * self.simulation.microseconds
         busy = max(1, min(self.threads, int(work / THREAD_MICROSECONDS)))
@@ -208,7 +208,7 @@ class Simulator:
 
     @cached_property
     def _ahead(self) -> RoundsAhead | None:
-        """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
+        """Player of several rounds in one call, for small cohorts with a plain mean."""
         federation, count = self.federation, self.federation.clients
         if count > self._step(count) or not self.mechanism.sums_as_sent or not can_play_ahead(federation):
             return None
@@ -218,7 +218,7 @@ class Simulator:
         return RoundsAhead(self.world, federation, clients, self._interactions(clients, 0), self.rounds)
 
     def replies(self, task: Task, clients: Integers, carried: Doubles | None = None) -> list[Reply]:
-        """What these clients send back for a task, one by one: the clients' side of a round, for any transport.
+        """Return these clients' replies to a task: the clients' side of a round, for any transport.
 
         `carried` (clients, parameters), with `client_momentum` only, is what each carries on of its updates before the
         round; it is changed in place to what each carries on after it.
@@ -250,13 +250,13 @@ class Simulator:
         return found
 
     def gathering(self) -> RunningSum:
-        """Where the releases of a round are summed up."""
+        """Return an empty sum of a round's releases."""
         return RunningSum(self.mechanism, self.simulation.parameters)
 
     def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> RunningSum:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads - 1)
-        waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
+        waiting = iter(spans)  # a list iterator yields each span once, also to several threads
 
         def work() -> RunningSum:
             mine = self.gathering()
@@ -265,16 +265,16 @@ class Simulator:
             return mine
 
         others = [self._pool.submit(work) for _ in range(min(self.threads, len(spans)) - 1)]
-        gathering = work()  # this thread is one of them: it need not be woken
+        gathering = work()  # this thread works too: it need not be woken
         for other in others:
             gathering.merge(other.result())
         return gathering
 
     def _play(self, play: _Play, span: tuple[int, int], gathering: RunningSum) -> None:
-        """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
+        """Play the clients of a span and add their releases, unless updates are needed one by one."""
         state, members = play.state, play.members
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
-        rows, interactions = self._room(clients, state.round)
+        rows, interactions = self._chunk_arrays(clients, state.round)
         if play.rows is not None:
             rows = play.rows[span[0] : span[1]]
         ground = self._world_of(state.round), self.simulation.seed, state.theta, state.round
@@ -296,7 +296,7 @@ class Simulator:
     def _send(
         self, play: _Play, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum
     ) -> None:
-        """What a whole cohort sends, attackers among it."""
+        """Release the updates of a whole cohort, attackers included."""
         attack, size, state = self.federation.attack, self.simulation.parameters, play.state
         malicious = clients < (0 if attack is None else attack.clients)
         if attack is not None and malicious.any():
@@ -308,7 +308,7 @@ class Simulator:
         self._release(state, clients, rows, interactions, gathering, malicious if malicious.any() else None)
 
     def _attacked_rule(self, state: State, interactions: Integers) -> AttackedRule:
-        """The rule for attackers that know it, without what privacy does to updates on their way."""
+        """Return the aggregation rule as seen by attackers, without privacy."""
         federation, weights = self.federation, interactions.astype(np.float64)
         if not federation.aggregation.needs_single_updates:
             combine = federation.aggregation.combine
@@ -325,7 +325,7 @@ class Simulator:
         gathering: RunningSum,
         malicious: Booleans | None = None,
     ) -> None:
-        """Turn updates into releases, and hand them in; malicious clients of a whole cohort may hand in others."""
+        """Turn updates into releases and add them; malicious clients may replace theirs."""
         updates = rows[:, : self.simulation.parameters]
         within = self.mechanism.release(updates, state.theta, state.round, clients, state.private)
         if malicious is not None and self.federation.attack is not None:
@@ -338,7 +338,7 @@ class Simulator:
         gathering.add(clients, rows, interactions, within)
 
     def _world_of(self, round_: int) -> World:
-        """The world of a round: where a log is replayed, the queries of a client follow each other from where it stands."""
+        """Return the world of a round; in a replayed log each client's queries continue where it stopped."""
         if self.replay is None or round_ >= self.replay.rounds:
             return self.world
         clients, first, _ = self.replay.turns(round_)
@@ -348,7 +348,7 @@ class Simulator:
         return self.world._replace(group=each, first_query=begins, query_count=np.full_like(each, -1))
 
     def _interactions(self, clients: Integers, round_: int) -> Integers:
-        """How often each of these clients searches in a round."""
+        """Return the number of interactions of each client in a round."""
         if self.replay is not None:
             turns, _, counts = self.replay.turns(round_)
             return counts[np.searchsorted(turns, clients)]
@@ -356,8 +356,8 @@ class Simulator:
             return np.full(len(clients), self.federation.interactions)
         return self.interactions[clients]
 
-    def _room(self, clients: Integers, round_: int) -> tuple[Doubles, Integers]:
-        """Updates and interactions of a chunk: scratch of this thread, reused from chunk to chunk."""
+    def _chunk_arrays(self, clients: Integers, round_: int) -> tuple[Doubles, Integers]:
+        """Return arrays for updates and interactions of a chunk, reused by this thread."""
         own, count = self._own, len(clients)
         if getattr(own, "count", -1) < count:
             own.count = count

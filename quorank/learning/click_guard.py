@@ -1,7 +1,7 @@
 """Guard of one client: it takes a new ranker only if its own user's clicks do not speak against it (after RankGuard, arXiv
 2606.12246).
 
-Whoever hands out rankers, a server or a cohort that poisoned one, cannot change what a client's own user clicked. Every
+A malicious server, or a cohort that poisoned the ranker, cannot change what a client's own user clicked. Every
 clicked list prefers documents to others (the pairs of PDGD), and each pair weighs ρ (FPDGD eq. 6), which makes up for the
 positions at which the ranker that drew the list had put the two. A ranker agrees with a pair by tanh of the difference of
 the two scores, in standard deviations of the scores shown, so that its scale does not matter. A list's evidence is the mean
@@ -31,7 +31,7 @@ from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
 
 class GuardVerdict(NamedTuple):
-    """Whether a new ranker is taken, and why."""
+    """Decision on a new ranker, with its evidence."""
 
     accepted: bool
     lists: int  # whose clicks express a preference

@@ -2,12 +2,12 @@
 
 `client_loop` compiles the loop around two kernels of a learner:
 
-    show(rule, world, interaction, theta, buffers) -> rest
-    learn(rule, world, interaction, rest, first, theta, packed, buffers) -> bool
+    show(rule, world, impression, theta, buffers) -> rest
+    learn(rule, world, impression, rest, first, theta, buffers) -> bool
 
 `show` fills buffers.shown and returns what `sample_list` does. `learn` moves the client's own `theta` in place and returns
-True if it did; `packed` holds the parameters that scored the list, and `first` is the rank of the first click from 0, or
-−1. `rule` is a named tuple of the learner's settings and scratch arrays.
+True if it did; `first` is the rank of the first click from 0, or −1. `rule` is a named tuple of the learner's settings and
+scratch arrays.
 
 Lists of SIDE_BY_SIDE clients are scored together, and the next lists are prefetched in between: most of a list's time is
 spent waiting for memory. Neither changes a bit.
@@ -52,7 +52,7 @@ class Cohort(NamedTuple):
 
 
 class Impression(NamedTuple):
-    """One query of one client."""
+    """Query of one client, with the candidates' scores."""
 
     at: int  # index of the client in its cohort
     address: Address
@@ -60,6 +60,7 @@ class Impression(NamedTuple):
     n: int  # candidates
     k: int  # documents shown
     scores: Floats  # (≥ n,)
+    packed: Floats  # parameters that scored the list
 
 
 class Layout(NamedTuple):
@@ -148,14 +149,14 @@ def keep_within(theta: Doubles, bound: float) -> bool:
 
 @fixed_memory_kernel
 def follow_gradients(
-    eta: float, layout: Layout, start: int, count: int, theta: Doubles, packed: Floats, buffers: Buffers
+    eta: float, layout: Layout, shown: Impression, count: int, theta: Doubles, buffers: Buffers
 ) -> None:
     """θ += η·Σ_p coefficients[p]·∇f(document at p) over the first `count` ranks of buffers.shown."""
     for p in range(count):
         buffers.coefficients[p] *= eta
     add_gradients(
-        theta, packed, layout.hidden, layout.n_features, layout.padded, start, buffers.shown, buffers.coefficients,
-        count, buffers.activation,
+        theta, shown.packed, layout.hidden, layout.n_features, layout.padded, shown.start, buffers.shown,
+        buffers.coefficients, count, buffers.activation,
     )  # fmt: skip
 
 
@@ -166,11 +167,10 @@ def count_shown(rule: Any, world: World, start: int, n: int) -> int:
 
 
 @fixed_memory_kernel
-def click_as_user(rule: Any, world: World, interaction: Impression, model: int, buffers: Buffers) -> int:
+def click_as_user(rule: Any, world: World, shown: Impression, model: int, buffers: Buffers) -> int:
     """Fill buffers.clicked by the user's click model; return the rank of the first click from 0, or −1."""
     return click_list(
-        world.users, model, interaction.address, interaction.start, buffers.shown, interaction.k, buffers.clicked,
-        buffers.draws,
+        world.users, model, shown.address, shown.start, buffers.shown, shown.k, buffers.clicked, buffers.draws
     )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def client_loop(
     Args:
         show: Kernel that draws a list, see the module.
         learn: Kernel that learns from a clicked list, see the module.
-        click: Kernel `(rule, world, interaction, model, buffers) -> first` that fills buffers.clicked.
+        click: Kernel `(rule, world, impression, model, buffers) -> first` that fills buffers.clicked.
         count: Kernel `(rule, world, start, n) -> k`.
         scored: Lists are scored before `show`; False for learners that score by rankers of their own.
         cached: The loop may be kept on disk; False for kernels of other packages, whose changes are not noticed.
@@ -254,13 +254,15 @@ def client_loop(
                     if n == 0:
                         continue
                     k = count(rule, world, start, n)
-                    interaction = Impression(at, Address(i, clients[at], cohort.round), start, n, k, scores[g])
+                    impression = Impression(
+                        at, Address(i, clients[at], cohort.round), start, n, k, scores[g], packed[g]
+                    )
                     local = rows[at, :size]
                     _prefetch_next(buffers, following, g, stride)
                     ask_ahead(buffers, LINES_PER_STEP)
-                    rest = show(rule, world, interaction, local, buffers)
+                    rest = show(rule, world, impression, local, buffers)
                     ask_ahead(buffers, LINES_PER_STEP)
-                    first = click(rule, world, interaction, lists.models[g], buffers)
+                    first = click(rule, world, impression, lists.models[g], buffers)
                     ask_ahead(buffers, LINES_PER_STEP)
                     rows[at, size] += list_ndcg(world, lists.queries[g], buffers.shown, k)
                     if first >= 0:
@@ -272,7 +274,7 @@ def client_loop(
                         for j in range(size):
                             began = cohort.theta[j] + (cohort.offsets[at, j] if personal else 0.0)
                             local[j] -= cohort.pull * (local[j] - began)
-                    moved |= learn(rule, world, interaction, rest, first, local, packed[g], buffers)
+                    moved |= learn(rule, world, impression, rest, first, local, buffers)
                     ask_ahead(buffers, LINES_PER_STEP)
                     if cohort.bound < np.inf:
                         moved |= keep_within(local, cohort.bound)

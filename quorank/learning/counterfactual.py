@@ -1,6 +1,6 @@
 """Federated counterfactual learning: the ranking is shown as it is, and clicks are corrected by propensities.
 
-Nothing is explored by default, so that every list is the ranking; what clicks do not say because nobody looked is made up
+Nothing is explored by default, so that every list is the ranking; documents that users did not examine are corrected
 for by the propensities of the ranks (`inverse_propensity` has the estimates and their papers). They are given, by a law
 (1/rank)^power or one by one, or estimated from swapped neighbours (`propensities`). A client goes η·gradient after each
 interaction, as in PDGD, so that privacy, aggregation and the network treat its update alike.
@@ -36,8 +36,8 @@ class Counterfactual(ListLearner):
     estimator: Literal["ips", "snips", "dr"] = "ips"  # of relevance: inverse propensity, self-normalised, doubly robust
     power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
     propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
-    clip: float = 0.1  # a propensity below this counts as this much
-    reach: int = 3  # pairs are of documents at most so many ranks apart
+    clip: float = 0.1  # lower bound on propensities
+    reach: int = 3  # pairs are of documents at most this many ranks apart
     temperature: float = 1.0  # τ of the lists that are explored
     window: int | None = None  # w, how far a document may move in them; none leaves it free
     share: float = 0.0  # s of the lists are explored

@@ -106,7 +106,7 @@ def _duel(work: Work, candidates: int, delta: float, alpha: float, *, mean: bool
 
 
 def draft_for(rankers: int, k: int) -> Draft:
-    """Allocate a draft of so many rankers for lists of k documents."""
+    """Allocate the draft of several rankers for lists of k documents."""
     lists = np.zeros((3, max(rankers, k)), dtype=np.int64)
     return Draft(lists[0, :k], lists[1, :k], lists[2, :rankers], np.empty(BATCH))
 
@@ -187,14 +187,7 @@ def _show(duel: Duel, world: World, shown: Impression, theta: Doubles, buffers: 
 
 @fixed_memory_kernel
 def _learn(
-    duel: Duel,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    duel: Duel, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     """Follow the candidates with more clicks than θ, their mean or one of them."""
     if first < 0:

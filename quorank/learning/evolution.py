@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Floats, Integers, Uint32s, Uint64s
+from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel, kernel
 from quorank.kernels.draws import Purpose, fill_normal, key_of, philox
 from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
@@ -119,14 +119,7 @@ def _show(rule: EvolutionRule, world: World, shown: Impression, theta: Doubles, 
 
 @fixed_memory_kernel
 def _learn(
-    rule: EvolutionRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: EvolutionRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     """Record the reward; move from φ + σz to φ − σz half-way through."""
     dcg, half, i = 0.0, rule.measured.shape[2], shown.address.interaction

@@ -1,4 +1,4 @@
-"""Exploration that can be stated: how far the lists that people see may depart from the ranking, and how often.
+"""Exploration that can be stated: the distance and frequency by which lists may depart from the ranking.
 
 Three dials. Temperature τ: lists are drawn from the scores f/τ (Plackett-Luce, FPDGD eqs 1 and 2). Share s: a list is drawn
 with probability s; otherwise it is the ranking itself. Window w: the ranking is cut into blocks of w + 1 neighbours, the
@@ -24,14 +24,14 @@ from quorank.learning.plackett_luce import LARGEST, Buffers, fast_exp, remains, 
 from quorank.metrics.evaluator import top_k
 
 IN_BLOCKS = -2.0
-"""What a list in blocks leaves behind: this, less the documents of its last block that are not shown; see `draw_list`."""
+"""Result of `draw_list` for a list in blocks, minus the documents of its last block that are not shown."""
 
 DIAL_DRAW = 0x7FFFFFFF
 """Address, among the draws of a list, of whether it is explored and where its blocks begin."""
 
 
 class Dial(NamedTuple):
-    """How lists are explored; a window of 0 leaves documents free to go anywhere."""
+    """Settings of exploration; a window of 0 means no limit."""
 
     temperature: float  # τ
     window: int  # w
@@ -83,7 +83,7 @@ def draw_list(dial: Dial, scores: Floats, n: int, k: int, key: Uint64s, address:
 
 @fixed_memory_kernel
 def _pick(tempered: Floats, ranking: Integers, first: int, last: int, draw: float) -> int:
-    """One of ranking[first:last] by eq. 1, as its place."""
+    """Draw one of ranking[first:last] by eq. 1; return its index."""
     top = -np.inf
     for i in range(first, last):
         top = max(top, np.float64(tempered[ranking[i]]))

@@ -4,8 +4,8 @@ Hartmann et al. 2019, "Federated learning for ranking browser history suggestion
 in both directions while the others stay, and g'(x) ≈ (g(x + ε) − g(x − ε)) / 2ε. The paper makes one forward pass after
 the other; here all places of evaluation are the rows of one matrix, so that a vectorised loss sees them at once.
 
-A place never leaves the bounds of a parameter: at a bound the difference becomes one-sided, divided by the distance
-that is really there. Where the loss is linear between the two places the difference is exact but for rounding; a kink
+A place never leaves the bounds of a parameter: at a bound the difference becomes one-sided, divided by the actual
+distance. If the loss is linear between the two places, the difference is exact up to rounding; a kink
 between them gives a value between the two slopes, which is a subgradient of a convex loss.
 """
 

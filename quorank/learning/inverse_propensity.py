@@ -1,4 +1,4 @@
-"""Relevance from clicks and propensities: what a click at a rank that few look at is worth.
+"""Relevance from clicks and propensities: the weight of a click at a rank that few users examine.
 
 p_r is the propensity of rank r: the probability that a user looks there. Under position-based clicks, P(click on d at r) =
 p_r·P(relevant d), three estimates v(d) of a shown document's relevance:
@@ -30,11 +30,11 @@ from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.plackett_luce import Buffers
 
 PAIRS, IPS, SNIPS, DR = 0, 1, 2, 3
-"""How a list's clicks are weighed: by the pair weights of PDGD, or by one of the estimates above."""
+"""Estimators of `ClickRule`: the pair weights of PDGD, or one of the estimates above."""
 
 
 class ClickRule(NamedTuple):
-    """How a learner weighs the clicks of a list."""
+    """Weighting of the clicks of a list."""
 
     estimator: int
     listwise: bool

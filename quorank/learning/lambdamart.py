@@ -1,14 +1,14 @@
 """LambdaMART, federated: regression trees that follow LambdaRank gradients, grown from sums over clients.
 
-Burges 2010, "From RankNet to LambdaRank to LambdaMART: an overview". Each tree is grown from what all clients' documents
-sum to, in whole numbers (`trees.gradients`), so that a federation grows the trees of the pooled data, bit for bit.
+Burges 2010, "From RankNet to LambdaRank to LambdaMART: an overview". Each tree is grown from sums over all clients'
+documents, in integers (`trees.gradients`), so that a federation grows the trees of the pooled data, bit for bit.
 
 Two ways to choose splits:
 
 - "best": a message for each level of a tree asks for the histograms of its nodes, and the split that gains most is made
-  (`trees.growth`). Sums are exact, under masks or not.
-- "random": splits are drawn by lot before anybody is asked, `batch` trees at a time, and one message asks for Σ G and
-  Σ H of their leaves (`trees.random_splits`): so little is released that it can bear noise. After Maddock et al. 2022,
+  (`trees.growth`). Sums are exact, masked or not.
+- "random": splits are drawn at random in advance, `batch` trees at a time, and one message requests Σ G and
+  Σ H of their leaves (`trees.random_splits`): few numbers, which tolerate noise. After Maddock et al. 2022,
   "Federated boosted decision trees with differential privacy", where random splits and batched updates did best.
 
 Gains are 2^label − 1, or with `feedback = "clicks"` the estimate click/max(p, clip) of relevance from logged lists, with
@@ -55,7 +55,7 @@ class LambdaMART(CompiledLearner):
     sigmoid: float = 1.0  # σ, steepness of the pairwise logistic loss
     truncation: int = 30  # a pair has a document above this rank
     norm: bool = True  # lambdas of a list are normalised, LightGBM's lambdarank_norm
-    splits: Literal["best", "random"] = "best"  # that gain most, or drawn by lot (which can bear noise)
+    splits: Literal["best", "random"] = "best"  # of the highest gain, or random (which tolerates noise)
     batch: int = 1  # trees of a round, where splits are random
     quantile_releases: int = 10  # that bins are agreed from, where there is noise; 0: an even grid from 0 to 1
     feedback: Literal["labels", "clicks"] = "labels"  # what is learned from: labels, or clicks of logged lists
@@ -94,11 +94,11 @@ class LambdaMART(CompiledLearner):
 
     @property
     def lambda_rule(self) -> LambdaRule:
-        """How gradients are computed; of logged lists ΔDCG stays as it is."""
+        """Settings of gradients; ΔDCG of logged lists is not normalised."""
         return LambdaRule(self.sigmoid, self.truncation, self.norm and self.feedback == "labels")
 
     def growth_rule(self, leaves: int) -> GrowthRule:
-        """How trees of so many leaves grow."""
+        """Return the settings of growth for trees of `leaves` leaves."""
         return GrowthRule(
             self.depth, leaves, self.least_data, self.least_hessian, self.ridge, self.least_gain, self.eta
         )
@@ -136,7 +136,7 @@ class LambdaMART(CompiledLearner):
 
 
 def not_by_updates() -> BadInput:
-    """Return the error of whatever plays rounds of updates, where trees are grown."""
+    """Return the error of engines that play rounds of updates."""
     sentence = (
         "lambdamart grows trees from histograms, which rounds of updates do not carry; play it with `quorank run` in one "
         'process, or use learner.kind = "pdgd"'

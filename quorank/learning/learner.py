@@ -44,7 +44,7 @@ class Learner(ABC):
     The class attributes declare what a learner needs and provides.
     """
 
-    METHODS: ClassVar[tuple[str, ...]] = ("learn or updates",)  # of which each learner has one of its own
+    METHODS: ClassVar[tuple[str, ...]] = ("learn or updates",)  # each learner overrides one of them
 
     kind: ClassVar[str]
     learns_on_client: ClassVar[bool] = True  # an update is the distance that the client's own parameters moved
@@ -52,7 +52,7 @@ class Learner(ABC):
     sends_metric: ClassVar[bool] = False  # sends a measured `metric` and a seed only
     learns_late: ClassVar[bool] = False  # runs on a device, and learns from lists that an older ranker has shown
     estimates_gradient: ClassVar[bool] = False  # updates are gradient estimates, which the server's optimiser scales
-    takes_any_list: ClassVar[bool] = False  # corrects clicks by ranks alone, so lists may be ordered by anybody
+    takes_any_list: ClassVar[bool] = False  # corrects clicks by ranks alone, so any order of a list will do
     grows_trees: ClassVar[bool] = False  # sends histograms from which the server grows trees
 
     def learn(self, theta: Doubles, shown: ClickedList) -> Doubles:
@@ -96,7 +96,7 @@ class Learner(ABC):
         return 1.0
 
     def tree_plan(self, leaves: int, k: int) -> TreePlan:
-        """Return the plan of trees with so many leaves; logged lists have k documents."""
+        """Return the plan of trees with `leaves` leaves; logged lists have k documents."""
         raise NotImplementedError(f"{self.kind} grows no trees")
 
     def list_plan(self, work: Work) -> tuple[Any, Any] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from quorank.errors import require_range
-from quorank.kernels.arrays import Doubles, Floats
+from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.client_loop import (
     Cohort,
@@ -98,17 +98,16 @@ def check_dial(temperature: float, window: int | None) -> None:
 
 @fixed_memory_kernel
 def learn_list(
-    rule: ListRule, layout: Layout, shown: Impression, rest: float, theta: Doubles, packed: Floats, buffers: Buffers
+    rule: ListRule, layout: Layout, shown: Impression, rest: float, theta: Doubles, buffers: Buffers
 ) -> bool:
     """θ += η Σ_p coefficient·∇f (FPDGD eq. 5) for one clicked list; False if its clicks express no preference.
 
     Args:
         rule: Settings of the learner.
         layout: Features and shape of the ranker.
-        shown: The list; its scores are those of the ranker that learns.
+        shown: The list; its scores and packed parameters are those of the ranker that learns.
         rest: Result of `draw_list`, which also left the list and `tempered` in buffers.
         theta: (d,) changed in place.
-        packed: Parameters that the gradient is taken at.
         buffers: The list, its clicks, and scratch.
     """
     count = shown.k
@@ -118,7 +117,7 @@ def learn_list(
         learns = pair_coefficients(buffers.tempered, shown.scores, rule.free, shown.n, count, rest, buffers)
         count = last_included(buffers.clicked, count) + 1
     if learns:
-        follow_gradients(rule.eta, layout, shown.start, count, theta, packed, buffers)
+        follow_gradients(rule.eta, layout, shown, count, theta, buffers)
     return learns
 
 
@@ -130,19 +129,12 @@ def show_by_dial(rule: Any, world: World, shown: Impression, theta: Doubles, buf
 
 @fixed_memory_kernel
 def _learn(
-    rule: ListRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: ListRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     if first < 0:
         return False
     layout = Layout(world.padded, world.n_features, world.hidden)
-    return learn_list(rule, layout, shown, rest, theta, packed, buffers)
+    return learn_list(rule, layout, shown, rest, theta, buffers)
 
 
 @fixed_memory_kernel
@@ -173,14 +165,7 @@ def _click_logged(rule: ReplayRule, world: World, shown: Impression, model: int,
 
 @fixed_memory_kernel
 def _learn_logged(
-    rule: ReplayRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: ReplayRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     if first < 0:
         return False
@@ -192,7 +177,7 @@ def _learn_logged(
     learns = value_coefficients(clicks, shown.scores, shown.k, buffers)
     if learns:
         layout = Layout(world.padded, world.n_features, world.hidden)
-        follow_gradients(rule.eta, layout, shown.start, shown.k, theta, packed, buffers)
+        follow_gradients(rule.eta, layout, shown, shown.k, theta, buffers)
     return learns
 
 

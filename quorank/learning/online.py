@@ -128,8 +128,9 @@ class OnlineRanker:
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
         layout = Layout(shown.padded_features, self._inputs, self.ranker.layer)
-        interaction = Impression(0, Address(shown.interaction, self.client, self.round), 0, n, k, now)
-        learned = learn_list(rule, layout, interaction, shown.rest, self._local, self._packed, buffers)
+        address = Address(shown.interaction, self.client, self.round)
+        impression = Impression(0, address, 0, n, k, now, self._packed)
+        learned = learn_list(rule, layout, impression, shown.rest, self._local, buffers)
         moved = learned or pull > 0.0
         if self.bound < math.inf:
             moved |= keep_within(self._local, self.bound)
@@ -144,7 +145,7 @@ class OnlineRanker:
 
     @property
     def update(self) -> Doubles:
-        """What the client sends at the end of its round: how far θ moved."""
+        """Update of the round: θ after learning minus θ of the round."""
         return self._local - self.theta
 
     def _pack(self) -> None:

@@ -32,7 +32,9 @@ class ClickedList(NamedTuple):
     features: Doubles  # (k, d)
     clicks: Booleans  # (k,)
     scores: Doubles  # (k,) f_θ, from which the list was drawn
-    propensity: Doubles  # (k,) P(document at its rank | documents above it), FPDGD eq. 1; NaN with a `show` of its own
+    propensity: (
+        Doubles  # (k,) P(document at its rank | documents above it), FPDGD eq. 1; NaN if the learner overrides `show`
+    )
     ranks: Integers  # (k,) from 1
 
 
@@ -199,14 +201,7 @@ def _show_called(rule: OwnRule, world: World, shown: Impression, theta: Doubles,
 
 @fixed_memory_kernel
 def _learn_called(
-    rule: OwnRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: OwnRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     if rule.state[4]:
         return False
@@ -244,14 +239,7 @@ def _compiled_loop(show: Callable[..., Any] | None, learn: Callable[..., Any]) -
 
     @kernel
     def learn_by_kernel(
-        rule: OwnRule,
-        world: World,
-        shown: Impression,
-        rest: float,
-        first: int,
-        theta: Doubles,
-        packed: Floats,
-        buffers: Buffers,
+        rule: OwnRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
     ) -> bool:
         _prepare_learn(rule, world, shown, rest, theta, buffers)
         k, clicked = shown.k, rule.clicked

@@ -68,7 +68,7 @@ class PairRule(NamedTuple):
 
 @fixed_memory_kernel
 def is_certain(gap: float, padded: Floats, i: int, j: int, width: float) -> bool:
-    """Whether two rows whose scores differ by `gap` are in a certain order."""
+    """Tell if the order of two rows whose scores differ by `gap` is certain."""
     total = 0.0
     for c in range(padded.shape[1]):
         difference = np.float64(padded[i, c]) - np.float64(padded[j, c])
@@ -78,7 +78,7 @@ def is_certain(gap: float, padded: Floats, i: int, j: int, width: float) -> bool
 
 @fixed_memory_kernel
 def block_end(scores: Floats, padded: Floats, start: int, ranking: Integers, n: int, first: int, width: float) -> int:
-    """Where the block ends that begins at rank `first`: no document of it is in an uncertain pair with one behind."""
+    """Return the end of the block from rank `first` on: no document of it is in an uncertain pair with a later one."""
     end, rank = first + 1, first
     while rank < end and end < n:
         i = ranking[rank]
@@ -133,19 +133,12 @@ def logistic_coefficients(scores: Floats, k: int, buffers: Buffers) -> bool:
 
 @fixed_memory_kernel
 def _learn(
-    rule: PairRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: PairRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     if first < 0 or not logistic_coefficients(shown.scores, shown.k, buffers):
         return False
     layout = Layout(world.padded, world.n_features, world.hidden)
-    follow_gradients(rule.eta, layout, shown.start, shown.k, theta, packed, buffers)
+    follow_gradients(rule.eta, layout, shown, shown.k, theta, buffers)
     return True
 
 

@@ -73,10 +73,10 @@ def buffers_for(longest: int, width: int, memory: Floats) -> Buffers:
 
 @fixed_memory_kernel
 def ask_ahead(buffers: Buffers, lines: int) -> None:
-    """Ask for the next few cache lines of what is wanted.
+    """Prefetch the next few cache lines of the wanted range.
 
-    Drawing a list leaves memory idle. Asking for a few lines of the next list between the steps of this one fills that
-    time; asking for many at once would stop the processor until memory has taken them in.
+    Drawing a list leaves memory idle. Prefetching a few lines of the next list between the steps of this one uses that
+    time; prefetching many at once would stall the processor.
     """
     stop = min(buffers.wanted[1], buffers.wanted[0] + lines * LINE)
     for at in range(buffers.wanted[0], stop, LINE):
@@ -115,7 +115,7 @@ def _add_up(n: int, buffers: Buffers) -> float:
 
 @fixed_memory_kernel
 def _remove(document: int, buffers: Buffers) -> None:
-    """Set a weight to zero and add up its block anew; `_accumulate` completes the sums."""
+    """Set a weight to zero and recompute the sums of its block; `_accumulate` completes the sums."""
     buffers.weights[document] = 0.0
     start, block = document // BLOCK * BLOCK, 0.0
     for i in range(start, start + BLOCK):
@@ -175,7 +175,7 @@ def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, 
     """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled.
 
     A document that is drawn but shown already is drawn again, which is the distribution over the remaining ones
-    and needs no new sums; once half of the mass is taken, the sums are made anew without it.
+    and needs no new sums; once half of the mass is taken, the sums are recomputed without it.
     """
     total = _weigh(scores, n, buffers)
     if not total < np.inf:
@@ -246,7 +246,7 @@ def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubl
 
 @fixed_memory_kernel
 def remains(shown: Integers, position: int, document: int) -> bool:
-    """Whether a document is not among shown[:position]."""
+    """Tell if a document is not among shown[:position]."""
     for p in range(position):  # noqa: SIM110  numba compiles no generator expression
         if shown[p] == document:
             return False

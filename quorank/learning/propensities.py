@@ -5,7 +5,7 @@ so that under position-based clicks the clicks there are in the ratio p_(r+1) / 
 intervention of Joachims, Swaminathan and Schnabel 2017, between neighbours, as in the adjacent chain of Agarwal et al. 2019
 ("Estimating position bias without intrusive interventions"). p_1 is 1, since only ratios can be known or matter.
 
-Each client counts the clicks of its own swapped lists, `swap_counts`; only the sum over clients is needed.
+Each client counts the clicks on its swapped lists, `swap_counts`; only the sum over clients is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.errors import require
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
 from quorank.learning.exploration import Dial
@@ -45,7 +45,7 @@ class SwapRule(NamedTuple):
 def adjacent_chain(counts: Integers) -> Doubles:
     """p of every rank from the summed counts (2, k − 1): p_1 = 1, p_(r+1) = p_r · clicks at r + 1 / clicks at r.
 
-    Half a click is added to each count, so that ranks that nobody clicked leave a number; none exceeds 1.
+    Half a click is added to each count, so that ranks without clicks have an estimate; none exceeds 1.
     """
     found = np.asarray(counts, dtype=np.float64)
     fits = found.ndim == 2 and len(found) == 2 and bool((found >= 0.0).all())
@@ -56,14 +56,7 @@ def adjacent_chain(counts: Integers) -> Doubles:
 
 @fixed_memory_kernel
 def _count_clicks(
-    rule: SwapRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: SwapRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     for p in range(shown.k - 1):
         if buffers.shown_weights[p] == buffers.shown_weights[p + 1]:  # of one block: swapped by a fair coin

@@ -42,7 +42,7 @@ class World(NamedTuple):
     group: Integers  # (clients,) group of queries that a client submits; of length 1 where all are alike
     first_query: Integers  # (groups,)
     query_count: Integers  # (groups,) below 0: a client's queries follow each other instead of being drawn
-    click_model: Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
+    click_model: Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` for each interaction
     drawn: int
     query_key: Uint64s
     ranking_key: Uint64s
@@ -54,14 +54,14 @@ class World(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ClientDifferences:
-    """How clients differ: in the queries they submit and in how they click."""
+    """Differences between clients: their queries and their click models."""
 
     group: Integers  # (clients,)
     first_query: Integers  # (groups,)
     query_count: Integers  # (groups,)
-    click_model: Integers  # (clients,) an index into the models, or −1 for one drawn anew each time
+    click_model: Integers  # (clients,) an index into the models, or −1 for one drawn per interaction
     click_models: tuple[ClickModel, ...]
-    drawn: int = 1  # how many of the models −1 draws from
+    drawn: int = 1  # number of models that −1 draws from
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +74,8 @@ class Simulation:
     grades: int
     seed: int
     k: int = 10  # documents shown
-    who: ClientDifferences | None = None  # how clients differ; None: all alike
-    ranks: npt.NDArray[np.int16] | None = None  # (rows,) where documents were shown, if lists and clicks are replayed
+    who: ClientDifferences | None = None  # None: all clients alike
+    ranks: npt.NDArray[np.int16] | None = None  # (rows,) rank of each document, if lists and clicks are replayed
 
     @cached_property
     def inputs(self) -> RankingData:
@@ -120,13 +120,13 @@ class Simulation:
 
     @cached_property
     def microseconds(self) -> float:
-        """What an interaction takes, roughly: a list is drawn and learned from, and before that its documents scored."""
+        """Estimated microseconds per interaction: drawing and learning, and scoring the candidates."""
         documents = self.data.n_rows / max(1, self.data.n_queries)
         return 1.0 + documents * self.parameters / 10_000
 
 
 class Work(NamedTuple):
-    """What some clients of a cohort do in one round, all starting from the same θ."""
+    """Work of some clients of a cohort in one round, all starting from the same θ."""
 
     world: World
     seed: int
@@ -136,5 +136,5 @@ class Work(NamedTuple):
     interactions: Integers  # n_c, one per client
     privatise: Privatise | None = None
     bound: float = math.inf  # clients clip their parameters to this L2 norm after each local step
-    offsets: Doubles | None = None  # (clients, parameters) what each client adds to θ for itself
-    ranks: npt.NDArray[np.int16] | None = None  # (rows,) where documents were shown, if lists and clicks are replayed
+    offsets: Doubles | None = None  # (clients, parameters) each client's personal addition to θ
+    ranks: npt.NDArray[np.int16] | None = None  # (rows,) rank of each document, if lists and clicks are replayed

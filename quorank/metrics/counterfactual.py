@@ -68,7 +68,7 @@ class LoggedClickEvaluator:
     def __post_init__(self) -> None:
         require_range("clip", self.clip, least=0.0, most=1.0)
         require_range("k", self.k, least=1, most=len(self.propensities))
-        sentence = "the lists of this log stand in no order that anybody saw; clicks cannot be corrected by ranks"
+        sentence = "the lists of this log are in no order that was shown; clicks cannot be corrected by ranks"
         require(self.records.has_ranks, "log.no-ranks", sentence)
 
     @cached_property

@@ -163,7 +163,7 @@ def _judge(
     ndcg: Doubles,
     reciprocal: Doubles,
 ) -> None:
-    """The figures of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
+    """Metrics of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
     top = np.zeros(len(discount), dtype=np.int64)
     gain = _gains()
     for q in range(first, last):
@@ -240,7 +240,7 @@ class Evaluator:
         return ndcg[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
 
     def _judged(self, scored: Sequence[Doubles]) -> tuple[Doubles, Doubles]:
-        """The figures of `_measured` of rankers that have scored all rows, (rows,) each."""
+        """Metrics of `_measured` of rankers that have scored all rows, (rows,) each."""
         data, depths, page = self.data, sorted({self.k, *self.cutoffs}), self.page or self.k
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(depths[-1], page))
@@ -270,7 +270,7 @@ class Evaluator:
         return out
 
     def counted(self) -> Booleans:
-        """Which queries enter the mean."""
+        """Queries that enter the mean."""
         if self.no_relevant == "zero":
             return np.ones(self.data.n_queries, dtype=np.bool_)
         return np.asarray(ideal_dcg(self.data, self.k) > 0.0)

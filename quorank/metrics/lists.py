@@ -15,7 +15,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 
 NoRelevant = Literal["skip", "zero"]
-"""What a query without any relevant document counts in an offline mean: nothing at all, or 0."""
+"""Treatment of a query without relevant documents in an offline mean: left out, or counted as 0."""
 
 
 def gain(labels: npt.ArrayLike) -> Doubles:

@@ -27,7 +27,7 @@ Repetition = tuple[int, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """What a test says about mean(values) − mean(baseline). None: so few runs cannot tell."""
+    """Result of a test of mean(values) − mean(baseline); None if there are too few runs."""
 
     test: str  # "paired t" or "Welch t"
     difference: float  # mean(values) − mean(baseline)

@@ -1,7 +1,7 @@
 """TREC's files of rankings: a run, `query Q0 document rank score tag`, and judgements (qrels), `query 0 document grade`.
 
 Documents without an id are called by their query and their place in its list, `10.3`, alike in both files. Scores are
-written so that they are read back to the bit. Where two are equal, the document that stands first in its list ranks first,
+written so that they are read back to the bit. Of equal scores, the document that stands first in its list ranks first,
 as in `quorank evaluate`; trec_eval breaks ties by the document's id.
 """
 

@@ -1,8 +1,8 @@
 """Scoring of whole arrays with NumPy alone, to the bits of the compiled kernels.
 
 The kernels (`scoring`) add products in LANES partial sums, then the lanes pairwise. The same order over a block of rows at
-once gives the same float32, so a ranker scores without loading Numba. Where there is so much to score that compiled code
-is faster by more than it takes to load, the kernels do it.
+once gives the same float32, so a ranker scores without loading Numba. Large arrays are scored by the
+kernels, once that saves more than the time of loading Numba.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ class Linear(Ranker):
     kind: ClassVar[str] = "linear"
 
     start: Start | None = None  # a ranker file, parameters, or weights by the feature; None is zero
-    start_scale: Scale | None = None  # times which the start's scores are taken
+    start_scale: Scale | None = None  # factor of the start's scores
 
     def __post_init__(self) -> None:
         if isinstance(self.start, Mapping):
             object.__setattr__(self, "start", Numbers(self.start))
-        self.prior  # noqa: B018  refused now if it is none
+        self.prior  # noqa: B018  raises BadInput if it is invalid
 
     @cached_property
     def prior(self) -> Prior | None:

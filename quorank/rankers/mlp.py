@@ -17,7 +17,7 @@ from quorank.rankers.prior import Prior, Scale, Start, prior_of, wrong_size
 from quorank.rankers.ranker import Ranker
 
 OWN = ("scaled", "zero")
-"""Starts of the network's own."""
+"""Starts that are not priors."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class MLP(Ranker):
 
     hidden: int = 64  # units of the hidden layer
     start: Start = "scaled"  # or "zero", a ranker file, parameters, or weights by the feature
-    start_scale: Scale | None = None  # times which the start's scores are taken
+    start_scale: Scale | None = None  # factor of the start's scores
     activation: Literal["relu", "sigmoid"] = "relu"  # a: max(0, x), or 1 / (1 + e^−x)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class MLP(Ranker):
         if isinstance(self.start, Mapping):
             object.__setattr__(self, "start", Numbers(self.start))
         try:
-            self.prior  # noqa: B018  refused now if it is none
+            self.prior  # noqa: B018  raises BadInput if it is invalid
         except BadInput as error:
             if error.code != "value.not-a-choice":
                 raise

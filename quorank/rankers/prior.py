@@ -1,8 +1,8 @@
-"""Prior of a ranker: the parameters that somebody has before anything is learned, and the scale of its scores.
+"""Prior of a ranker: parameters known before learning, and the scale of its scores.
 
 An experiment file names it under `[ranker]` as `start`: a ranker file, a list of parameters, or a table of weights by the
-feature's number, counted from 1 as in LETOR files, or by its name. `starting` reads files, finds names and measures scales;
-what it leaves are numbers alone, so that whoever has the part has the prior.
+feature's number, counted from 1 as in LETOR files, or by its name. `starting` reads files, finds names and measures scales,
+and leaves numbers only: the part is then self-contained.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quorank.parts import Numbers
 Start = str | tuple[float, ...] | Numbers
 """A file, parameters, or weights by the feature."""
 Scale = float | Literal["rule"]
-"""What the scores of a start are multiplied with, or "rule": by their spread (`starting.measured_scale`)."""
+"""Factor of the start's scores, or "rule": derived from their spread (`starting.measured_scale`)."""
 ENDING = ".json"
 SIZE = "ranker.wrong-size"
 MOST = 50_000
@@ -50,12 +50,12 @@ class Prior:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing but numbers is left: no file to read, no name to find, no scale to measure."""
+        """All of it is numbers: no file to read, no name to find, no scale to measure."""
         named = isinstance(self.start, Numbers) and not all(is_number(key) for key in self.start)
         return not isinstance(self.start, str) and not named and self.scale != "rule"
 
     def check_known(self) -> None:
-        """Raise BadInput where a file, a name or a scale is left: a part that came from others makes nobody read a file."""
+        """Raise BadInput if a file, a name or a scale remains: a received part never causes a file to be read."""
         sentence = "the start is a file, names features or asks for a measured scale: write it as numbers"
         require(self.is_known, "ranker.start-unknown", sentence, "start")
 
@@ -77,7 +77,7 @@ class Prior:
         return weights
 
     def scaled(self, parameters: Doubles) -> Doubles:
-        """Return the parameters times the scale: bit for bit as given where there is none."""
+        """Return the parameters times the scale: bit for bit unchanged without a scale."""
         return parameters if self.scale is None else parameters * self.factor
 
 

@@ -1,4 +1,4 @@
-"""The base class of rankers: scoring functions with one flat parameter vector θ."""
+"""Base class of rankers: scoring functions with one flat parameter vector θ."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ class Ranker(ABC):
 
     @property
     def activation(self) -> Literal["relu", "sigmoid"]:
-        """What the units of the hidden layer make of their input."""
+        """Activation function of the hidden layer."""
         return "relu"
 
     @property
     def layer(self) -> int:
-        """The hidden layer as compiled code reads it: units and activation in one number (`rankers.scoring`)."""
+        """Units and activation of the hidden layer in one integer, as compiled code reads them (`rankers.scoring`)."""
         return self.hidden + (SIGMOID if self.hidden and self.activation == "sigmoid" else 0)
 
     @property
     def starts_flat(self) -> bool:
-        """Whether all gradients are zero at `initial`, so that learners that follow them cannot begin."""
+        """All gradients are zero at `initial`, so that learners that follow them cannot begin."""
         return False
 
     @property
     def prior(self) -> Prior | None:
-        """What it starts from that somebody has given; None where it begins on its own."""
+        """Given start; None for the ranker's own."""
         return None
 
     def with_prior(self, prior: Prior | None) -> Ranker:
-        """Return the same ranker starting from this prior, or on its own."""
+        """Return the same ranker with this prior, or without one."""
         if prior is not None:
             raise BadInput("option.conflict", f"a {self.kind} ranker starts on its own; leave the start out", "start")
         return self
 
     def inputs(self, n_features: int) -> int:
-        """Return how many numbers `transform` makes of a document's n features."""
+        """Return the number of inputs that `transform` computes from n features."""
         return n_features
 
     def transform(self, features: Floats) -> Floats:
@@ -69,7 +69,7 @@ class Ranker(ABC):
 
     @property
     def transforms(self) -> bool:
-        """Whether it has a `transform` of its own."""
+        """The class overrides `transform`."""
         return type(self).transform is not Ranker.transform
 
     def prepared(self, data: RankingData) -> RankingData:
@@ -92,7 +92,7 @@ class Ranker(ABC):
         return 0
 
     def with_trees(self, trees: int) -> Ranker:
-        """Return the ranker for a run that grows so many trees; others than trees stay as they are."""
+        """Return the ranker for a run that grows this many trees; rankers without trees return themselves."""
         return self
 
     def score_features(self, theta: Doubles, features: Floats) -> Doubles:

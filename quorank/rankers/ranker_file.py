@@ -1,9 +1,8 @@
-"""The ranker file `ranker.json`: all that is needed to score a document, and where the ranker came from.
+"""The ranker file `ranker.json`: everything needed to score a document, and the origin of the ranker.
 
-Version 2 names the features in their order, how they are normalised and what a missing one counts as. Equal runs write
-equal bytes: nothing in it is a time, a path or a machine. `digest` is the SHA-256 of the rest in canonical JSON (keys
-sorted, no spaces), so that a changed number is noticed. Version 1 is still read: its features are called f1, f2, …, a
-missing one is 0, and where it came from is unknown.
+It names the features in their order, their normalisation and the value of a missing one. Equal runs write equal bytes: it
+holds no time, path or machine. `digest` is the SHA-256 of the rest in canonical JSON (keys sorted, no spaces), so that a
+changed number is noticed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -24,105 +23,61 @@ import numpy.typing as npt
 from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
-from quorank.files.documents import (
-    ANYTHING,
-    Either,
-    Items,
-    Maybe,
-    Number,
-    Table,
-    Text,
-    Whole,
-    check_shape,
-    json_bytes,
-    parse_json,
-)
+from quorank.files.codec import Length, Range, decode, encode
+from quorank.files.documents import json_bytes, parse_json
 from quorank.files.manifest import read_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
 from quorank.rankers import RANKERS, Ranker
 
-FORMAT, FIRST_FORMAT = "quorank-ranker/2", "quorank-ranker/1"
+FORMAT = "quorank-ranker/2"
 FILE = "ranker.json"
 LARGEST = 1 << 28
 """Bytes of a ranker file."""
 MOST_FEATURES = 1 << 20
 LONGEST_NAME = 200
-_RANKER = Either((Text(longest=100), Table({"kind": Text(longest=100)})))
-_NUMBERS = Items(Number())
-_FIRST_SHAPE = Table(
-    {
-        "ranker": _RANKER,
-        "n_features": Whole(1, MOST_FEATURES),
-        "normalize": Text(("query", "none")),
-        "parameters": _NUMBERS,
-    },
-    {"format": ANYTHING},
-)
-_PRIVACY = Table(
-    {
-        "epsilon": Maybe(Number(0.0)),
-        "delta": Maybe(Number(0.0, 1.0)),
-        "unit": Text(longest=1000),
-        "horizon": Text(longest=10_000),
-    },
-    closed=True,
-)
-_ORIGIN = Table(
-    {
-        "by": Text(longest=100),
-        "experiment": Maybe(Text(longest=200)),
-        "seed": Maybe(Whole(0)),
-        "rounds": Maybe(Whole(0)),
-        "privacy": Maybe(_PRIVACY),
-    },
-    closed=True,
-)
-_SHAPE = Table(
-    {
-        "format": ANYTHING,
-        "ranker": _RANKER,
-        "n_features": Whole(1, MOST_FEATURES),
-        "feature_names": Items(Text(longest=LONGEST_NAME), MOST_FEATURES),
-        "missing": Number(-3e38, 3e38),
-        "normalisation": Table(
-            {"kind": Text(("query", "none", "fixed"))}, {"low": _NUMBERS, "high": _NUMBERS}, closed=True
-        ),
-        "origin": _ORIGIN,
-        "parameters": _NUMBERS,
-        "digest": Text(longest=64),
-    },
-    closed=True,
-)
+
+
+class StatedPrivacy(TypedDict):
+    """Privacy of a run as its ranker states it."""
+
+    epsilon: Annotated[float, Range(0.0)] | None
+    delta: Annotated[float, Range(0.0, 1.0)] | None
+    unit: Annotated[str, Length(1000)]
+    horizon: Annotated[str, Length(10_000)]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a ranker came from; None is unknown, and of `privacy` that no ε is stated."""
+    """Origin of a ranker; None is unknown, and as `privacy` that no ε is stated."""
 
-    by: str = "unknown"  # run, coordinator, unlearning, silo
-    experiment: str | None = None  # SHA-256 of the resolved experiment, or of a group's terms
-    seed: int | None = None
-    rounds: int | None = None  # that it learned for
-    privacy: Mapping[str, Any] | None = None  # epsilon, delta, unit, horizon
+    by: Annotated[str, Length(100)] = "unknown"  # run, coordinator, unlearning, silo
+    experiment: Annotated[str, Length(200)] | None = None  # SHA-256 of the resolved experiment, or of a group's terms
+    seed: Annotated[int, Range(0)] | None = None
+    rounds: Annotated[int, Range(0)] | None = None  # of learning
+    privacy: StatedPrivacy | None = None
 
-    def table(self) -> dict[str, Any]:
-        """As the file holds it."""
-        privacy = None if self.privacy is None else dict(self.privacy)
-        return {
-            "by": self.by,
-            "experiment": self.experiment,
-            "seed": self.seed,
-            "rounds": self.rounds,
-            "privacy": privacy,
-        }
+
+@dataclass(frozen=True)
+class RankerDocument:
+    """Content of a ranker file."""
+
+    format: str
+    ranker: str | dict[str, Any]
+    n_features: Annotated[int, Range(1, MOST_FEATURES)]
+    feature_names: Annotated[tuple[str, ...], Length(MOST_FEATURES)]
+    missing: Annotated[float, Range(-3e38, 3e38)]
+    normalisation: dict[str, Any]
+    origin: Origin
+    parameters: list[float]
+    digest: Annotated[str, Length(64)]
 
 
 UNKNOWN = Origin()
 
 
-def stated_privacy(statement: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what a ranker file says of a run's privacy statement: ε, δ, unit and horizon.
+def stated_privacy(statement: Mapping[str, Any] | None) -> StatedPrivacy | None:
+    """Return the part of a run's privacy statement that its ranker file holds.
 
     ε is rounded up to six digits, since accounting libraries differ in the last ones between processors.
     """
@@ -155,8 +110,10 @@ def complete_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 
 
 def _are_complete(names: Sequence[str], n_features: int) -> bool:
-    sound = all(name and len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip() for name in names)
-    return sound and len(names) == len({*names}) == n_features
+    are_valid = all(
+        name and len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip() for name in names
+    )
+    return are_valid and len(names) == len({*names}) == n_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +137,7 @@ class SavedRanker:
         self.normalisation.check_size(self.n_features)
 
     def content(self) -> dict[str, Any]:
-        """As the file holds it, without the digest."""
+        """Return the content of the file without the digest."""
         constants = {"low": [*self.normalisation.low], "high": [*self.normalisation.high]}
         return {
             "format": FORMAT,
@@ -189,7 +146,7 @@ class SavedRanker:
             "feature_names": [*self.feature_names],
             "missing": self.missing,
             "normalisation": {"kind": self.normalisation.kind, **(constants if self.normalisation.low else {})},
-            "origin": self.origin.table(),
+            "origin": encode(self.origin),
             "parameters": self.theta.tolist(),
         }
 
@@ -200,21 +157,27 @@ class SavedRanker:
 
     @classmethod
     def load(cls, path: Path | str) -> SavedRanker:
-        """From a ranker file, or from the directory of a run that holds one."""
+        """Read a ranker file, or that of a run's directory."""
         return read_ranker(Path(path))
 
     def save(self, path: Path | str) -> Path:
-        """Write the ranker file; it is there whole or not at all."""
+        """Write the ranker file atomically."""
         return write_whole(Path(path), ranker_bytes(self))
 
     def score(self, features: Any, group: Any = None) -> npt.NDArray[np.floating[Any]]:
-        """Return (rows,) scores of raw features: missing ones are filled, then all are normalised as in training.
+        """Score raw features: missing ones are filled, then all are normalised as in training.
 
-        features: (rows, n) numbers in the order of `feature_names`, NaN where one is missing; or a DataFrame (pandas,
-        polars), whose columns are found by their names. group: which rows are one query's list, needed where features are
-        normalised within queries: an id for each row, or, where there are fewer, the sizes of lists that follow each other;
-        of a DataFrame its column `qid` unless it is given. The scores are float32, of trees float64: the bits that
-        `quorank evaluate` ranks by.
+        Args:
+            features: (rows, n) numbers in the order of `feature_names`, NaN for a missing one, or a DataFrame (pandas,
+                polars) with columns of these names.
+            group: Lists of the rows, needed if features are normalised within queries: an id per row, or the sizes of
+                consecutive lists; default for a DataFrame: its column `qid`.
+
+        Returns:
+            (rows,) float32 scores, of trees float64: the bits that `quorank evaluate` ranks by.
+
+        Raises:
+            BadInput: The features do not fit the ranker.
         """
         from quorank.rankers.array_scoring import scored_arrays
         from quorank.rankers.raw_features import list_starts, raw_array
@@ -246,7 +209,7 @@ def ranker_bytes(saved: SavedRanker) -> bytes:
 
 
 def read_ranker(path: Path) -> SavedRanker:
-    """From the file, or from the directory of a run that holds it."""
+    """Read a ranker file, or that of a run's directory."""
     try:
         file = path / FILE if path.is_dir() else path
     except OSError:  # a name that is too long for one
@@ -263,34 +226,26 @@ def read_ranker(path: Path) -> SavedRanker:
 
 
 def parse_ranker(raw: bytes, where: str) -> SavedRanker:
-    """From the content of a ranker file; `where` is what messages call it."""
-    content = parse_json(raw, ANYTHING, where, code="ranker-file.unreadable", advice="; not a ranker file")
-    known = (FORMAT, FIRST_FORMAT)
-    if not isinstance(content, dict) or content.get("format") not in known:
+    """Parse the content of a ranker file, which messages call `where`."""
+    content = parse_json(raw, Any, where, code="ranker-file.unreadable", advice="; not a ranker file")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', where)
-    code = "ranker-file.damaged"
-    first = content["format"] == FIRST_FORMAT
-    check_shape(content, _FIRST_SHAPE if first else _SHAPE, where, code=code)
     try:
-        saved = _saved(content, first=first)
+        saved = _saved(decode(RankerDocument, content))
     except BadInput as error:
-        raise BadInput(code, f"damaged ranker file ({error})", where) from None
+        raise BadInput("ranker-file.damaged", f"damaged ranker file ({error})", where) from None
     sentence = "damaged: its digest is of other content; take the file from the run again"
-    require(first or ranker_digest(content) == content["digest"], code, sentence, where)
+    require(ranker_digest(content) == content["digest"], "ranker-file.damaged", sentence, where)
     return saved
 
 
-def _saved(content: Mapping[str, Any], *, first: bool) -> SavedRanker:
-    ranker = RANKERS.read(content["ranker"], "ranker")
-    n_features, theta = content["n_features"], np.array(content["parameters"], dtype=np.float64)
+def _saved(content: RankerDocument) -> SavedRanker:
+    ranker = RANKERS.read(content.ranker, "ranker")
+    n_features, theta = content.n_features, np.array(content.parameters, dtype=np.float64)
     complete = theta.shape == (ranker.size(n_features),) and np.isfinite(theta).all()
     require(complete, "ranker.wrong-size", f"expected {ranker.size(n_features)} finite parameters", "parameters")
     ranker.check_size(theta, n_features)
-    if first:
-        return SavedRanker(ranker, n_features, theta, NORMALISATIONS.read(content["normalize"], "normalize"))
-    names = tuple(content["feature_names"])
     sentence = f"expected {n_features} names, no two alike and none empty"
-    require(_are_complete(names, n_features), "ranker.feature-names", sentence, "feature_names")
-    normalisation = NORMALISATIONS.read(content["normalisation"], "normalisation")
-    origin = Origin(**content["origin"])
-    return SavedRanker(ranker, n_features, theta, normalisation, names, float(content["missing"]), origin)
+    require(_are_complete(content.feature_names, n_features), "ranker.feature-names", sentence, "feature_names")
+    normalisation = NORMALISATIONS.read(content.normalisation, "normalisation")
+    return SavedRanker(ranker, n_features, theta, normalisation, content.feature_names, content.missing, content.origin)

@@ -33,7 +33,7 @@ def _column(column: Any, name: str) -> Doubles:
         return np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):
         pass
-    try:  # pandas has a missing number of its own
+    try:  # pandas has its own missing number
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
     except (TypeError, ValueError, AttributeError):
         raise BadInput("features.not-numbers", "expected a column of numbers", f"column {brief(name)}") from None

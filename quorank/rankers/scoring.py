@@ -5,7 +5,7 @@ Parameters are one flat float64 vector θ. Scoring reads a packed float32 copy w
     linear   packed = θ padded to the row stride
     mlp      packed = W (hidden × row stride), b (width), v (width), with width = hidden padded to whole vectors
 
-Kernels take the hidden layer as one whole number `hidden` (`Ranker.layer`): its units, and SIGMOID more where its
+Kernels take the hidden layer as one integer `hidden` (`Ranker.layer`): its units, and SIGMOID more where its
 activation is the logistic function instead of the rectifier; 0 is no hidden layer.
 
 Sums run over LANES partial sums in a fixed order, so a score has the same bits on any machine and in any batch.
@@ -41,7 +41,7 @@ def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> 
 
 @vector_code(_HOME)
 def ask_for(array: Any, at: int) -> None:
-    """Ask memory for the cache line of array.flat[at] and go on: when it is read later, it is in the second-level cache."""
+    """Prefetch the cache line of array.flat[at] into the second-level cache."""
 
 
 @vector_code(_HOME)

@@ -57,7 +57,7 @@ def dot_lanes(_context: Any, x: Any, x_start: Any, w: Any, w_start: Any, length:
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def ask_for(_context: Any, array: Any, at: Any) -> Any:
-    """Ask memory for the cache line of array.flat[at] and go on: when it is read later, it is in the second-level cache."""
+    """Prefetch the cache line of array.flat[at] into the second-level cache."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         i32 = ir.IntType(32)

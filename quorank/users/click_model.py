@@ -25,7 +25,7 @@ class ClickModel(ABC):
 
     @abstractmethod
     def tables(self, grades: int, k: int) -> ClickTables:
-        """Return the probabilities for data with so many grades of relevance and lists of k documents."""
+        """Return the probabilities for data with `grades` grades of relevance and lists of k documents."""
 
 
 @dataclass(frozen=True, eq=False)

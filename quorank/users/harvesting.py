@@ -29,7 +29,7 @@ MOST_RANKS = 1000
 
 
 def harvested_propensities(pairs: Integers, ranks: Integers, clicks: Int8s, least: int, most: int = 0) -> Doubles:
-    """Return p of ranks 1 to `least`, and of those up to `most` that can be told.
+    """Return p of ranks 1 to `least`, and of those up to `most` that can be estimated.
 
     pairs, ranks, clicks: (rows,) the (query, document) pair of each shown document, its rank and its click.
     """
@@ -76,7 +76,7 @@ def _codes(texts: Sequence[str]) -> Integers:
 
 
 def deepest_rank(records: SearchRecords, least: int) -> int:
-    """Return the deepest rank of a log that propensities are asked for, at least so many."""
+    """Return the deepest rank of a log that propensities are needed for, at least `least`."""
     return max(least, min(int(records.ranks.max(initial=0)), MOST_RANKS))
 
 

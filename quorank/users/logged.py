@@ -1,7 +1,7 @@
 """Logged users: people whose lists and clicks stand in a log, and are replayed as they were.
 
 The list of an interaction is the one that was shown then, and the clicks are those that were made; nothing is drawn. Only a
-learner that takes any list, whoever ordered it, can learn from that. Where a list is shown that nobody saw, as in an
+learner that takes any list, can learn from that. If a list is shown that is not in the log, as in an
 audit's simulation, they click the documents that were clicked in the log.
 """
 

@@ -1,4 +1,4 @@
-"""Position-based users: they look at rank r with probability (1/r)^η, whatever stands above (thesis §4.5.1)."""
+"""Position-based users: rank r is examined with probability (1/r)^η, whichever documents stand above (thesis §4.5.1)."""
 
 from __future__ import annotations
 

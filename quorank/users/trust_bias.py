@@ -55,7 +55,7 @@ class TrustBias(ClickModel):
 
 
 def _by_rank(own: tuple[float, ...] | None, default: Doubles) -> Doubles:
-    """The field's own values for so many ranks, the last of them repeated; else the default."""
+    """Return the field's values for `k` ranks, the last one repeated; else the default."""
     if own is None:
         return default
     return np.array(own, dtype=np.float64)[np.minimum(np.arange(len(default)), len(own) - 1)]

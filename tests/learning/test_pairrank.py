@@ -57,7 +57,7 @@ def kernel_list(scores, x, k, width, client=0) -> tuple[list[int], list[int]]:
     data = RankingData.from_arrays(features, np.zeros(n, dtype=np.int8), [0, n])
     world = Simulation(data, Linear(), Cascade(), 3, 3, k).world()
     buffers = buffers_for(n, 0, world.padded)
-    impression = Impression(0, Address(0, client, 0), 0, n, k, scores.astype(np.float32))
+    impression = Impression(0, Address(0, client, 0), 0, n, k, scores.astype(np.float32), NO_FEATURES[0:0].ravel())
     shuffle_blocks(rule, world, impression, np.zeros(x.shape[1]), buffers)
     return buffers.shown[:k].tolist(), buffers.shown_weights[:k].astype(int).tolist()
 

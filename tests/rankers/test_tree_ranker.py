@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from exported_rankers import some_trees
 from refusals import refused
 
 from quorank.rankers import Trees, scores
-from quorank.rankers.ranker_file import read_ranker
+from quorank.rankers.ranker_file import SavedRanker, ranker_bytes, read_ranker
 from quorank.rankers.trees import TreeArrays, tree_parameters
 
 STUMP = TreeArrays(
@@ -55,11 +54,11 @@ def test_parameters_that_are_no_trees_are_refused(at, value) -> None:
 
 def test_a_ranker_file_of_damaged_trees_is_refused(tmp_path: Path) -> None:
     _, theta = some_trees()
-    table = {"kind": "trees", "leaves": 8, "trees": 5}
-    content = {"format": "quorank-ranker/1", "ranker": table, "n_features": 4, "normalize": "query"}
-    (tmp_path / "ranker.json").write_text(json.dumps(content | {"parameters": theta.tolist()}))
-    assert read_ranker(tmp_path).theta.tolist() == theta.tolist()
-    theta[0] = 4
-    (tmp_path / "ranker.json").write_text(json.dumps(content | {"parameters": theta.tolist()}))
-    with refused("ranker-file.damaged"):
-        read_ranker(tmp_path)
+    for damaged in (False, True):
+        theta[0] = 4 if damaged else theta[0]
+        (tmp_path / "ranker.json").write_bytes(ranker_bytes(SavedRanker(Trees(leaves=8, trees=5), 4, theta)))
+        if not damaged:
+            assert read_ranker(tmp_path).theta.tolist() == theta.tolist()
+            continue
+        with refused("ranker-file.damaged"):
+            read_ranker(tmp_path)

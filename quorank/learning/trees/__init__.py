@@ -1,1 +1,1 @@
-"""Regression trees for ranking from histograms of whole numbers: gradients, bins, histograms, splits."""
+"""Regression trees for ranking from integer histograms: gradients, bins, histograms, splits."""

@@ -1,6 +1,6 @@
 """The client's side of growing a tree: its documents in bins, sorted by node, their gradients and scores.
 
-The rows may be one client's, or those of many clients of a simulation together: sums of whole numbers are the same.
+The rows may be one client's, or those of many clients of a simulation together: integer sums are the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClientRows:
     gains: Doubles  # (rows,)
     offsets: Integers  # (lists + 1,)
     rule: LambdaRule
-    best: Doubles | None = None  # (lists,) what ΔDCG is divided by; the best list's DCG unless given
+    best: Doubles | None = None  # (lists,) divisor of ΔDCG; default: the best list's DCG
     threads: int = 1
     pool: Executor | None = None
     scores: Doubles = field(init=False, repr=False)
@@ -48,7 +48,7 @@ class ClientRows:
 
     @cached_property
     def best_dcg(self) -> Doubles:
-        """(lists,) what ΔDCG is divided by."""
+        """(lists,) divisor of ΔDCG."""
         if self.best is not None:
             return self.best
         out = np.empty(len(self.offsets) - 1)

@@ -1,4 +1,4 @@
-"""LambdaRank gradients of a candidate list, in whole numbers (Burges 2010, "From RankNet to LambdaRank to LambdaMART").
+"""LambdaRank gradients of a candidate list, in integers (Burges 2010, "From RankNet to LambdaRank to LambdaMART").
 
 For documents i, j of one list with gains g_i > g_j (2^label − 1, or clicks over propensities), scores s, ranks r by s and
 discounts d_r = 1/log2(r + 1), with σ the `sigmoid`:
@@ -11,7 +11,7 @@ over the pairs of which at least one document is among the first `truncation`. W
 (`lambdarank_norm`), ΔNDCG_ij is divided by 0.01 + |s_i − s_j| once scores differ, and the list's G and H are multiplied by
 log2(1 + S)/S, S = Σ 2·σ·ΔNDCG_ij·ρ_ij.
 
-G and H are rounded to whole numbers of 1/UNIT: whole numbers add up to the same total in any order, so that trees do not
+G and H are rounded to integers in 1/UNIT: integers add up to the same total in any order, so that trees do not
 depend on how lists are divided among clients, on threads, or on whether a sum is made under masks.
 """
 
@@ -26,13 +26,13 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 
 UNIT = 2.0**24
-"""G and H are whole numbers of 1/UNIT: as fine as float32 numbers about 1, which LightGBM has."""
+"""G and H are integers in 1/UNIT: as fine as float32 numbers about 1, which LightGBM has."""
 FARTHEST = 600.0
 """Scores farther than this below the best of a list, times σ, count as this far: exp stays above 0."""
 
 
 class LambdaRule(NamedTuple):
-    """The settings of LambdaRank gradients."""
+    """Settings of LambdaRank gradients."""
 
     sigmoid: float  # σ
     truncation: int
@@ -95,9 +95,9 @@ def fill_gradients(
     gradients: Integers,
     hessians: Integers,
 ) -> None:
-    """gradients[r], hessians[r] = G and H of the rows of queries first … last − 1, in whole numbers of 1/UNIT.
+    """gradients[r], hessians[r] = G and H of the rows of queries first … last − 1, as integers in 1/UNIT.
 
-    `best` is what ΔNDCG is divided by, (queries,); 0 leaves a query out.
+    `best` (queries,) is the divisor of ΔNDCG; 0 leaves a query out.
     """
     longest = 0
     for q in range(first, last):

@@ -1,16 +1,16 @@
-"""Growth of one tree from summed histograms, level by level: the server's side, which sees sums alone.
+"""Growth of one tree from summed histograms, level by level: the server's side, which sees sums only.
 
 A split of a node with sums G, H into left and right gains
 
     G_l²/(H_l + λ) + G_r²/(H_r + λ) − G²/(H + λ)
 
 and a leaf has the value −η·G/(H + λ) (Burges 2010; Friedman 2001). All nodes of a level are split at once: one message
-asks for the histograms of a level. Of two children the smaller one's histogram is asked for, the other's is the parent's
-less it. Where fewer leaves are left than a level could make, the splits that gain most are made. Of equal gains the lower
+requests the histograms of a level. Of two children the smaller one's histogram is requested; the other's is the parent's
+minus it. Where fewer leaves are left than a level could make, the splits that gain most are made. Of equal gains the lower
 feature wins, then the higher threshold, as in LightGBM. With 2^depth leaves this is the tree that LightGBM grows leaf by
 leaf with `max_depth`, since all splits that gain are made in the end.
 
-All sums are whole numbers of 1/UNIT, so that equal data give equal trees, bit for bit.
+All sums are integers in 1/UNIT, so that equal data give equal trees, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from quorank.rankers.trees import TreeArrays
 
 
 class GrowthRule(NamedTuple):
-    """When a node is split, and what a leaf is worth."""
+    """Conditions of a split, and the settings of leaf values."""
 
     depth: int  # levels of splits at most
     leaves: int  # at most
@@ -53,7 +53,7 @@ class NodeSplit(NamedTuple):
 
 
 class LevelTask(NamedTuple):
-    """What clients are told for a level: splits of the one above, and whose histograms are asked for."""
+    """Task of one level: the splits of the level above, and the nodes whose histograms are requested."""
 
     splits: tuple[NodeSplit, ...]
     wanted: tuple[int, ...]
@@ -77,7 +77,7 @@ def columns_of(trees: Sequence[GrownTree]) -> TreeArrays:
 
 @dataclass(eq=False)
 class TreeGrower:
-    """One tree while it grows."""
+    """Growing tree."""
 
     rule: GrowthRule
     bins: Bins
@@ -89,7 +89,7 @@ class TreeGrower:
 
     @property
     def finished(self) -> bool:
-        """Whether no more histograms are asked for."""
+        """No more histograms are requested."""
         return not self.task.wanted
 
     def accept(self, histograms: Integers, pool: Executor | None = None, threads: int = 1) -> LevelTask:
@@ -153,13 +153,13 @@ class TreeGrower:
 
 
 def leaf_value(g: float, h: float, rule: GrowthRule) -> float:
-    """−η·G/(H + λ) of sums in whole numbers of 1/UNIT; 0 where H + λ is 0."""
+    """−η·G/(H + λ) of integer sums in 1/UNIT; 0 where H + λ is 0."""
     below = h / UNIT + rule.ridge
     return -rule.eta * (g / UNIT) / below if below > 0.0 else 0.0
 
 
 class BestSplits(NamedTuple):
-    """The best split of each of some nodes; a gain of 0 is none."""
+    """Best split of each node; a gain of 0 means no split."""
 
     gain: Doubles  # (nodes,)
     feature: Integers

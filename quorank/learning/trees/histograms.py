@@ -1,4 +1,4 @@
-"""Histograms of a level: for every open node, feature and bin, Σ G, Σ H and the number of documents, in whole numbers.
+"""Histograms of a level: for every open node, feature and bin, Σ G, Σ H and the number of documents, as integers.
 
 One compiled pass reads each document of a node once for each block of features. Documents are kept sorted by node, so that
 a node is a run of `order`. H and the count share one number while they are summed, H + count·2^shift, with a shift that

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data.ranking import RankingData
-from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
 from quorank.learning.exploration import Dial
@@ -82,14 +82,7 @@ class LogRule(NamedTuple):
 
 @fixed_memory_kernel
 def _record(
-    rule: LogRule,
-    world: World,
-    shown: Impression,
-    rest: float,
-    first: int,
-    theta: Doubles,
-    packed: Floats,
-    buffers: Buffers,
+    rule: LogRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
 ) -> bool:
     at = shown.at * rule.interactions + shown.address.interaction
     for p in range(shown.k):

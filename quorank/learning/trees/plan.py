@@ -10,12 +10,12 @@ from quorank.learning.trees.growth import GrowthRule
 
 
 class TreePlan(NamedTuple):
-    """How gradients are computed and trees grown."""
+    """Settings of gradients and growth."""
 
     gradients: LambdaRule
     growth: GrowthRule
     bins: int  # of a feature, at most
-    random: bool  # splits are drawn before anybody is asked
+    random: bool  # splits are drawn at random, independently of the data
     batch: int  # trees of a round
     propensities: Doubles | None  # (k,) of the ranks of logged lists; None: clients have labels
     temperature: float  # of logged lists

@@ -1,4 +1,4 @@
-"""Trees whose splits are drawn before anybody is asked: one release of leaf sums for a whole batch of trees.
+"""Trees with random splits, drawn independently of the data: one release of leaf sums for a whole batch of trees.
 
 A tree of depth D has the same feature and threshold at all nodes of a level, so that the D comparisons of a document are
 the bits of its leaf. A client sends Σ G and WEIGHT·Σ H of its documents in each of the batch·2^D leaves. Splits that do not
@@ -97,7 +97,7 @@ def drawn_values(sums: Doubles, eta: float, ridge: float) -> Doubles:
 
 
 def drawn_trees(splits: DrawnSplits, values: Doubles, bins: Bins, leaves: int) -> list[GrownTree]:
-    """Return the trees of a batch in the ranker's columns, with room for `leaves` each."""
+    """Return the trees of a batch in the ranker's columns, padded to `leaves` each."""
     depth, found = splits.features.shape[1], []
     inner = (1 << depth) - 1
     for tree in range(len(values)):
@@ -115,14 +115,14 @@ def drawn_trees(splits: DrawnSplits, values: Doubles, bins: Bins, leaves: int) -
 
 
 def release_rows(sums: Integers) -> Doubles:
-    """(clients, numbers) what clients send of their leaf sums (clients, trees, 2, leaves): G, and H times WEIGHT."""
+    """(clients, numbers) release of the leaf sums (clients, trees, 2, leaves): G, and H times WEIGHT."""
     scaled = sums / UNIT
     scaled[:, :, 1] *= WEIGHT
     return np.ascontiguousarray(scaled.reshape(len(sums), -1), dtype=np.float64)
 
 
 def sums_of_release(total: Doubles, trees: int) -> Doubles:
-    """(trees, 2, leaves) the sums of which `total` is the release."""
+    """(trees, 2, leaves) leaf sums of a release."""
     sums = total.reshape(trees, 2, -1).copy()
     sums[:, 1] /= WEIGHT
     return sums
