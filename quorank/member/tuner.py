@@ -19,7 +19,15 @@ from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
-from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, declaration, figures_reply, read_task
+from quorank.tuning.field import (
+    DeviceSums,
+    HeuristicDeclaration,
+    MetricSums,
+    TuningTask,
+    TuningTerms,
+    read_task,
+    study_reply,
+)
 
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
@@ -43,7 +51,7 @@ class Tuner(SyncedMembership[TuningTerms]):
     def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **options: Any) -> None:
         super().__init__(store, invitation, **options)
         self.heuristic, self._etag = heuristic, ""
-        same = self.terms.heuristic == declaration(heuristic)
+        same = self.terms.heuristic == HeuristicDeclaration.of(heuristic)
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
         require(same, "terms.other-heuristic", sentence, f"{self.folder}")
         self.task = self._kept_task()
@@ -96,7 +104,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         """
         self._check_open()
         task = self.task
-        if task is None or task.figures or not self.store.consent or not self.terms.learns(self.key.public):
+        if task is None or task.asks_metrics or not self.store.consent or not self.terms.learns(self.key.public):
             return
         sums = self._sums(task.version).add(self.heuristic, self.terms, task, items)
         with self.store.transaction():
@@ -109,7 +117,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         if study is None or not self.store.consent:
             return
         found = self._typed()
-        found.add(study, metrics)
+        found.add(study.metrics, metrics)
         with self.store.transaction():
             self.store.set_fact(TYPED, found.to_bytes())
 
@@ -154,9 +162,9 @@ class Tuner(SyncedMembership[TuningTerms]):
         require(served.kind in ("tuning", "over"), "task.other-kind", sentence)
         if served.kind == "over":  # the weights that stay
             last = decode_task(content)
-            content = TuningTask(last.round, last.theta, last.theta, last.theta, figures=True).encode(last.run)
+            content = TuningTask(last.round, last.theta, last.theta, last.theta, asks_metrics=True).encode(last.run)
         task = read_task(content, self.terms.run, self.heuristic)
-        agreed = task.version < self.terms.rounds + task.figures
+        agreed = task.version < self.terms.rounds + task.asks_metrics
         require(agreed, "task.beyond-terms", "the task exceeds the agreed number of versions; it was rejected")
         if self.store.fact(TASK) != content:
             with self.store.transaction():
@@ -171,7 +179,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         stored = self.store.release(self.terms.run, task.version + 1)
         if stored is not None:
             return stored.reply  # never a second answer to a version, whatever the service was restored from
-        made = self._answer(task) if task.figures else self._update(task)
+        made = self._answer(task) if task.asks_metrics else self._update(task)
         if made is None:
             return None
         content, searches, privacy = made
@@ -179,7 +187,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         release = StoredRelease(self.terms.run, round_, now, searches, len(content), privacy, content)
         with self.store.transaction():
             self.store.add_release(release)
-            if task.figures:
+            if task.asks_metrics:
                 self.store.set_fact(FIGURES, str(task.version).encode())
         return content
 
@@ -193,7 +201,7 @@ class Tuner(SyncedMembership[TuningTerms]):
 
     def _answer(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
         """Answer for the study's metrics by randomised response, once."""
-        private, typed = self.terms.figures, self._typed()
+        private, typed = self.terms.private_means, self._typed()
         if self.store.fact(FIGURES) is not None:
             return None  # ε is spent
         means = None if private is None else typed.means(private.study.metrics)
@@ -201,4 +209,4 @@ class Tuner(SyncedMembership[TuningTerms]):
             return None
         answer = private.answer(means, self._entropy(SECRET_BYTES), self.terms.client)
         privacy = {"kind": "figure", "model": "local", "unit": "client", "epsilon": private.epsilon, "delta": 0.0}
-        return figures_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), privacy
+        return study_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), privacy

@@ -131,9 +131,10 @@ class Stable(Closing):
     """Closing as soon as the sign of one weight's slope is known, |mean| ≥ known · (its standard error), or at `most`.
 
     Only one weight need be known: those that are not sit the iteration out and take their sums along (`keep` of the
-    coordinator), so each weight waits for as many updates as its own slope needs. Far from the optimum iterations are as
-    short as `least`; near to it weights move seldom, each on the evidence of many iterations. The sums are tested
-    after every message, so `known` is no level of significance: a sign is wrong more often than a single test would say.
+    coordinator), so each weight waits for as many updates as its own slope needs. Far from the optimum iterations are
+    as short as `least`; near to it weights move seldom, each on the evidence of many iterations. The sums are tested
+    after every message, so `known` is no level of significance: a sign is wrong more often than a single test would
+    say.
     """
 
     kind: ClassVar[str] = "stable"

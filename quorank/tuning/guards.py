@@ -1,17 +1,17 @@
 """Guards: whether new weights are given to all clients at once, or judged first.
 
-Hartmann et al. 2019 give every version to all clients, and their safeguards (§5.6) bound how far a weight moves, not what
-people lose by it. A score that is a product falls off a cliff at the bound of a factor: where a weight has 0.15 left
-above 0 and its step is 0.2, all visits of that kind lose their points together. The slopes say nothing of it, since
-the order of these pages is the same for every weight above 0.
+Hartmann et al. 2019 give every version to all clients, and their safeguards (§5.6) bound how far a weight moves, not
+what people lose by it. A score that is a product falls off a cliff at the bound of a factor: where a weight has 0.15
+left above 0 and its step is 0.2, all visits of that kind lose their points together. The slopes say nothing of it,
+since the order of these pages is the same for every weight above 0.
 
-`JudgedGuard` gives no version to anybody before it was judged. Clients go on with the published weights and compute beside
-them, for the searches that they make anyway, whether the chosen item would have stood first: under the reference (the
-weights that the tuning began with), under the published weights, and under the trial. The differences are paired, so
-few searches tell small losses from none. A trial is published once it is at most `bound` below the reference and at most
-`bound` below the published weights, standard errors included. While that is open the trial goes on through the next
-iterations; if it does not pass, the step is halved. Published weights are watched on: should they turn out to be below
-the bound, clients get the reference back.
+`JudgedGuard` gives no version to anybody before it was judged. Clients go on with the published weights and compute
+beside them, for the searches that they make anyway, whether the chosen item would have stood first: under the
+reference (the weights that the tuning began with), under the published weights, and under the trial. The differences
+are paired, so few searches tell small losses from none. A trial is published once it is at most `bound` below the
+reference and at most `bound` below the published weights, standard errors included. While that is open the trial goes
+on through the next iterations; if it does not pass, the step is halved. Published weights are watched on: should they
+turn out to be below the bound, clients get the reference back.
 """
 
 from __future__ import annotations

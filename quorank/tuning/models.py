@@ -1,8 +1,8 @@
 """Files of weights: one version of a heuristic's weights as clients fetch it, with a checksum.
 
-A file is JSON, written whole or not at all. `checksum` is the SHA-256 of everything else in it, written without spaces
-and with sorted keys, so that a client in any language can verify it. The optimiser's memory stands in the file too: a
-coordinator that was stopped resumes from the newest version.
+A file is JSON, written atomically. `checksum` is the SHA-256 of everything else in it, written without spaces and with
+sorted keys, so that a client in any language can verify it. The file includes the optimiser's memory: a stopped
+coordinator resumes from the newest version.
 """
 
 from __future__ import annotations
@@ -10,35 +10,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
-from quorank.files.documents import ANYTHING, read_json
+from quorank.files.codec import Range, decode, encode
+from quorank.files.documents import read_json
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic
 
 FORMAT = "quorank-weights/1"
-_JUDGED = ("trial", "reference", "shortened")  # in the file where versions are judged
+_JUDGED = ("trial", "reference", "shortened")  # only in files of judged versions
 
 
 @dataclass(frozen=True)
 class Model:
-    """One version of the weights of a heuristic."""
+    """One version of the weights of a heuristic.
+
+    >>> Model("frecency", 3, {"recency.4-days": 100.0}).version
+    3
+    """
 
     heuristic: str
-    version: int
+    version: Annotated[int, Range(0)]
     weights: Mapping[str, float]
-    updates: int = 0  # that made this version out of the one before
+    updates: Annotated[int, Range(0)] = 0  # behind this version
     loss: float | None = None  # their mean, under the version before
     optimiser: str = ""
     memory: Mapping[str, list[float]] = field(default_factory=dict)
-    # where versions are judged before they are published (`guards`)
-    trial: Mapping[str, float] | None = None  # weights that clients take slopes at and judge; none: these ones
-    reference: Mapping[str, float] | None = None  # weights that the tuning began with
-    shortened: int = 0  # how often the step to the trial was halved
+    # of judged versions only (`guards`)
+    trial: Mapping[str, float] | None = None  # weights on trial, at which clients take slopes
+    reference: Mapping[str, float] | None = None  # weights at the start of the tuning
+    shortened: Annotated[int, Range(0)] = 0  # number of times the step to the trial was halved
 
 
 def checksum(content: Mapping[str, Any]) -> str:
@@ -49,13 +54,13 @@ def checksum(content: Mapping[str, Any]) -> str:
 
 
 def model_file_name(version: int) -> str:
-    """Return the name of a version's file; sorted by name is sorted by version."""
+    """Return the name of a version's file; names sort by version."""
     return f"weights-{version:06d}.json"
 
 
 def model_text(model: Model) -> str:
-    """Return a version as its file has it."""
-    content: dict[str, Any] = {"format": FORMAT, **asdict(model)}
+    """Return the content of a version's file."""
+    content: dict[str, Any] = {"format": FORMAT, **encode(model)}
     if model.reference is None:
         content = {name: value for name, value in content.items() if name not in _JUDGED}
     content["checksum"] = checksum(content)
@@ -68,10 +73,15 @@ def write_model(model: Model, file: Path | str) -> Path:
 
 
 def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
-    """Read a version and verify its checksum; with `heuristic`, also its weights."""
+    """Read a version and verify its checksum; with `heuristic`, also its weights.
+
+    Raises:
+        BadInput: `file.missing`, `weights.wrong-format`, `file.damaged`, `weights.other-heuristic` or
+        `weights.not-allowed`.
+    """
     where = str(file)
     try:
-        content = read_json(Path(file), ANYTHING, code="weights.wrong-format", advice="; not a file of weights")
+        content = read_json(Path(file), Any, code="weights.wrong-format", advice="; not a file of weights")
     except BadInput as error:
         if error.code != "file.missing":
             raise
@@ -80,26 +90,15 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
 
 
 def model_of(content: Any, where: str, heuristic: Heuristic | None = None) -> Model:
-    """Return the version that the content of a file is, and verify its checksum; with `heuristic`, also its weights."""
+    """Return the version in the content of a file, and verify its checksum; with `heuristic`, also its weights."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
+    good = content.get("checksum") == checksum(content)
     try:
-        good = content.get("checksum") == checksum(content)
-        model = Model(
-            str(content["heuristic"]),
-            _whole(content["version"]),
-            _named(content["weights"]),
-            _whole(content["updates"]),
-            None if content["loss"] is None else float(content["loss"]),
-            str(content["optimiser"]),
-            {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
-            None if content.get("trial") is None else _named(content["trial"]),
-            None if content.get("reference") is None else _named(content["reference"]),
-            _whole(content.get("shortened", 0)),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        damage = f"damaged file of weights ({type(error).__name__}: {error})"
-        raise BadInput("file.damaged", damage, where) from None
+        fields = {name: value for name, value in content.items() if name not in ("format", "checksum")}
+        model: Model = decode(Model, fields)
+    except BadInput as error:
+        raise BadInput("file.damaged", f"damaged file of weights: {error}", where) from None
     require(good, "file.damaged", "damaged file of weights: its checksum does not match; fetch it again", where)
     if heuristic is not None:
         check_model(model, heuristic, where)
@@ -113,13 +112,3 @@ def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
     for named in (model.weights, model.trial, model.reference):
         broken = [] if named is None else violations(heuristic, heuristic.vector(named))
         require(not broken, "weights.not-allowed", f"these weights are not allowed: {'; '.join(broken)}", where)
-
-
-def _named(values: Any) -> dict[str, float]:
-    return {str(name): float(value) for name, value in values.items()}
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"expected a whole number from 0, got {value!r}")
-    return value

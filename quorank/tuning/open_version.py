@@ -1,8 +1,8 @@
-"""The open version of a tuning in the field: its replies as they came, and what is made of them once they are enough.
+"""Open version of a tuning in the field: its replies, and the next version once they suffice.
 
-What learns is `TuningCoordinator`, the machine that `quorank tune simulate` drives too. Replies are summed in the order of
-the devices' numbers, whichever came first, so the same replies give the same bits. After the last version devices answer
-for the figures of the study, where there is one with an ε.
+The coordinator is that of `quorank tune simulate`. Replies are summed in the order of the devices' numbers,
+independent of their arrival, so the same replies give the same bits. After the last version devices answer for the
+study's metrics, if it has an ε.
 """
 
 from __future__ import annotations
@@ -18,20 +18,27 @@ from quorank.errors import BadInput, require
 from quorank.federation.accepted_replies import ReplyLimits
 from quorank.federation.reply import Reply, decode_reply
 from quorank.tuning.coordinator import TuningState
-from quorank.tuning.field import HEAVIEST, FieldTuning, task_of, updates_of
+from quorank.tuning.field import MOST_SEARCHES, FieldTuning, task_of, updates_of
 from quorank.tuning.models import Model
 from quorank.tuning.studies.private_means import LEAST_CLIENTS, PrivateMeans
 
 LONGEST_RELEASE = 1e9
-"""L2 norm of an update: beyond what any score's slopes are."""
+"""Upper bound on the L2 norm of an update, above the slopes of any score."""
 DAY = 86_400.0
 
 KeyOf = Callable[[int], bytes]
-"""The public key of a member, by its number."""
+"""Function from a member's number to its public key."""
 
 
 class OpenVersion:
-    """Where a tuning stands, from the model of its last version on; `key_of` says who a member is."""
+    """State of a tuning from the model of its last version on.
+
+    Args:
+        tuning: The operator's settings.
+        run: Name of the run.
+        key_of: Public key of a member.
+        model: Last version; None at the start.
+    """
 
     def __init__(self, tuning: FieldTuning, run: str, key_of: KeyOf, model: Model | None = None) -> None:
         self.tuning, self.run, self.terms, self._key_of = tuning, run, tuning.terms(run), key_of
@@ -39,46 +46,46 @@ class OpenVersion:
         self.state = coordinator.start() if model is None else coordinator.resume(model)
         self.before: dict[str, float] | None = None  # the weights of the version before
         self.replies: dict[int, Reply] = {}  # by member
-        self.refused: dict[str, int] = {}  # replies that cannot count, by code
-        self._gathered: TuningState | None = None  # the state with the replies received, until another comes
+        self.refused: dict[str, int] = {}  # number of rejected replies, by code
+        self._gathered: TuningState | None = None  # state with the replies added, until the next reply
 
     @property
     def version(self) -> int:
-        """Versions that are out."""
+        """Number of published versions."""
         return self.state.version
 
     @property
     def learned(self) -> bool:
-        """Whether all versions are made: what is left to ask for are the study's figures."""
+        """Whether all versions are made; only the study's metrics may be missing."""
         return self.version >= self.tuning.iterations
 
     @cached_property
-    def _figures(self) -> PrivateMeans:
-        found = self.terms.figures
+    def _private_means(self) -> PrivateMeans:
+        found = self.terms.private_means
         assert found is not None
         return found
 
-    # ------------------------------------------------------------ what devices are asked
+    # ------------------------------------------------------------ tasks
 
     def task(self, state: TuningState | None = None) -> bytes:
-        """The task of the version that is open in a state."""
+        """Return the task of a state, by default the current one."""
         found = state or self.state
-        return task_of(found, figures=found.version >= self.tuning.iterations).encode(self.run)
+        return task_of(found, asks_metrics=found.version >= self.tuning.iterations).encode(self.run)
 
-    def room(self, state: TuningState | None = None) -> int:
-        """Replies that this version takes; 0 where their number is not known before."""
-        figures = (state or self.state).version >= self.tuning.iterations
-        return self.tuning.answers if figures else self.tuning.room
+    def replies_needed(self, state: TuningState | None = None) -> int:
+        """Return the number of replies to this version; 0 where it is not known in advance."""
+        asks_metrics = (state or self.state).version >= self.tuning.iterations
+        return self.tuning.answers if asks_metrics else self.tuning.replies_needed
 
     def limits(self, state: TuningState | None = None) -> ReplyLimits:
-        """What replies to this version are judged by before they are confirmed."""
+        """Return the checks of replies to this version before they are confirmed."""
         version = (state or self.state).version
-        return ReplyLimits(self.run, version, self.terms.parameters, HEAVIEST, LONGEST_RELEASE, 1)
+        return ReplyLimits(self.run, version, self.terms.parameters, MOST_SEARCHES, LONGEST_RELEASE, 1)
 
-    # ------------------------------------------------------------ what they reply
+    # ------------------------------------------------------------ replies
 
     def receive(self, member: int, content: bytes) -> str:
-        """Take a member's reply; the code of its refusal, or none."""
+        """Add a member's reply; return the code of its rejection, or an empty string."""
         try:
             reply = decode_reply(content, self.terms.parameters)
             self._check(reply, member)
@@ -89,13 +96,17 @@ class OpenVersion:
         return ""
 
     def _check(self, reply: Reply, member: int) -> None:
-        """Refuse what must not count: of somebody else, of a control, or no answer of an honest device."""
+        """Raise BadInput for a reply of another member, of a control arm, or with values that no honest device sends."""
         require(reply.client == member, "reply.other-client", "the reply names another client than its sender")
         shaped = reply.release.shape == (self.terms.parameters,) and reply.round == self.version
-        require(shaped and reply.run == self.run, "reply.shape", "the reply is none to this version")
+        require(shaped and reply.run == self.run, "reply.shape", "the reply is not to this version")
         if self.learned:
-            answer = reply.statistics[: len(self._figures.study.metrics)]
-            require(self._figures.allows(answer), "reply.no-answer", "no honest device answers so")
+            answer = reply.statistics[: len(self._private_means.study.metrics)]
+            require(
+                self._private_means.allows(answer),
+                "reply.no-answer",
+                "the answer has values that no honest device sends",
+            )
         else:
             learns = self.terms.study is None or self.terms.learns(self._key_of(member))
             require(learns, "reply.not-treated", "this device is in a control arm")
@@ -103,21 +114,21 @@ class OpenVersion:
             require(usable, "reply.not-usable", "the update has values that no honest device sends")
 
     def forget(self, member: int) -> None:
-        """Take a member's reply out again: it has left."""
+        """Remove the reply of a member that has left."""
         self.replies.pop(member, None)
         self._gathered = None
 
     def arms(self, keys: Iterable[bytes]) -> dict[str, int]:
-        """How many of the devices with these keys are in each arm of the study."""
+        """Return the number of devices with these keys in each arm of the study."""
         study = self.tuning.study
         found = Counter() if study is None else Counter(map(study.arm_of, keys))
         return {} if study is None else {arm: found[arm] for arm in study.arms}
 
-    # ------------------------------------------------------------ what is made of it
+    # ------------------------------------------------------------ results
 
     def next_version(self, seconds: float) -> tuple[TuningState, Model] | None:
-        """The state and the version that follow, where the replies close this one after so many seconds."""
-        if not self.replies or len(self.replies) < self.tuning.room:
+        """Return the next state and version if the replies close this one after these seconds; else None."""
+        if not self.replies or len(self.replies) < self.tuning.replies_needed:
             return None
         coordinator = self.tuning.coordinator
         if self._gathered is None:
@@ -125,22 +136,24 @@ class OpenVersion:
         return coordinator.advance(self._gathered, 0.0) if coordinator.closes(self._gathered, seconds) else None
 
     def begin(self, after: TuningState) -> bool:
-        """Begin the version of a state; whether its weights are the reference again, and were not before."""
+        """Begin the version of a state; return whether it rolled the weights back to the reference."""
         changed = not np.array_equal(after.published, self.state.published)
         self.before = self.tuning.heuristic.named(self.state.published)
         self.state, self.replies, self.refused, self._gathered = after, {}, {}, None
         return changed and np.array_equal(after.published, after.reference)
 
     def study(self, seconds: float) -> dict[str, Any] | None:
-        """What the study found, once enough devices have answered or its days are over."""
+        """Return the result of the study once enough devices have answered or its time limit is over; else None."""
         if len(self.replies) < self.tuning.answers and seconds < DAY * self.tuning.days:
             return None
-        study, arms = self._figures.study, dict[str, list[list[int]]]()
+        study, arms = self._private_means.study, dict[str, list[list[int]]]()
         for member, reply in sorted(self.replies.items()):
             answer = [int(value) for value in reply.statistics[: len(study.metrics)]]
             arms.setdefault(study.arm_of(self._key_of(member)), []).append(answer)
         few = {arm: len(arms.get(arm, ())) for arm in study.arms if len(arms.get(arm, ())) < LEAST_CLIENTS}
         if few:
-            return {"study": study.name, "epsilon": self._figures.epsilon, "too_few": few}
-        found: dict[str, Any] = self._figures.analyse({arm: np.array(rows) for arm, rows in arms.items()}).as_dict()
+            return {"study": study.name, "epsilon": self._private_means.epsilon, "too_few": few}
+        found: dict[str, Any] = self._private_means.analyse(
+            {arm: np.array(rows) for arm, rows in arms.items()}
+        ).as_dict()
         return found

@@ -1,7 +1,8 @@
 """Searches and the items shown in them, in columns: the format that every heuristic's items share.
 
-Items are a NamedTuple of columns. `offsets` (searches + 1,) says which items belong to which search, `chosen` (searches,)
-which of them the person took, counted within the search; every other column has one entry, or one row, per item.
+Items are a NamedTuple of columns. `offsets` (searches + 1,) says which items belong to which search, `chosen`
+(searches,) which of them the person took, counted within the search; every other column has one entry, or one row, per
+item.
 """
 
 from __future__ import annotations

@@ -89,11 +89,11 @@ class TuningAnswers(SmallService):
 
     def __init__(self, field: Any) -> None:
         super().__init__(field.terms("run"))
-        self.task_said = TuningTask(0, SHIPPED, SHIPPED, SHIPPED, figures=False).encode("run")
+        self.task_said = TuningTask(0, SHIPPED, SHIPPED, SHIPPED, asks_metrics=False).encode("run")
 
     def say(self, published: np.ndarray, version: int = 0, *, trial: np.ndarray | None = None, **more: Any) -> None:
         shown = published if trial is None else trial
-        task = TuningTask(version, published, shown, SHIPPED, more.pop("figures", False))
+        task = TuningTask(version, published, shown, SHIPPED, more.pop("asks_metrics", False))
         self.published = (more.pop("kind", "tuning"), task.encode(more.pop("run", "run")))
 
 
@@ -160,7 +160,7 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         assert tuner.sync(force=True).outcome == "nothing" and replies(service) == []
         tuner.record_typed(characters=3, rank=1)
         tuner.record_typed(characters=5, rank=0)
-        service.say(SHIPPED * 0.9, 1, figures=True)
+        service.say(SHIPPED * 0.9, 1, asks_metrics=True)
         assert tuner.sync(force=True).outcome == "sent"
         reply = decode_reply(replies(service)[0])
         assert not reply.release.any() and all(value == int(value) for value in reply.statistics)
@@ -168,7 +168,7 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         assert tuner.sync(force=True).outcome == "nothing"
         tuner.record_typed(characters=9, rank=9)
         for version in (2, 3, 1):  # a service that asks again and again: there is one answer
-            service.say(SHIPPED * 0.9, version, figures=True)
+            service.say(SHIPPED * 0.9, version, asks_metrics=True)
             tuner.sync(force=True)
         assert set(replies(service)) == {replies(service)[0]} and len(tuner.releases()) == 1
 

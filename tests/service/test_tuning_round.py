@@ -16,7 +16,7 @@ from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
 from quorank.tuning.closing import Stable
-from quorank.tuning.field import FieldTuning, TuningTerms, figures_reply, read_field_tuning, read_task
+from quorank.tuning.field import FieldTuning, TuningTerms, read_field_tuning, read_task, study_reply
 from quorank.tuning.guards import ImmediateGuard
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model
@@ -92,13 +92,18 @@ def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
     assert service.version.learned and not service.version.refused
 
 
-def test_terms_that_devices_agree_to_are_read_back() -> None:
+def test_terms_that_devices_agree_to_are_read_back(tmp_path: Path) -> None:
     study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=2.0)
     field = field_of(Tuning(closing=Stable()), study=study, answers=10)
-    assert FieldTuning.of(json.loads(json.dumps(field.table()))).table() == field.table()
+    file = tmp_path / "tuning.json"
+    file.write_text(json.dumps(field.table()))
+    assert FieldTuning.read(file).table() == field.table()
+    file.write_text(json.dumps(field.table() | {"iterations": "9"}))
+    with refused("file.damaged"):
+        FieldTuning.read(file)
     terms = field.terms("run")
     assert TuningTerms.read(json.loads(json.dumps(terms.table()))) == terms
-    assert terms.figures == PrivateMeans(Study("spring", study.arms, epsilon=2.0), 2.0)
+    assert terms.private_means == PrivateMeans(Study("spring", study.arms, epsilon=2.0), 2.0)
     for changes in (
         {"release": "Signs()"}, {"margin": float("nan")}, {"parameters": 3}, {"study": {}}, {"heuristic": {}},
         {"release": "__import__('os')"}, {"rounds": -1},
@@ -129,14 +134,14 @@ def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compare
         service.look()  # the place of the control is given to another once all are taken
     assert service.version.learned and not service.done
     published = fleet.store.publication()
-    assert published is not None and read_task(published.content, "run", FRECENCY).figures
+    assert published is not None and read_task(published.content, "run", FRECENCY).asks_metrics
     private = PrivateMeans(study, 4.0)
     service.look()
     for member in fleet.keys:
         means = {"characters": 2.0 if member in treated else 8.0, "rank": 1.0}
         answer = private.answer(means, bytes([member]) * 32, member)
         terms = TuningTerms.read(fleet.terms.table() | {"client": member})
-        assert not fleet.send(member, figures_reply(terms, 1, answer)).code
+        assert not fleet.send(member, study_reply(terms, 1, answer)).code
     assert service.look() and service.done
     found = json.loads((fleet.home.path / STUDY).read_text())
     assert found["epsilon"] == 4.0 and found["arms"]["control"]["clients"] == len(controls)
@@ -174,12 +179,14 @@ def test_the_operators_file(tmp_path: Path) -> None:
     )
     found = read_field_tuning(file)
     assert found.heuristic.name == "decay" and found.closing == Stable() and found.release == SignRelease()
-    assert str(found.guard).startswith("JudgedGuard(bound=0.02") and found.study is not None and found.room == 0
+    assert (
+        str(found.guard).startswith("JudgedGuard(bound=0.02") and found.study is not None and found.replies_needed == 0
+    )
     home = TuningHome.make(tmp_path / "folder", found, settings_of("run", found, address="127.0.0.1:9092"))
     again = TuningHome.open(home.path).tuning
     assert again.table() == found.table() and again.coordinator.optimiser == found.optimiser
     for text, code in (
-        ("iterations = 0", "value.out-of-range"), ("iteration = 1", "tuning.malformed"), ("x = [", "tuning.not-toml"),
+        ("iterations = 0", "value.out-of-range"), ("iteration = 1", "part.unknown-key"), ("x = [", "tuning.not-toml"),
         ("answers = 5", "study.no-epsilon"),
         ('guard = "none"', "part.unknown-kind"),
         ('loss = "hinge"', "value.not-a-choice"),

@@ -1,9 +1,9 @@
-"""The holder of a tuning: versions of a heuristic's weights go out, devices' updates come in, iterations close.
+"""Holder of a tuning: publishes versions of a heuristic's weights, collects devices' updates, closes iterations.
 
-`python -m quorank.service.holders.tuning DIR [--exit-when-done]`. What learns is `tuning.open_version`; here are its
-replies and checkpoints in the store. The end of a version is one transaction: checkpoint, next task, end of its replies. A
-holder that is killed reads the open version's replies again. After the last version, devices answer for the figures of the
-study, where there is one with an ε: `study.json`.
+`python -m quorank.service.holders.tuning DIR [--exit-when-done]`. `tuning.open_version` learns; this module stores
+replies and checkpoints. The end of a version is one transaction: checkpoint, next task, end of its replies. A killed
+holder reads the open version's replies again. After the last version, devices answer for the metrics of a study with
+an ε: `study.json`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.federation.reply import Task, encode_task
-from quorank.files.documents import ANYTHING, parse_json
+from quorank.files.documents import parse_json
 from quorank.protocol.messages import Publication, leaving_receipt
 from quorank.service.holders.holding import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, identities, next_seconds
@@ -32,24 +32,24 @@ from quorank.tuning.models import Model, model_file_name, model_of, model_text
 from quorank.tuning.open_version import OpenVersion
 
 TUNING, WEIGHTS, VERSIONS, STUDY = "tuning.json", "weights.json", "versions", "study.json"
-"""Files: what is tuned, the weights that devices have, all versions, and what the study found."""
+"""Files: settings, current weights, all versions, and the result of the study."""
 CHECKPOINT = "tuning"
 
 
 @dataclass(frozen=True)
 class TuningHome(Home):
-    """The folder of a tuning's service: as that of a coordinator, with what is tuned in place of an experiment."""
+    """Folder of a tuning's service, with the tuning in place of an experiment."""
 
     @classmethod
     def make(cls, path: Path, tuning: FieldTuning, settings: Settings) -> TuningHome:
-        """Make the folder; where it is there already it must be empty."""
+        """Create the folder; an existing one must be empty."""
         terms, plan = tuning.terms(settings.run).table(), tuning.table()
         files = {name: json.dumps(table, indent=1).encode() for name, table in ((TERMS, terms), (TUNING, plan))}
         return cls._made(path, settings, files, "coordinator's")
 
     @classmethod
     def open(cls, path: Path) -> TuningHome:
-        """The folder that an earlier start made."""
+        """Open the folder of an earlier start."""
         home = cls(path.absolute())
         there = (home.path / SETTINGS).is_file() and home.settings.kind == "tuning"
         sentence = f"there is no tuning here; make one with: quorank coordinator start {path} --tune FILE.toml"
@@ -58,34 +58,34 @@ class TuningHome(Home):
 
     @cached_property
     def tuning(self) -> FieldTuning:
-        """What is tuned, and how."""
+        """Settings of the tuning."""
         return FieldTuning.read(self.path / TUNING)
 
 
-def settings_of(run: str, tuning: FieldTuning, **chosen: Any) -> Settings:
-    """A service's settings, for a tuning."""
-    return Settings(run, len(tuning.heuristic.weights), kind="tuning", **chosen)
+def settings_of(run: str, tuning: FieldTuning, **options: Any) -> Settings:
+    """Return the settings of a service for a tuning."""
+    return Settings(run, len(tuning.heuristic.weights), kind="tuning", **options)
 
 
 @dataclass(eq=False)
 class TuningService(Held[TuningHome]):
-    """One folder's tuning, held by this process."""
+    """Tuning of a folder, held by this process."""
 
     version: OpenVersion = field(init=False)
-    _model: Model | None = field(default=None, init=False)  # the version that is out
-    _taken: int = field(default=0, init=False)  # the last reply that was handed in
-    _heard: int = field(default=0, init=False)  # replies to the open version
-    _room: int = field(default=0, init=False)  # places of it
-    _came: int = field(default=0, init=False)  # bytes
+    _model: Model | None = field(default=None, init=False)  # the published version
+    _last_reply: int = field(default=0, init=False)  # id of the last reply read
+    _reply_count: int = field(default=0, init=False)  # replies to the open version
+    _replies_needed: int = field(default=0, init=False)  # replies that the open version accepts
+    _received_bytes: int = field(default=0, init=False)
     _arms: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.tuning, self.run, content = self.home.tuning, self.home.settings.run, self.store.document(CHECKPOINT)
         if content is not None:
-            self._model = model_of(parse_json(content, ANYTHING, CHECKPOINT), CHECKPOINT, self.tuning.heuristic)
+            self._model = model_of(parse_json(content, Any, CHECKPOINT), CHECKPOINT, self.tuning.heuristic)
         self.version = OpenVersion(self.tuning, self.run, self._key, self._model)
-        self._gone = {member for member, _, _ in self.store.leavers()}
+        self._leavers = {member for member, _, _ in self.store.leavers()}
 
     @property
     def done(self) -> bool:
@@ -98,18 +98,18 @@ class TuningService(Held[TuningHome]):
 
     def begin(self) -> None:
         if self._model is not None:
-            self._hand_out(self._model)
+            self._write_version(self._model)
 
     def look(self) -> bool:
         published = self._published()
-        came = self._take()
+        received = self._read_replies()
         passed = max(0.0, self.store.now() - published.opened)
-        closed = self._close_figures(passed) if self.version.learned else self._close(passed)
-        if not closed and self._room and self._heard >= self._room:
-            self._widen(published)
+        closed = self._close_study(passed) if self.version.learned else self._close_version(passed)
+        if not closed and self._replies_needed and self._reply_count >= self._replies_needed:
+            self._extend(published)
         self.attend()
         self.publish_in_time()
-        return came or closed
+        return received or closed
 
     def finish(self) -> None:
         state = self.version.state
@@ -117,10 +117,10 @@ class TuningService(Held[TuningHome]):
         self.declare("over", state.version, content, LONGEST_NEXT)
 
     def attend(self) -> None:
-        """Let those go who have asked to leave: an update is in sums and versions, and kept nowhere else."""
+        """Confirm leave requests: updates are only in sums and versions, and stored nowhere else."""
         for member, request, _ in self.store.leavers(waiting=True):
             self.version.forget(member)
-            self._gone.add(member)
+            self._leavers.add(member)
             self.store.let_go(self.epoch, member, leaving_receipt(request))
             self.tell("member_left", client=member, round=self.place[0])
 
@@ -133,47 +133,47 @@ class TuningService(Held[TuningHome]):
     # ------------------------------------------------------------ versions
 
     def _published(self) -> Publication:
-        """The open version's task; it is published where it is not."""
+        """Return the publication of the open version; publish it if it is missing."""
         found, version = self.store.publication(), self.place[0]
         if found is None or (found.kind, found.run, found.round) != ("tuning", self.run, version):
             made = self._publication(self.version.state)
             found = self.store.publish(self.epoch, made, self._limits(self.version.state))
-        self._room = found.room
+        self._replies_needed = found.room
         return found
 
     def _publication(self, state: TuningState) -> Publication:
         wait = next_seconds(len(self.store.admitted()), self.home.settings.deadline, self.soonest)
-        return self.signed("tuning", state.version, self.version.task(state), wait, self.version.room(state))
+        return self.signed("tuning", state.version, self.version.task(state), wait, self.version.replies_needed(state))
 
     def _limits(self, state: TuningState) -> dict[str, bytes | None]:
-        """What workers judge replies by before they confirm them."""
+        """Return the document with the checks of replies for workers."""
         return {LIMITS: json.dumps(asdict(self.version.limits(state))).encode()}
 
-    def _take(self) -> bool:
-        batch = self.store.replies(self.run, self.place[0], self._taken)
+    def _read_replies(self) -> bool:
+        batch = self.store.replies(self.run, self.place[0], self._last_reply)
         for stored in batch:
-            code = "" if stored.member in self._gone else self.version.receive(stored.member, stored.content)
+            code = "" if stored.member in self._leavers else self.version.receive(stored.member, stored.content)
             if code:
                 self.tell("reply_refused", round=self.place[0], client=stored.member, reason=code)
         if batch:
-            self._taken, self._heard = batch[-1].id, self._heard + len(batch)
-            self._came += sum(len(stored.content) for stored in batch)
+            self._last_reply, self._reply_count = batch[-1].id, self._reply_count + len(batch)
+            self._received_bytes += sum(len(stored.content) for stored in batch)
         return bool(batch)
 
-    def _widen(self, published: Publication) -> None:
-        """Take more replies in the place of those that cannot count; who has answered is not asked again."""
-        missing = self._room - len(self.version.replies)
+    def _extend(self, published: Publication) -> None:
+        """Accept more replies in place of rejected ones; devices that have replied are not asked again."""
+        missing = self._replies_needed - len(self.version.replies)
         if missing > 0:
-            self._room = self._heard + missing
-            self.store.publish(self.epoch, replace(published, room=self._room))
+            self._replies_needed = self._reply_count + missing
+            self.store.publish(self.epoch, replace(published, room=self._replies_needed))
 
-    def _close(self, passed: float) -> bool:
+    def _close_version(self, passed: float) -> bool:
         found = self.version.next_version(passed)
         if found is None:
             return False
         after, model = found
         documents: dict[str, bytes | None] = {CHECKPOINT: model_text(model).encode(), **self._limits(after)}
-        finished = Finished(self.run, self.place[0], self._taken)
+        finished = Finished(self.run, self.place[0], self._last_reply)
         more = after.version < self.tuning.iterations or self.tuning.answers > 0
         try:
             if more:
@@ -181,55 +181,55 @@ class TuningService(Held[TuningHome]):
             else:
                 self.store.keep(self.epoch, documents, finished)
         except RepliesCame:
-            return False  # they are taken in first
-        self._closed(after, model)
+            return False  # read them first
+        self._begin_next(after, model)
         return True
 
-    def _closed(self, after: TuningState, model: Model) -> None:
-        """A version is out: tell of it, and begin the next."""
+    def _begin_next(self, after: TuningState, model: Model) -> None:
+        """Report the published version, and begin the next."""
         now = self.clock()
         seconds, self.opened = now - self.opened, now
         self.history = with_round(self.history, version_figures(model, seconds))
         if self.version.begin(after):
             self.tell("version_rolled_back", round=model.version, to=0)
         self.tell("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
-        self._taken = self._heard = 0
-        self._hand_out(model)
+        self._last_reply = self._reply_count = 0
+        self._write_version(model)
 
-    def _hand_out(self, model: Model) -> None:
-        """Write the version, for whoever fetches it as a file; on a full disk the next one is."""
+    def _write_version(self, model: Model) -> None:
+        """Write the files of the version; errors of the disk are ignored, since the next version writes them again."""
         with contextlib.suppress(OSError):
             (self.home.path / VERSIONS).mkdir(mode=0o700, exist_ok=True)
         for name in (f"{VERSIONS}/{model_file_name(model.version)}", WEIGHTS):
             self.write_file(name, model_text(model))
 
-    def _close_figures(self, passed: float) -> bool:
-        """End the collection of figures: enough answers, or the days are over."""
+    def _close_study(self, passed: float) -> bool:
+        """Store the result of the study once enough devices have answered or its time limit is over."""
         found = None if self.done else self.version.study(passed)
         if found is None:
             return False
         content = json.dumps(found, indent=2).encode() + b"\n"
         try:
-            self.store.keep(self.epoch, {STUDY: content}, Finished(self.run, self.place[0], self._taken))
+            self.store.keep(self.epoch, {STUDY: content}, Finished(self.run, self.place[0], self._last_reply))
         except RepliesCame:
             return False
         self.write_file(STUDY, content)
         return True
 
-    # ------------------------------------------------------------ how it stands
+    # ------------------------------------------------------------ status
 
     def status(self, state: State | None = None) -> Status:
-        figures, version, now = self.version.terms.figures, self.version, self.clock()
+        private, version, now = self.version.terms.private_means, self.version, self.clock()
         base = self.base_status(
-            "tuning", state, rounds_planned=self.tuning.iterations, received_bytes=self._came, refused=version.refused,
-            report_epsilon=None if figures is None else figures.epsilon, arms=self._members(),
+            "tuning", state, rounds_planned=self.tuning.iterations, received_bytes=self._received_bytes,
+            refused=version.refused, report_epsilon=None if private is None else private.epsilon, arms=self._arm_sizes(),
         )  # fmt: skip
         opened, coordinator = now - self.opened, self.tuning.coordinator
         status = tuning_status(base, coordinator, version.state, self.history, version.before, opened)
-        return replace(status, replies=len(version.replies), needed=self._room or None)
+        return replace(status, replies=len(version.replies), needed=self._replies_needed or None)
 
-    def _members(self) -> dict[str, int]:
-        """How many devices are in each arm; counted again while there are few."""
+    def _arm_sizes(self) -> dict[str, int]:
+        """Return the number of devices in each arm, counted again when devices have enrolled."""
         if self.tuning.study is not None and sum(self._arms.values()) != len(self.store.admitted()):
             self._arms = self.version.arms(identities(self.store).values())
         return self._arms

@@ -16,7 +16,7 @@ import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,20 +155,15 @@ def read_study(path: Path) -> Study:
 
 def study_of(table: Mapping[str, Any], where: str) -> Study:
     """Read a study from the table that a TOML file holds."""
-    content = dict(table)
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
-    require("name" in content, "study.no-name", nameless, where)
-    numbers = {}
-    for key, default in (("arms", ARMS), ("largest", LARGEST)):
-        given = content.pop(key, dict(default))
-        fits = isinstance(given, dict) and all(type(value) in (int, float) for value in given.values())
-        require(fits, "value.wrong-type", f"must be a table of names and numbers, got {given!r}", f"{where}: {key}")
-        numbers[key] = {name: float(value) for name, value in given.items()}
-    study = decode(Study, content, where)
+    require("name" in table, "study.no-name", nameless, where)
+    largest = table.get("largest", {})
+    content = dict(table) | {"largest": LARGEST | largest if isinstance(largest, dict) else largest}
     try:
-        return replace(study, arms=numbers["arms"], largest=LARGEST | numbers["largest"])
+        found: Study = decode(Study, content)
     except BadInput as error:
         raise error.at(where) from None
+    return found
 
 
 def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
