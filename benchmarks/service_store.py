@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from quorank.protocol.messages import Publication
-from quorank.service.store.calls import Call
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import Finished, SqlStore, open_store
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from quorank.member.party_folder import PartyFolder
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.service.holders.group_home import SiloHome
+from quorank.service.holders.group import SiloHome
 from quorank.silos.training.comparison import joint_ranker
 
 NAMES = ("north", "south", "west")

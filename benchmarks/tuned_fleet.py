@@ -22,8 +22,8 @@ from pathlib import Path
 from quorank.protocol.http_client import ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
+from quorank.service.enrolment import open_enrolment
 from quorank.service.home import Home
-from quorank.service.members import open_enrolment
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, read_field_tuning, read_task
 from quorank.tuning.heuristics.constraints import random_weights

@@ -68,9 +68,9 @@ from quorank.protocol.terms import Terms
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import Origin, SavedRanker, ranker_bytes
 from quorank.reports.report import report_page
-from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.service.enrolment import invite
+from quorank.service.holders.group import SiloHome, settings_of
 from quorank.service.home import Home, Settings
-from quorank.service.members import invite
 from quorank.service.store.backup import backup
 from quorank.silos.envelopes import Catalogue, Envelope, Hello, Kind, Refuse
 from quorank.silos.search.messages import NamedDocuments, SearchAnswer, question_digest

@@ -20,7 +20,7 @@ from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import check_leaving_request
 from quorank.protocol.requests import read_enrolment
 from quorank.protocol.terms import Terms
-from quorank.service.holders.group_home import SiloHome
+from quorank.service.holders.group import SiloHome
 from quorank.service.home import Home
 from quorank.service.store.backup import restore
 from quorank.silos.session.streams import SiloStore

@@ -7,9 +7,9 @@ from io import StringIO
 
 from fuzz.target import target
 from quorank.cli.coordinator_display import print_status
-from quorank.service.live.live_page import draw_sections
-from quorank.service.live.metrics import exposition
-from quorank.service.live.status import Status
+from quorank.service.dashboard.metrics import exposition
+from quorank.service.dashboard.page import draw_sections
+from quorank.service.dashboard.status import Status
 
 
 @target("service-status", "json")

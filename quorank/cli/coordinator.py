@@ -105,7 +105,7 @@ def start(
     stderr.
     """
     from quorank.service.home import SETTINGS, Home
-    from quorank.service.starting import SUPERVISOR, start_service
+    from quorank.service.supervisor import SUPERVISOR, start_service
 
     check_installed()
     given = {
@@ -207,7 +207,7 @@ def invite(
     device. Hand it over by a way that others cannot read; a second use is
     refused, and status tells of it.
     """
-    from quorank.service.members import invite as invite_one
+    from quorank.service.enrolment import invite as invite_one
 
     known = list(names or [])
     require(bool(known) != (count is not None), "option.conflict", "name the devices, or say how many with --count")
@@ -244,7 +244,7 @@ def open_(
     the ranker is bounded by how often a device may take part, by clipping and
     by robust aggregation, and by nothing else.
     """
-    from quorank.service.members import open_enrolment
+    from quorank.service.enrolment import open_enrolment
 
     with _opened(folder) as (home, store):
         file = out or Path(f"{home.settings.run}.json")

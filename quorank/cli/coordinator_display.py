@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorank.cli.display import print_result, print_rows
-from quorank.service.live.status import Quality, Status
+from quorank.service.dashboard.status import Quality, Status
 
 _WHOM = {"devices": "devices", "parties": "parties", "tuning": "devices", "simulation": "clients"}
 _ROUNDS = {"devices": "rounds", "parties": "turns", "tuning": "versions", "simulation": "rounds"}

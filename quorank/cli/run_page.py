@@ -19,9 +19,9 @@ from starlette.applications import Starlette
 
 from quorank import __version__
 from quorank.experiments.runner import Runner
-from quorank.service.live.live_page import page_routes
-from quorank.service.live.loopback import loopback_socket, served
-from quorank.service.live.status import (
+from quorank.service.dashboard.loopback_server import loopback_socket, served
+from quorank.service.dashboard.page import page_routes
+from quorank.service.dashboard.status import (
     MemberCounts,
     Quality,
     RoundFigures,

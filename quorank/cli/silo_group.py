@@ -15,7 +15,7 @@ from quorank.cli.options import Detach, FilesOut, InvitationOut, Json, RunName
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
 
 Folder = Annotated[Path, Argument(metavar="DIR", help="The group's folder.")]
 
@@ -60,9 +60,9 @@ def start(
     sees no term, document or key. It goes on where it stood, also after it was
     killed. Without --detach it stays in the foreground and logs to stderr.
     """
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
     from quorank.service.home import SETTINGS
-    from quorank.service.starting import start_service
+    from quorank.service.supervisor import start_service
 
     check_installed()
     given = {
@@ -108,7 +108,7 @@ def invite(
     it over by a way that others cannot read, and delete it here. A party that
     was revoked is invited again in the same way.
     """
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
     from quorank.silos.session.terms import read_identities
 
     home = SiloHome.open(folder)
@@ -123,7 +123,7 @@ def invite(
 
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
     """Refuse a party from now on; the session waits until it is invited again."""
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
 
     with closing(SiloHome.open(folder).store()) as store:
         store.note("member_revoked", client=store.revoke(name).number)
@@ -132,14 +132,14 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) ->
 
 def status(folder: Folder, json: Json = False) -> None:
     """Phase, parties, who is waited for, envelopes and bytes, turns, time left."""
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
 
     _show(SiloHome.open(folder), json)
 
 
 def stop(folder: Folder) -> None:
     """Stop a group's service; what it has accepted is kept, and `start` goes on."""
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
     from quorank.service.overview import Overview
 
     home = SiloHome.open(folder)
@@ -150,7 +150,7 @@ def stop(folder: Folder) -> None:
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
     """Write the ranker that all parties have, once the session is done."""
     from quorank.files.atomic import write_whole
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
     from quorank.service.home import RANKER
 
     home = SiloHome.open(folder)
@@ -162,7 +162,7 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to wri
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
     from quorank.cli import machine_files
-    from quorank.service.holders.group_home import SiloHome
+    from quorank.service.holders.group import SiloHome
 
     home = SiloHome.open(folder)
     for path in machine_files.write(home, out or home.path / "files", machine_files.SILO_FILES):
@@ -174,7 +174,7 @@ def _make(
 ) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.experiments.silo_experiment import read_group
-    from quorank.service.holders.group_home import SiloHome, settings_of
+    from quorank.service.holders.group import SiloHome, settings_of
     from quorank.silos.search.settings import SearchTerms
     from quorank.silos.session.terms import SiloTerms
 

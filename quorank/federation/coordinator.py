@@ -185,7 +185,9 @@ class Coordinator:
     def closing(self) -> RoundClosing:
         """Closing conditions of the open round."""
         if self.enrolled is None:
-            return self.limits.closing(len(self._cohort) - len(self._unavailable))
+            closing = self.limits.closing(len(self._cohort) - len(self._unavailable))
+            fewest = self.limits.minimum_replies if self._cohort else 0  # also while nobody of the cohort is available
+            return closing._replace(replies=max(fewest, closing.replies), minimum=max(fewest, closing.minimum))
         participation, fewest = self.federation.participation, self.limits.minimum_replies
         minimum = max(fewest, participation.fewest(self.federation.clients))
         return RoundClosing(max(fewest, self._capacity), minimum, min(self.limits.deadline, participation.seconds))

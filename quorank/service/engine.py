@@ -27,8 +27,8 @@ from quorank.kernels.process import terminate_all
 from quorank.protocol.invitation import Invitation
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
+from quorank.service.store.database import TABLES
 from quorank.service.store.sql_store import HolderLost, SqlStore
-from quorank.service.store.tables import TABLES
 from quorank.service.supervisor import WORKER, ServiceProcess
 
 FOLDER = "service"
@@ -138,9 +138,9 @@ class PlayedService:
         """Start missing processes; stop the run after too many deaths."""
         now = time.monotonic()
         for child in self.children:
-            if child.ended() is not None:
+            if child.exit_code() is not None:
                 self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
-                child.bury(now)
+                child.schedule_restart(now)
                 if self._deaths[child.name] >= DEATHS:
                     reason = f"{child.name} of the service ended {DEATHS} times in a round"
                     raise Stopped(self.done, self.rounds, reason)

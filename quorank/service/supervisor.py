@@ -1,6 +1,6 @@
-"""The process that watches over a service: it opens the one listening socket, and starts workers and the holder.
+"""Supervisor of a service: opens the one listening socket, and keeps workers and the holder running.
 
-What dies is started again, with a longer pause each time it dies young. Workers are replaced one by one when the
+Processes that end are restarted, with a longer pause each time one dies young. Workers are replaced one by one when the
 certificate has changed. Children end with this process, however it ends. It imports neither numpy nor a web framework.
 `python -m quorank.service.supervisor DIR [--exit-when-done]`
 """
@@ -18,48 +18,57 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from quorank.errors import BadInput
 from quorank.files.atomic import write_whole
+from quorank.files.documents import read_json
 from quorank.kernels.process import raise_file_limit, terminate_all
 from quorank.protocol.certificates import fit_together
+from quorank.service.dashboard.event_log import EventLog, rotate
 from quorank.service.home import LOG, Home
-from quorank.service.live.event_log import EventLog, turn_over
 
-WORKER = "quorank.service.intake.worker"
+SUPERVISOR, WORKER = "quorank.service.supervisor", "quorank.service.intake.worker"
 STATE = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2
+"""Interval of the watch over children."""
 CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
-"""So often it is looked whether the certificate's files have changed, and how long it is still good."""
-READY_SECONDS = 30.0
-"""A worker answers within so long after its start."""
+"""Intervals of checks for changed certificate files and for their end."""
+READY_SECONDS, START_SECONDS = 30.0, 60.0
+"""Time limits on the start of a worker and of a whole service."""
 FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
+"""Seconds before a restart, at first and at most, and age below which a child died young."""
+
+
+class _State(TypedDict):
+    process: int
+    state: str
 
 
 @dataclass(eq=False)
 class ServiceProcess:
-    """A process that is kept alive."""
+    """Child process that is restarted when it ends."""
 
     name: str
     words: list[str]
-    listener: int | None = None  # descriptor of the socket that it answers on
+    listener: int | None = None  # descriptor of the listening socket
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-    ready: bool = field(default=False, init=False)  # it has said that it answers
+    ready: bool = field(default=False, init=False)  # it accepts requests
     _born: float = field(default=0.0, init=False)
     _pause: float = field(default=0.0, init=False)
-    _due: float = field(default=0.0, init=False)  # when it may be started again
-    _told: int = field(default=-1, init=False)  # where it says so
+    _due: float = field(default=0.0, init=False)  # time of the next start
+    _pipe: int = field(default=-1, init=False)  # reports readiness
 
     def start(self) -> None:
-        """Start it, as a child that ends with this process."""
+        """Start it as a child that ends with this process."""
         passed: tuple[int, ...] = ()
-        if self._told >= 0:
-            os.close(self._told)
+        if self._pipe >= 0:
+            os.close(self._pipe)
         if self.listener is not None:
-            self._told, told = os.pipe()
-            os.set_blocking(self._told, False)
-            passed = (self.listener, told)
+            self._pipe, writing = os.pipe()
+            os.set_blocking(self._pipe, False)
+            passed = (self.listener, writing)
         words = [sys.executable, "-m", "quorank.kernels.process", str(os.getpid()), *self.words, *map(str, passed)]
         try:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed)
@@ -69,28 +78,28 @@ class ServiceProcess:
         self._born, self.ready = time.monotonic(), self.listener is None
 
     def is_due(self, now: float) -> bool:
-        """Whether it is to be started now."""
+        """Return whether it must be started now."""
         return self.process is None and now >= self._due
 
-    def look(self) -> None:
-        """Hear whether it answers by now."""
-        if not self.ready and self._told >= 0:
+    def check_ready(self) -> None:
+        """Read from the pipe whether it accepts requests."""
+        if not self.ready and self._pipe >= 0:
             with contextlib.suppress(BlockingIOError):
-                self.ready = bool(os.read(self._told, 1))
+                self.ready = bool(os.read(self._pipe, 1))
 
-    def ended(self) -> int | None:
-        """Its exit code, once it has ended."""
+    def exit_code(self) -> int | None:
+        """Return its exit code once it has ended."""
         return None if self.process is None else self.process.poll()
 
-    def bury(self, now: float) -> None:
-        """It has ended: when it may be started again."""
+    def schedule_restart(self, now: float) -> None:
+        """Set the time of the next start of a process that has ended."""
         young = now - self._born < YOUNG
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2.0 * self._pause)) if young else FIRST_PAUSE
         self.process, self.ready, self._due = None, False, now + self._pause
 
 
 class Supervisor:
-    """One service's processes."""
+    """Processes of one service."""
 
     def __init__(self, home: Home, listener: socket.socket, *, stay: bool = True) -> None:
         self.home, self.listener, self.stay = home, listener, stay
@@ -98,11 +107,11 @@ class Supervisor:
         folder, names = str(home.path), [f"worker-{number}" for number in range(home.settings.workers)]
         self.workers = [ServiceProcess(name, [WORKER, folder], listener.fileno()) for name in names]
         self.holder = ServiceProcess("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
-        self._stamp, self._looked = self._certificate(), time.monotonic()
+        self._stamp, self._looked = self._certificate_stamp(), time.monotonic()
         self._renewed, self._written = self._looked, b""
 
     def run(self) -> int:
-        """Until it is told to stop, or the run is done where it does not stay; the exit code."""
+        """Run until it is stopped, or without `stay` until the run is done; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         try:
@@ -113,7 +122,7 @@ class Supervisor:
                 if now - self._looked > CERTIFICATE_SECONDS:
                     self._looked = now
                     self._tend_certificate()
-                    turn_over(self.home.path / LOG)
+                    rotate(self.home.path / LOG)
                 self._write("running" if all(worker.ready for worker in self.workers) else "starting")
                 time.sleep(LOOK_SECONDS)
         finally:
@@ -124,13 +133,13 @@ class Supervisor:
         self.stopping = True
 
     def _tend(self, child: ServiceProcess, now: float) -> None:
-        child.look()
-        code = child.ended()
+        child.check_ready()
+        code = child.exit_code()
         if code is not None:
             if child is self.holder and code == 0 and not self.stay:
                 self.stopping = True
             self._note(child, "ended", code=code)
-            child.bury(now)
+            child.schedule_restart(now)
         if child.is_due(now) and not self.stopping:
             child.start()
             self._note(child, "started")
@@ -141,8 +150,8 @@ class Supervisor:
         else:
             self._log.write(f"worker_{what}", worker=self.workers.index(child), **facts)
 
-    def _certificate(self) -> tuple[int, ...]:
-        """Changes when a file of the certificate does."""
+    def _certificate_stamp(self) -> tuple[int, ...]:
+        """Return a value that changes when a file of the certificate does."""
         files = self.home.tls
         if files is None:
             return ()
@@ -151,40 +160,39 @@ class Supervisor:
         return (-1,)
 
     def _tend_certificate(self) -> None:
-        """Replace the own certificate before its end; hand a changed one to the workers, one by one."""
+        """Renew the own certificate before its end; give a changed one to the workers, one by one."""
         now = time.monotonic()
         with contextlib.suppress(OSError, BadInput):
             if now - self._renewed > RENEWAL_SECONDS:
                 self._renewed = now
                 self.home.renew()
-        stamp = self._certificate()
-        if stamp == self._stamp:
+        if self._certificate_stamp() == self._stamp:
             return
         time.sleep(LOOK_SECONDS)  # certificate and key are two files
         files = self.home.tls
         if files is not None and not fit_together(*files):
             self._log.write("certificate_unreadable")
-            return  # looked at again; the old one goes on
-        self._stamp = self._certificate()
+            return  # checked again later; the old one stays in use
+        self._stamp = self._certificate_stamp()
         replaced = [self._replace(worker) for worker in self.workers]
         if all(replaced):
             self._log.write("certificate_replaced", days=round(self.home.days_left()))
 
     def _replace(self, worker: ServiceProcess) -> bool:
-        """Let a new worker answer, then the old one end; where the new one does not answer, the old one goes on."""
+        """Start a new worker and end the old one once the new one is ready; otherwise keep the old one."""
         old = worker.process
         worker.start()
         new, end = worker.process, time.monotonic() + READY_SECONDS
-        while not worker.ready and worker.ended() is None and time.monotonic() < end and not self.stopping:
+        while not worker.ready and worker.exit_code() is None and time.monotonic() < end and not self.stopping:
             time.sleep(LOOK_SECONDS / 4)
-            worker.look()
+            worker.check_ready()
         if not worker.ready and old is not None and not self.stopping:
             worker.process, worker.ready, old = old, True, new
         terminate_all([] if old is None else [old])
         return worker.process is new
 
     def _write(self, state: str) -> None:
-        """Which processes there are, for whoever waits for the start; written when it changes."""
+        """Write the processes and the state to a file when they change."""
         known = {child.name: child.process.pid for child in (*self.workers, self.holder) if child.process is not None}
         content = json.dumps({"process": os.getpid(), "state": state, "children": known}).encode()
         if content != self._written:
@@ -193,7 +201,7 @@ class Supervisor:
                 write_whole(self.home.path / STATE, content)
 
     def _end(self) -> None:
-        """Workers first, so that nothing more is accepted; then the holder."""
+        """End the workers first, so that nothing more is accepted; then the holder."""
         self.listener.close()
         terminate_all([child.process for child in self.workers if child.process is not None])
         terminate_all([] if self.holder.process is None else [self.holder.process])
@@ -204,7 +212,7 @@ class Supervisor:
 
 @contextlib.contextmanager
 def listening(home: Home) -> Iterator[socket.socket]:
-    """The one socket of a service."""
+    """Open the one listening socket of a service."""
     settings = home.settings
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -227,8 +235,52 @@ def supervise(home: Home, *, stay: bool = True) -> int:
         return Supervisor(home, listener, stay=stay).run()
 
 
+def start_service(home: Home, *options: str, stays: bool = True) -> subprocess.Popen[bytes]:
+    """Start the service of a folder in a process of its own and wait until it answers; it prints into its log.
+
+    Unless it `stays`, it ends with this process. It has a session of its own, so Ctrl-C in a terminal does not reach it.
+    """
+    bound = [] if stays else ["quorank.kernels.process", str(os.getpid())]
+    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    begun = os.fstat(descriptor).st_size
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *bound, SUPERVISOR, str(home.path), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if _is_running(home, child.pid):
+            return child
+        if child.poll() is not None:
+            with (home.path / LOG).open("rb") as log:
+                log.seek(begun)
+                lines = log.read().decode(errors="replace").splitlines()
+            errors = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
+            if errors:
+                raise BadInput("coordinator.not-started", errors[-1])
+            sentence = f"the service did not start; see {home.path / LOG}"
+            raise BadInput("coordinator.not-started", sentence, f"{home.path}")
+        time.sleep(0.1)
+    sentence = f"the service is not up after {START_SECONDS:g} s; see {home.path / LOG}"
+    raise BadInput("coordinator.not-started", sentence, f"{home.path}")
+
+
+def _is_running(home: Home, process: int) -> bool:
+    try:
+        found = read_json(home.path / STATE, _State)
+    except BadInput:
+        return False
+    return bool(found["process"] == process and found["state"] == "running")
+
+
 def main() -> None:
-    """Supervise the folder that is named."""
+    """Supervise the folder of the command line."""
     try:
         sys.exit(supervise(Home.open(Path(sys.argv[1])), stay="--exit-when-done" not in sys.argv[2:]))
     except BadInput as error:

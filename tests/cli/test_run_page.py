@@ -23,8 +23,8 @@ from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
-from quorank.service.live import live_page as page
-from quorank.service.live.status import Status
+from quorank.service.dashboard import page as page
+from quorank.service.dashboard.status import Status
 
 FILE = """
 [data]

@@ -28,7 +28,7 @@ from quorank.member.party_session import take_part
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker
-from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.service.holders.group import SiloHome, settings_of
 from quorank.silos.hashing import seeded_secret
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms

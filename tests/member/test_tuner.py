@@ -18,8 +18,8 @@ from quorank.federation.reply import decode_reply
 from quorank.member import Tuner
 from quorank.member.device_database import FILE
 from quorank.protocol.keys import MemberKey
+from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
-from quorank.service.members import invite
 from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
 from quorank.tuning.heuristics.frecency import FRECENCY

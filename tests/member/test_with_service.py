@@ -13,7 +13,7 @@ import pytest
 from real_services import real_service, until
 
 from quorank.member import Client, local_socket
-from quorank.service.members import invite
+from quorank.service.enrolment import invite
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples" / "device"

@@ -17,9 +17,9 @@ from quorank.errors import BadInput
 from quorank.protocol.messages import Publication
 from quorank.service.store import backup as backups
 from quorank.service.store.backup import backup, restore
-from quorank.service.store.calls import Call
+from quorank.service.store.database import TABLES
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
-from quorank.service.store.tables import TABLES
 
 ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9)
 

@@ -16,7 +16,7 @@ from signed_calls import Caller, Got, reply_of
 
 from quorank.federation.reply import decode_task
 from quorank.protocol.invitation import Invitation
-from quorank.service.members import invite
+from quorank.service.enrolment import invite
 
 pytestmark = pytest.mark.slow
 MEMBERS = 5

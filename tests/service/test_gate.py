@@ -20,11 +20,11 @@ from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import leaving_receipt, leaving_request
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.enrolment import open_enrolment
 from quorank.service.home import Home
 from quorank.service.intake import intake as intake_module
-from quorank.service.intake.traffic import IntakeTraffic, network_of
-from quorank.service.live.event_log import EventLog
-from quorank.service.members import open_enrolment
+from quorank.service.intake.limits import IntakeTraffic, network_of
 from quorank.service.overview import Overview
 
 CALLS = [
@@ -420,7 +420,15 @@ def test_false_replies_are_refused_before_they_are_committed(desk: Desk, anna: C
 
 
 def test_limits_of_the_holder_are_those_of_the_intake(desk: Desk, anna: Caller) -> None:
-    limits = {"run": "run", "round": 1, "parameters": 5, "heaviest": 3, "longest": 1e6, "most": 5, "clip": 0.5}
+    limits = {
+        "run": "run",
+        "round": 1,
+        "parameters": 5,
+        "max_interactions": 3,
+        "max_norm": 1e6,
+        "max_replies": 5,
+        "clip": 0.5,
+    }
     publish(desk.home, desk.store, epoch_of(desk), 1, documents={"intake.json": json.dumps(limits).encode()})
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.5)).code == "reply.clip"
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.1)).status == 200

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from quorank.errors import BadInput
-from quorank.service.store.calls import Call, EnrolmentCall, Outcome
+from quorank.service.store.group_commit import Call, EnrolmentCall, Outcome, Writer
 from quorank.service.store.sql_store import SqlStore, open_store
-from quorank.service.store.writer import Writer
 
 
 class Slow(SqlStore):

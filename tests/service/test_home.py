@@ -18,11 +18,11 @@ from quorank.cli import machine_files
 from quorank.experiments.deployment import setting_of
 from quorank.protocol.invitation import Invitation
 from quorank.service import home as home_module
-from quorank.service.health import ServiceHealth
+from quorank.service.enrolment import invite, open_enrolment
 from quorank.service.holders.devices import coordinator_of
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import Home, Settings
-from quorank.service.members import invite, open_enrolment
+from quorank.service.overview import ServiceHealth
 
 
 def mode(path: Path) -> int:
@@ -193,7 +193,7 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     code = Invitation.read(tmp_path / "anna.json").code
     store.enrol(bytes(range(32)), code)
     assert codes() == ["nobody.seen"]
-    from quorank.service.store.calls import Call
+    from quorank.service.store.group_commit import Call
 
     store.take([Call(0, bytes(16))])
     assert codes() == []

@@ -28,7 +28,7 @@ from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Publication, leaving_receipt, leaving_request
-from quorank.service.holders.leaving_desk import REBUILDING, LeavingDesk
+from quorank.service.holders.devices import REBUILDING, LeavingDesk
 from quorank.service.intake.intake import NOTHING
 
 ROUNDS = 8
@@ -98,7 +98,7 @@ class World(Fleet):
             self.round()
 
     def round(self) -> None:
-        self.desk.hear()
+        self.desk.read_requests()
         self.desk.process_requests()
         self.desk.holder.round(self.coordinator)
         self.desk.process_requests()
@@ -118,7 +118,7 @@ class World(Fleet):
     def let_go(self, client: int = LEAVER) -> bytes:
         """It asks, and is let go between two rounds."""
         request = self.ask(client)
-        self.desk.hear()
+        self.desk.read_requests()
         self.desk.process_requests()
         return request
 
@@ -248,7 +248,7 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
     world.then = lambda: (
         [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
-    world.desk.hear()
+    world.desk.read_requests()
     world.desk.process_requests()
     assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
     assert {client for client, task in world.asked if task.run == rebuilding_name("run", 2, 1)} == {0, 1, 3, 5}
@@ -266,12 +266,12 @@ def test_nobody_is_forgotten_by_another_s_word(world) -> None:
     ):
         assert not sent(world.store, member, "leave", 0, request).code
         for _ in range(2):
-            world.desk.hear()
+            world.desk.read_requests()
         assert world.coordinator.refused.pop(code) == 1 and not world.coordinator.refused
         assert world.desk.left == ()
         world.store.database.execute("DELETE FROM leaving")
     assert not sent(world.store, LEAVER, "leave", 0, world.request(LEAVER)).code
-    world.desk.hear()
+    world.desk.read_requests()
     assert world.desk.left == (LEAVER,)
     assert sent(world.store, LEAVER, "leave", 0, world.request(LEAVER, 6.0)).code == "leaving.repeated"
 
@@ -400,13 +400,13 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
                 raise Interrupted(4, ROUNDS)
 
     world.then = also
-    world.desk.hear()
+    world.desk.read_requests()
     if restart:  # killed in its third round; the other client asks before it goes on
         with pytest.raises(Interrupted):
             world.desk.process_requests()
         world.begin()
         assert [(entry.number, entry.rounds) for entry in world.desk.ledger.entries] == [(1, 2)]
-        world.desk.hear()
+        world.desk.read_requests()
     world.desk.process_requests()
     assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
     entries = world.desk.ledger.entries
@@ -426,7 +426,7 @@ def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp
     world.then = lambda: (
         [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
-    world.desk.hear()
+    world.desk.read_requests()
     world.desk.process_requests()
     assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("anew", False), ("anew", False)]
     assert [(entry.number, entry.finished) for entry in world.desk.ledger.entries] == [(1, False)]

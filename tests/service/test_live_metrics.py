@@ -8,8 +8,8 @@ from full_status import FULL
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from quorank.service.live.metrics import exposition
-from quorank.service.live.status import MemberCounts, Problem, Quality, Status
+from quorank.service.dashboard.metrics import exposition
+from quorank.service.dashboard.status import MemberCounts, Problem, Quality, Status
 
 
 def samples(status: Status) -> dict[tuple[str, ...], float]:

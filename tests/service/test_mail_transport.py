@@ -18,8 +18,7 @@ from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation, opened
 from quorank.protocol.transport import BUSY, Failure, MailTransport
-from quorank.service.holders.kept_state import HeldMailboxes
-from quorank.service.holders.rounds import Holder
+from quorank.service.holders.rounds import HeldMailboxes, Holder
 
 CLIENTS, ROUNDS = 8, 3
 

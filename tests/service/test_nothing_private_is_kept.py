@@ -23,12 +23,12 @@ from quorank.member.party import SiloParty
 from quorank.member.party_folder import SESSION, FolderSource, PartyFolder
 from quorank.member.party_session import take_part
 from quorank.protocol.invitation import Invitation
+from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import TuningHome, settings_of
-from quorank.service.members import invite
 from quorank.service.overview import Overview
 from quorank.service.store.backup import backup
+from quorank.service.store.database import TABLES
 from quorank.service.store.sql_store import SqlStore
-from quorank.service.store.tables import TABLES
 from quorank.tuning.closing import Count
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS

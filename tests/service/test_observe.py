@@ -23,18 +23,18 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.reply import Reply, encode_reply
-from quorank.service.live.event_log import (
+from quorank.service.dashboard.event_log import (
     EVENTS,
     OTHER,
     EventLog,
     add_refusals,
-    plain,
     plain_code,
     plain_event,
-    turn_over,
+    plain_number,
+    rotate,
 )
-from quorank.service.live.live_page import event_words
-from quorank.service.live.status import Event
+from quorank.service.dashboard.page import event_sentence
+from quorank.service.dashboard.status import Event
 
 SECRET = "/anna/how to leave my job"
 
@@ -70,13 +70,13 @@ def test_no_hostile_value_gets_into_the_log(event) -> None:
     stream = io.StringIO()
     log = EventLog(stream, clock=lambda: 1e9)
     for value in HOSTILE:
-        log.write(event, **dict.fromkeys(EVENTS[event], value), path=SECRET, **{SECRET: value})
+        log.write(event, **dict.fromkeys(EVENTS[event].fields, value), path=SECRET, **{SECRET: value})
     lines = stream.getvalue().splitlines()
     assert len(lines) == len(HOSTILE)
     for line in lines:
         found = json.loads(line, parse_constant=lambda word: pytest.fail(word))
         assert found.pop("time") == 1e9 and found.pop("event") == event
-        assert set(found) == set(EVENTS[event])
+        assert set(found) == set(EVENTS[event].fields)
         assert found.pop("reason", OTHER) == OTHER
         assert set(found.values()) <= {None}
     spelled = str(int.from_bytes(SECRET.encode(), "big"))
@@ -88,10 +88,10 @@ def test_numbers_are_written_and_unknown_events_are_not() -> None:
     log = EventLog(stream, clock=lambda: 5.0)
     log.write(SECRET, round=3)
     log.write("reply_refused", round=3, client=8, reason="reply.norm", name=SECRET)
-    log.write("ready", round=0, rounds=9, seconds=0.1 + 0.2)
+    log.write("stopped", round=0, rounds=9, seconds=0.1 + 0.2)
     refused, ready = map(json.loads, stream.getvalue().splitlines())
     assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "reply.norm"}
-    assert ready == {"time": 5.0, "event": "ready", "round": 0, "rounds": 9, "seconds": 0.3}
+    assert ready == {"time": 5.0, "event": "stopped", "round": 0, "rounds": 9, "seconds": 0.3}
 
 
 def test_events_of_others_are_cleaned_likewise() -> None:
@@ -114,7 +114,7 @@ def test_a_log_that_cannot_be_written_ends_nothing() -> None:
 
 @given(st.one_of(st.integers(), st.floats(), st.booleans()))
 def test_plain_numbers_stay_what_they_are(value) -> None:
-    found = plain(value)
+    found = plain_number(value)
     whole = not isinstance(value, float)
     if (whole and abs(value) > 2**53) or not (whole or math.isfinite(value)):
         assert found is None
@@ -187,11 +187,11 @@ def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
 
 
 def test_every_event_is_said_in_words() -> None:
-    for name, fields in EVENTS.items():
+    for name, (fields, _) in EVENTS.items():
         values = {field: "reply.norm" if field == "reason" else 7 for field in fields}
-        words = event_words(Event(0.0, name, values))
+        words = event_sentence(Event(0.0, name, values))
         assert words != name and "?" not in words and "_" not in words, name
-        assert event_words(Event(0.0, name)), "also where numbers were withheld"
+        assert event_sentence(Event(0.0, name)), "also where numbers were withheld"
 
 
 # ---------------------------------------------------------------- rotation
@@ -199,15 +199,15 @@ def test_every_event_is_said_in_words() -> None:
 PRINTING = """
 import os, sys
 from pathlib import Path
-from quorank.service.live.event_log import EVENTS, OTHER, EventLog, add_refusals, plain, plain_code, plain_event, turn_over
+from quorank.service.dashboard.event_log import rotate
 name, path = sys.argv[1], Path(sys.argv[2])
 turned = 0
 for number in range(300):
     os.write(2, f"{name} {number}\\n".encode())
     if name == "parent" and number % 10 == 0:
-        turned += turn_over(path, longest=400, kept=3)
+        turned += rotate(path, longest=400, kept=3)
 assert name != "parent" or turned > 3, turned
-assert not turn_over(path.with_name("other"), longest=0)
+assert not rotate(path.with_name("other"), longest=0)
 """
 
 
@@ -232,5 +232,5 @@ def test_a_log_that_several_processes_print_into_begins_anew(tmp_path) -> None:
 
 def test_what_is_printed_elsewhere_is_not_turned_over(tmp_path) -> None:
     (tmp_path / "log").write_text("x" * 5000)
-    assert not turn_over(tmp_path / "log", longest=10) and not turn_over(tmp_path / "none", longest=0)
+    assert not rotate(tmp_path / "log", longest=10) and not rotate(tmp_path / "none", longest=0)
     assert [file.name for file in tmp_path.iterdir()] == ["log"]

@@ -12,11 +12,11 @@ from refusals import refused
 from signed_calls import folder_of
 
 from quorank.protocol.messages import Publication
+from quorank.service.dashboard.page import draw_page
+from quorank.service.dashboard.status import LISTED, Event, MemberStatus
 from quorank.service.home import STATUS, Home
-from quorank.service.live.live_page import draw_page
-from quorank.service.live.status import LISTED, Event, MemberStatus
 from quorank.service.overview import Overview
-from quorank.service.store.calls import Call
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore
 
 Place = tuple[Home, SqlStore]
@@ -40,7 +40,7 @@ def test_a_new_folder_has_nobody(place) -> None:
     found = Overview(place[0]).read()
     assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
     assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.well
-    assert "No device has come yet" in draw_page(found)
+    assert "No device has enrolled yet" in draw_page(found)
 
 
 def test_members_are_those_of_the_store(place) -> None:

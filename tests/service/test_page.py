@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
-from quorank.service.live import live_page as page
-from quorank.service.live.live_page import SECTIONS, draw_page, draw_sections, page_routes
-from quorank.service.live.spoken_figures import duration
-from quorank.service.live.status import (
+from quorank.service.dashboard import page as page
+from quorank.service.dashboard.numbers import duration
+from quorank.service.dashboard.page import SECTIONS, draw_page, draw_sections, page_routes
+from quorank.service.dashboard.status import (
     Event,
     MemberCounts,
     MemberStatus,
@@ -204,13 +204,13 @@ def test_it_says_what_an_operator_asks() -> None:
         "0.450 ± 0.040", "1 of 2", "unit: client", "whole run", "three", "awaited", "host:1", "round 4:",
     ):  # fmt: skip
         assert words in text, words
-    assert "too few to say" in draw_page(replace(FULL, quality=Quality("nDCG@10", least_devices=4)))
+    assert "too few reports" in draw_page(replace(FULL, quality=Quality("nDCG@10", least_devices=4)))
     noisy = draw_page(replace(FULL, quality=Quality("nDCG@10", 0.5, 0.3, 4, 8)))
-    assert "too few to say" in noisy and "mostly noise" in noisy
+    assert "too few reports" in noisy and "mostly noise" in noisy
     empty = draw_page(Status("devices", "new", "demo", 0.0))
-    assert "No device has come yet" in empty and "coordinator invite" in empty
+    assert "No device has enrolled yet" in empty and "coordinator invite" in empty
     assert "silo invite" in draw_page(Status("parties", "new", "demo", 0.0))
-    assert "costs it ε = 0.1" in draw_page(replace(FULL, epsilon_spent=None, epsilon_planned=None))
+    assert "costs a device ε = 0.1" in draw_page(replace(FULL, epsilon_spent=None, epsilon_planned=None))
     tuned = draw_page(replace(FULL, kind="tuning"))
     assert 'aria-label="w: 1 between 0 and 2"' in tuned and "version 4" in tuned
     session = draw_page(replace(FULL, kind="parties", phase="asking"))
@@ -225,7 +225,7 @@ def test_what_is_withheld_is_not_drawn() -> None:
         history=(RoundFigures(4, 3.0, None, 0.5, 0.1),),
     )  # fmt: skip
     text = draw_page(hidden)
-    assert "withheld" in text and "Replies by round" not in text
+    assert "withheld" in text and "Accepted replies per round" not in text
 
 
 def test_times_in_words() -> None:

@@ -21,10 +21,10 @@ from played_federations import played_devices, played_session, played_tuning
 from real_services import real_service
 from starlette.applications import Starlette
 
-from quorank.service.live import live_page as page
-from quorank.service.live.live_page import page_routes
-from quorank.service.live.loopback import loopback_socket, served
-from quorank.service.live.status import Quality, Status, Versions
+from quorank.service.dashboard import page as page
+from quorank.service.dashboard.loopback_server import loopback_socket, served
+from quorank.service.dashboard.page import page_routes
+from quorank.service.dashboard.status import Quality, Status, Versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 
@@ -172,7 +172,7 @@ def test_the_page_of_a_real_service(tmp_path, chromium) -> None:
         chromium.open(f"{service.url}/?token={service.home.token}", width=1200)
         chromium.wait_for("document.body.dataset.live === 'yes'")
         assert chromium.value("location.search + document.cookie") == ""
-        assert "No device has come yet" in chromium.value("document.body.innerText")
+        assert "No device has enrolled yet" in chromium.value("document.body.innerText")
         service.enrolled("anna-laptop", tmp_path)
         chromium.wait_for("document.getElementById('members').innerText.includes('anna-laptop')")
         chromium.wait_for("document.querySelector('#members tbody td').innerText.includes('awaited')")

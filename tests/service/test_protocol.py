@@ -18,8 +18,8 @@ from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 from quorank.federation.reply import decode_reply, longest_reply
 from quorank.protocol import requests
 from quorank.protocol.messages import leaving_request
+from quorank.service.enrolment import invite
 from quorank.service.intake.intake import OPERATOR
-from quorank.service.members import invite
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

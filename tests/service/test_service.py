@@ -31,11 +31,11 @@ from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.rankers.ranker_file import ranker_bytes
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.dashboard.status import Status
 from quorank.service.holders.devices import Service, coordinator_of
-from quorank.service.holders.holding import hold
+from quorank.service.holders.holder_process import hold
 from quorank.service.home import Home, Settings
-from quorank.service.live.event_log import EventLog
-from quorank.service.live.status import Status
 from quorank.service.store.backup import backup, restore
 from quorank.service.store.sql_store import HolderLost
 

@@ -15,7 +15,7 @@ from quorank.experiments.experiment_file import read_experiment_file, shipped_fi
 from quorank.experiments.silo_experiment import read_group
 from quorank.protocol.invitation import Invitation
 from quorank.service import supervisor
-from quorank.service.holders.group_home import SiloHome
+from quorank.service.holders.group import SiloHome
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.lists import OwnSearch

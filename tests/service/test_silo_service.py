@@ -13,9 +13,9 @@ from silo_groups import NAMES, call, made, workplace
 
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import leaving_receipt, leaving_request
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.dashboard.status import Status
 from quorank.service.holders.group import SiloService
-from quorank.service.live.event_log import EventLog
-from quorank.service.live.status import Status
 from quorank.service.overview import Overview
 
 

@@ -115,7 +115,7 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
 
 
 def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
-    from quorank.service.intake.connections import ConnectionGuard
+    from quorank.service.intake.limits import ConnectionGuard
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port, now = listener.getsockname()[1], [0.0]

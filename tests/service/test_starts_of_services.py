@@ -16,10 +16,10 @@ from quorank.errors import BadInput
 from quorank.member import Client
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.enrolment import invite
 from quorank.service.holders.devices import Service
 from quorank.service.home import Home
-from quorank.service.live.event_log import EventLog
-from quorank.service.members import invite
 
 FILE = "[federation]\nclients = 2\ninteractions = 3\nrounds = 5\n[data]\nqueries = 60\n"
 WEIGHTS = np.array([0.0, 0.1, 0.0, 0.0, 20.0])

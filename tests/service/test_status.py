@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.cli.coordinator_display import print_status, show_status
-from quorank.service.live.status import (
+from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     KEPT_ROUNDS,
     LISTED,

@@ -15,9 +15,9 @@ from quorank.federation.participation import Arrivals
 from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.metric_response import MetricResponse
-from quorank.service.live.live_page import draw_page
-from quorank.service.live.status import MemberCounts, MemberStatus, RoundFigures, Status
-from quorank.service.live.status_sources import LEAST_DEVICES, coordinator_status, quality_of, round_figures
+from quorank.service.dashboard.page import draw_page
+from quorank.service.dashboard.status import MemberCounts, MemberStatus, RoundFigures, Status
+from quorank.service.dashboard.status_sources import LEAST_DEVICES, coordinator_status, quality_of, round_figures
 
 BASE = Status(
     "devices", "running", "demo", 1e9, sent_bytes=5, received_bytes=6, counts=MemberCounts(6, 0, 6, 6, late=1),
@@ -133,7 +133,7 @@ def test_a_tuning_shows_its_weights_within_their_bounds() -> None:
     assert any(weight.before != weight.value for weight in found.weights)
     assert [point.replies for point in found.history] == [400] * 4 and found.quality.value == found.history[-1].quality
     text = draw_page(Status.read(found.text()))
-    assert all(weight.name in text for weight in found.weights) and "Version 4 is out" in text
+    assert all(weight.name in text for weight in found.weights) and "Version 4 is current" in text
 
 
 @pytest.mark.slow

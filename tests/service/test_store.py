@@ -21,7 +21,7 @@ from store_worker import StoreWorker, content_of, hold, reply
 from quorank.errors import BadInput
 from quorank.protocol.messages import Publication
 from quorank.service.store import sql_store as stores
-from quorank.service.store.calls import NONCE_SLOT, Call, Outcome
+from quorank.service.store.group_commit import NONCE_SLOT, Call, Outcome
 from quorank.service.store.sql_store import Finished, HolderLost, Letter, RepliesCame, SqlStore, open_store
 
 Place = tuple[Path, str]

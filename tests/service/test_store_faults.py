@@ -21,7 +21,7 @@ from store_worker import StoreWorker, add_members, content_of, lock, reply
 from quorank.errors import BadInput
 from quorank.protocol.messages import Publication
 from quorank.service.store import postgresql
-from quorank.service.store.calls import Call
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import Finished, SqlStore, open_store
 from quorank.service.store.sqlite import SQLite
 

@@ -14,7 +14,7 @@ from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Publication
 from quorank.service.holders.rounds import Holder
-from quorank.service.store.calls import Call, Outcome
+from quorank.service.store.group_commit import Call, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store
 
 SERVICE = MemberKey(bytes(range(32)))

@@ -1,6 +1,6 @@
 """A status with a value in every field."""
 
-from quorank.service.live.status import (
+from quorank.service.dashboard.status import (
     Event,
     MemberCounts,
     MemberStatus,

@@ -22,8 +22,8 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Reply, encode_reply
 from quorank.privacy.composition import Loss, compose
 from quorank.privacy.mechanisms.metric_response import MetricResponse
-from quorank.service.live.event_log import plain_event
-from quorank.service.live.status import (
+from quorank.service.dashboard.event_log import plain_event
+from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     Event,
     MemberCounts,
@@ -34,7 +34,7 @@ from quorank.service.live.status import (
     problems_of,
     with_round,
 )
-from quorank.service.live.status_sources import (
+from quorank.service.dashboard.status_sources import (
     coordinator_status,
     round_figures,
     session_status,
@@ -92,7 +92,7 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
     )
     coordinator = Coordinator(
         experiment.federation, simulator.mechanism, simulator.initial(), rounds, "search-at-work", experiment.seed,
-        limits, clock=lambda: now[0], figure=figure,
+        limits, clock=lambda: now[0], metric_response=figure,
     )  # fmt: skip
     log = Kept(clock=lambda: START + now[0])
     planned = compose(simulator.mechanism.loss(rounds) + Loss(pure=report * rounds), 1e-5)

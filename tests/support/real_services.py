@@ -16,8 +16,8 @@ from typing import Any
 from signed_calls import Caller, Got, folder_of, over_tls
 
 from quorank.protocol.invitation import Invitation
+from quorank.service.enrolment import invite
 from quorank.service.home import Home
-from quorank.service.members import invite
 
 
 def free_port() -> int:

@@ -25,12 +25,12 @@ from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, task_content
 from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.requests import signed_headers
+from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
 from quorank.service.intake.intake import LIMITS, Intake
-from quorank.service.intake.traffic import IntakeTraffic
-from quorank.service.members import invite
+from quorank.service.intake.limits import IntakeTraffic
+from quorank.service.store.group_commit import Writer
 from quorank.service.store.sql_store import SqlStore
-from quorank.service.store.writer import Writer
 
 
 class Got(NamedTuple):

@@ -14,7 +14,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.silo_experiment import read_group
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.service.holders.group_home import SiloHome, settings_of
+from quorank.service.holders.group import SiloHome, settings_of
 from quorank.silos.holdings import Holding
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.comparison import joint_ranker

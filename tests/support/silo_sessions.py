@@ -14,8 +14,8 @@ from quorank.member.party_session import exchange
 from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.messages import Declined
 from quorank.service.holders.group import SessionStreams
-from quorank.service.holders.kept_state import HeldMailboxes
-from quorank.service.store.calls import Call
+from quorank.service.holders.rounds import HeldMailboxes
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, generated_holdings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.protocol.messages import Publication
-from quorank.service.store.calls import Call
+from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 
 Tell = Callable[[Any], None]

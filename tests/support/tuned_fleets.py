@@ -10,9 +10,9 @@ from fleets import enrolled, sent
 
 from quorank.federation.reply import decode_reply, encode_reply
 from quorank.protocol.keys import MemberKey
+from quorank.service.dashboard.event_log import EventLog
 from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
-from quorank.service.live.event_log import EventLog
-from quorank.service.store.calls import Outcome
+from quorank.service.store.group_commit import Outcome
 from quorank.service.store.sql_store import SqlStore
 from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, FieldTuning, read_task

@@ -15,12 +15,12 @@ from quorank.experiments.experiment_file import read_experiment_file, set_value,
 from quorank.kernels.process import terminate_all
 from quorank.search.demo.simulated_person import SimulatedPerson
 from quorank.search.ranking.search_features import SEARCH_FEATURES
+from quorank.service.dashboard.loopback_server import loopback_socket
+from quorank.service.dashboard.status import Status
+from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
-from quorank.service.live.loopback import loopback_socket
-from quorank.service.live.status import Status
-from quorank.service.members import invite
 from quorank.service.overview import Overview
-from quorank.service.starting import start_service
+from quorank.service.supervisor import start_service
 
 EXPERIMENT = "search"
 CHANGES = {

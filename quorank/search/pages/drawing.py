@@ -16,7 +16,7 @@ from quorank.errors import BadInput, printable
 from quorank.reports.page import STYLE
 from quorank.search.pages.opening import web_address
 from quorank.search.sources.file_names import opened_path, shown_name
-from quorank.service.live.spoken_figures import ago, byte_count, duration, small
+from quorank.service.dashboard.numbers import ago, byte_count, duration, small
 
 HERE = Path(__file__).parent
 KIND_NAMES = {"folder": "Files", "mail": "Mail", "firefox": "Firefox", "chromium": "Chromium"}

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quorank.errors import BadInput, require
-from quorank.service.live.page_access import LOOPBACK, PageToken, private_headers
+from quorank.service.dashboard.access import LOOPBACK, PageToken, private_headers
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "

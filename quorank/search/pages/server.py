@@ -18,7 +18,7 @@ from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
-from quorank.service.live.loopback import LoopbackHost, loopback_socket, served
+from quorank.service.dashboard.loopback_server import LoopbackHost, loopback_socket, served
 
 TOKEN = "page.token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")

@@ -1,20 +1,21 @@
-"""The holder of a service's coordinator: it publishes tasks, takes in committed replies, and ends rounds.
+"""Holder of a service's coordinator: publishes tasks, reads committed replies, closes rounds.
 
-One process at a time holds the coordinator (`Store.hold`). Members' replies are committed by intake workers, whoever holds
-it; the holder reads them in the order of their commits, a batch at a time, and hands them to the coordinator. The end of a
-round is one transaction: checkpoint, next task, end of its replies (`kept_state`). A holder that is killed anywhere, or
-that wakes up after another has taken over, changes nothing of the result: what it writes carries its epoch.
+One process at a time holds the coordinator (`SqlStore.hold`). Intake workers commit members' replies, whoever holds it; the
+holder reads them in the order of their commits, in batches, and gives them to the coordinator. A round ends in one
+transaction: checkpoint, next task, deletion of its replies. Whoever takes over finds either the open round with all its
+committed replies or the next round, and comes to the same bits. A reply committed after the holder's last look makes the
+transaction fail (`RepliesCame`): the reply is taken in, and the round is closed again. Every write carries the holder's
+epoch, so a process that wakes up after another has taken over changes nothing.
 
-Who is waited for in a round are those of its cohort who have enrolled, and were neither revoked nor let go. Who enrols
-while the round is open may still answer it.
+A round waits for the members of its cohort that have enrolled and were neither revoked nor let go. Members that enrol while
+the round is open may still answer it.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,53 +23,52 @@ import numpy as np
 from quorank.engines.engine import NodeDriver, Stopped
 from quorank.engines.secure_driver import SecureDriver
 from quorank.errors import BadInput, Interrupted, require
+from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report, State
 from quorank.federation.unlearning import NOTHING
+from quorank.files.documents import json_bytes
 from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
-from quorank.protocol.transport import MailTransport, MemberNodes
-from quorank.service.holders.kept_state import HeldMailboxes, KeptInStore
+from quorank.protocol.transport import MailAnswer, MailTransport, MemberNodes
 from quorank.service.intake.intake import LIMITS
-from quorank.service.store.sql_store import RepliesCame, SqlStore, StoredReply
+from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore, StoredReply
 
 BATCH = 2000
-"""So many replies are read from the store at once."""
+"""Maximum number of replies read at once."""
 FAST, SLOW = 0.03, 0.25
-"""Seconds between two looks at the store: while replies come, and at most."""
-MEMBERS_SECONDS = 0.5
-"""The list of members is read again so often at most."""
-EPOCH_SECONDS = 5.0
-"""So often a holder makes sure that it is still the one."""
+"""Minimum and maximum seconds between two looks at the store."""
+MEMBERS_SECONDS, EPOCH_SECONDS = 0.5, 5.0
+"""Minimum seconds between two reads of the member list, and between two checks of the epoch."""
 NOBODY = b"\xff\xff\xff\xff"
-"""A list of members that nobody is on."""
+"""Empty cohort of a publication."""
 REQUESTS = 200.0
-"""Members are asked to come so many a second, all of them together."""
+"""Target rate of polls of all members, per second."""
 LONGEST_NEXT = 600.0
-"""Seconds."""
+"""Maximum polling interval, seconds."""
 
 
 def next_seconds(members: int, deadline: float, soonest: float = 1.0) -> float:
-    """When it is worth asking again: not all at once, and several times before a round's deadline."""
+    """Return a polling interval that spreads the members' polls, with several of them before a round's deadline."""
     return max(soonest, min(members / REQUESTS, deadline / 4.0, LONGEST_NEXT))
 
 
 def signed_task(
-    key: MemberKey, kind: Kind, run: str, round_: int, content: bytes, wait: float, asked: bytes = b"", **more: int
+    key: MemberKey, kind: Kind, run: str, round_: int, content: bytes, wait: float, asked: bytes = b"", **limits: int
 ) -> Publication:
-    """A task for members, signed by the service's key."""
-    return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, asked=asked, **more)
+    """Return a task signed by the service's key."""
+    return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, asked=asked, **limits)
 
 
-def listed(clients: Sequence[int] | frozenset[int]) -> bytes:
-    """Numbers of members as a publication holds them."""
+def cohort_bytes(clients: Sequence[int] | frozenset[int]) -> bytes:
+    """Return member numbers as a publication holds them."""
     return np.array(sorted(clients), dtype="<u4").tobytes() or NOBODY
 
 
-def identities(store: SqlStore) -> dict[int, bytes]:
-    """The keys that members have enrolled with."""
+def enrolled_keys(store: SqlStore) -> dict[int, bytes]:
+    """Return the public keys of all members that may take part."""
     found: dict[int, bytes] = {}
     last = -1
     while page := store.members(last):
@@ -77,32 +77,109 @@ def identities(store: SqlStore) -> dict[int, bytes]:
     return found
 
 
+class KeptInStore:
+    """Checkpoints of a coordinator as documents `NAME` and `NAME secure`; committed replies are its journal."""
+
+    where = "the service's store"
+
+    def __init__(self, store: SqlStore, epoch: int, name: str = "coordinator") -> None:
+        self.store, self.epoch, self.name = store, epoch, name
+        # the task published together with a checkpoint; None: the current one stays
+        self.following: Callable[[CoordinatorCheckpoint], Publication | None] = lambda saved: None
+        # documents of the same transaction
+        self.beside: Callable[[CoordinatorCheckpoint], Mapping[str, bytes | None]] = lambda saved: {}
+        self.taken: int | None = None  # id of the last reply taken in; None: later ones are not checked
+
+    def load(self) -> CoordinatorCheckpoint | None:
+        content = self.store.document(self.name)
+        return None if content is None else CoordinatorCheckpoint.parse(content, self.where)
+
+    def accepted(self) -> Iterable[bytes]:
+        """Return nothing: the holder reads the open round's replies again, with their members."""
+        return ()
+
+    def append(self, replies: Sequence[Reply]) -> None:
+        """Do nothing: replies are committed before they are taken in."""
+
+    def save(self, saved: CoordinatorCheckpoint) -> None:
+        publication = self.following(saved)
+        documents = {self.name: saved.to_bytes(), **self.beside(saved)}
+        finished = Finished(saved.run, saved.state.round - 1, self.taken)
+        if publication is None:
+            self.store.keep(self.epoch, documents, finished)
+        else:
+            self.store.publish(self.epoch, publication, documents, finished)
+
+    def clear(self) -> None:
+        """Do nothing: replies are deleted with the checkpoint of their round."""
+
+    def begin(self, round_: int) -> bool:
+        name, number = f"{self.name} secure", str(round_).encode()
+        if self.store.document(name) == number:
+            return False
+        self.store.keep(self.epoch, {name: number})
+        return True
+
+    def remove(self) -> None:
+        """Delete the documents."""
+        self.store.keep(self.epoch, {self.name: None, f"{self.name} secure": None})
+
+
+class HeldMailboxes:
+    """Letters of the store; HolderLost where another process holds the coordinator."""
+
+    def __init__(self, store: SqlStore, epoch: int) -> None:
+        self._store, self._epoch = store, epoch
+
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        return self._store.send(self._epoch, letters)
+
+    def answers(self) -> list[MailAnswer]:
+        return [MailAnswer(one.id, one.member, one.answer or b"") for one in self._store.answers(self._epoch)]
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        return self._store.unanswered()
+
+    def forget(self, letters: Sequence[int] | None) -> None:
+        self._store.forget(self._epoch, letters)
+
+
 @dataclass(eq=False)
 class Holder:
     """Plays a coordinator's rounds over a store.
 
-    `tend` is called in every look; `stop` ends the work in the middle of a round, which a later holder goes on with; `seen`
-    is told when replies were handed in. `busy` says whether something else comes before the next round. `beside` are the
-    documents that go with a checkpoint.
+    Args:
+        store: The service's store.
+        epoch: Epoch of this process as the holder.
+        key: The service's key, which signs tasks.
+        stop: Interrupts the work in the middle of a round; a later holder continues it.
+        tend: Called in every look at the store.
+        seen: Called when replies were taken in.
+        busy: Returns whether other work comes before the next round.
+        soonest: Minimum polling interval of members, seconds.
+        beside: Documents written together with a checkpoint.
+        simulated: Members are clients of an experiment: all are waited for, and can begin a secure round again.
+        clock: Monotonic clock, seconds.
+        sleep: Waits for seconds.
     """
 
     store: SqlStore
     epoch: int
-    key: MemberKey  # of the service: it signs tasks
+    key: MemberKey
     stop: Callable[[], bool] = lambda: False
     tend: Callable[[], None] = lambda: None
     seen: Callable[[Coordinator], None] = lambda coordinator: None
     busy: Callable[[], bool] = lambda: False
-    soonest: float = 1.0  # seconds after which members ask again, at least
+    soonest: float = 1.0
     beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
-    simulated: bool = False  # clients of an experiment: all are waited for, and can begin a secure round again
+    simulated: bool = False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     received_bytes: int = field(default=0, init=False)  # of replies
     _open: tuple[str, int] = field(default=("", -1), init=False)  # run and round
-    _taken: int = field(default=0, init=False)  # the last reply of that round that was handed in
-    _silent: set[int] = field(default_factory=set, init=False)  # whose committed reply cannot count
-    _empty: tuple[str, set[int]] = field(default=("", set()), init=False)  # who holds nothing for a run
+    _taken: int = field(default=0, init=False)  # id of the last reply of that round taken in
+    _invalid: set[int] = field(default_factory=set, init=False)  # members whose committed reply was rejected
+    _empty: tuple[str, set[int]] = field(default=("", set()), init=False)  # run, members that hold nothing for it
     _version: int = field(default=-1, init=False)
     _looked: float = field(default=float("-inf"), init=False)
     _held: float = field(default=float("-inf"), init=False)
@@ -110,40 +187,40 @@ class Holder:
     _pause: float = field(default=FAST, init=False)
 
     def keeping(self, name: str = "coordinator") -> KeptInStore:
-        """Where a coordinator of this holder keeps its checkpoint."""
+        """Return the keeper of a coordinator's checkpoints."""
         return KeptInStore(self.store, self.epoch, name)
 
     # ------------------------------------------------------------ publications
 
     def publication(self, coordinator: Coordinator, state: State, kind: Kind) -> Publication:
-        """The task of the round that begins with this state."""
+        """Return the task of the round that begins with this state."""
         content = encode_task(Task(coordinator.run, state.round, state.theta, state.private))
         participation, clients = coordinator.federation.participation, coordinator.federation.clients
         deadline, room, most, rest = coordinator.limits.deadline, 0, 0, 0
-        if coordinator.enrolled is not None:  # whoever comes
+        if coordinator.enrolled is not None:  # open participation
             asked, room, turns = b"", participation.size(clients), participation.turns
             most, rest, deadline = turns.most or 0, turns.rest, min(deadline, participation.seconds)
         else:
             cohort = coordinator.members(state.round, state.turns) - self._without(coordinator)
-            asked = b"" if len(cohort) == clients else listed(cohort)
+            asked = b"" if len(cohort) == clients else cohort_bytes(cohort)
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
-        wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
-        turns_of = {"room": room, "most": most, "rest": rest}
-        return signed_task(self.key, kind, coordinator.run, state.round, content, wait, asked=asked, **turns_of)
+        wait = self.soonest if kind == "secure" else wait  # its phases follow each other
+        limits = {"room": room, "most": most, "rest": rest}
+        return signed_task(self.key, kind, coordinator.run, state.round, content, wait, asked=asked, **limits)
 
     def _over(self, coordinator: Coordinator, state: State) -> Publication:
-        """That all rounds are done, with the last ranker."""
+        """Return the task that ends the run, with the last ranker."""
         ranker = coordinator.federation.ranker(state)
         content = encode_task(Task(coordinator.run, state.round, ranker))
         return signed_task(self.key, "over", coordinator.run, state.round, content, LONGEST_NEXT)
 
     def _paused(self) -> Publication | None:
-        """The round that is there, for nobody: what is over takes no reply, and what follows is not known yet."""
+        """Return the current task for an empty cohort, while the next one is unknown."""
         found = self.store.publication()
         return None if found is None else replace(found, asked=NOBODY, room=0, next=self.soonest)
 
     def _follow(self, coordinator: Coordinator, kind: Kind, state: State) -> Publication | None:
-        """What is published together with the checkpoint of this state."""
+        """Return the task published together with the checkpoint of this state."""
         if state.round >= coordinator.rounds and kind != "rebuilding":
             return self._over(coordinator, state)
         if state.round >= coordinator.rounds or self.busy():
@@ -151,21 +228,19 @@ class Holder:
         return self.publication(coordinator, state, kind)
 
     def _documents(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
-        """What goes with a checkpoint: by what workers judge the next round's replies, and what `beside` says."""
+        """Return the documents written with a checkpoint: the reply limits of the next round, and those of `beside`."""
         own = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
-        return own | ({} if state.round >= coordinator.rounds else self._judging(coordinator, kind, state))
+        return own | ({} if state.round >= coordinator.rounds else self._limits(coordinator, kind, state))
 
-    def _judging(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
-        if kind == "secure":
-            return {}
-        return {LIMITS: json.dumps(asdict(coordinator.reply_limits(state))).encode()}
+    def _limits(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
+        return {} if kind == "secure" else {LIMITS: json_bytes(coordinator.reply_limits(state))}
 
     def declare_over(self, coordinator: Coordinator) -> None:
-        """Publish that all rounds are done, with the ranker as it is now."""
+        """Publish the end of the run, with the current ranker."""
         self._publish(self._over(coordinator, coordinator.state))
 
     def _publish(self, wanted: Publication, documents: Mapping[str, bytes | None] | None = None) -> Publication:
-        """Publish unless that is what is there, whenever it was made."""
+        """Publish a task unless it is the current one."""
         found = self.store.publication()
         if found is not None and replace(found, number=0, opened=0.0, next=wanted.next) == wanted:
             return found
@@ -181,22 +256,22 @@ class Holder:
         return self._secure_round(coordinator) if secure else self._plain_round(coordinator)
 
     def _begin(self, coordinator: Coordinator, kind: Kind) -> None:
-        """Open the round, or go on with the one that an earlier holder has opened."""
+        """Open the round, or continue the one that an earlier holder has opened."""
         keeping, state = coordinator.storage, coordinator.state
         if isinstance(keeping, KeptInStore):
             keeping.following = lambda saved: self._follow(coordinator, kind, saved.state)
             keeping.beside = lambda saved: self._documents(coordinator, kind, saved.state)
-        published = self._publish(self.publication(coordinator, state, kind), self._judging(coordinator, kind, state))
+        published = self._publish(self.publication(coordinator, state, kind), self._limits(coordinator, kind, state))
         coordinator.plan(max(0.0, self.store.now() - published.opened))
         if self._open != (coordinator.run, state.round):
             self._open, self._taken = (coordinator.run, state.round), 0
-            self._silent.clear()
+            self._invalid.clear()
         self._looked = float("-inf")
         self._excuse(coordinator)
 
     def _plain_round(self, coordinator: Coordinator) -> Report:
         while True:
-            came = self._take(coordinator)
+            count = self._take_replies(coordinator)
             self._excuse(coordinator)
             if coordinator.is_complete():
                 if isinstance(coordinator.storage, KeptInStore):
@@ -206,12 +281,12 @@ class Holder:
                 except RepliesCame:
                     continue
             self._look(coordinator)
-            self._pause = FAST if came else min(SLOW, self._pause * 1.5)
-            if came < BATCH:
+            self._pause = FAST if count else min(SLOW, self._pause * 1.5)
+            if count < BATCH:
                 self.sleep(self._pause)
 
     def _look(self, coordinator: Coordinator) -> None:
-        """What is done between two looks at the replies."""
+        """Do the work between two looks at the replies."""
         if self.stop():
             raise Interrupted(coordinator.state.round, coordinator.rounds)
         self.tend()
@@ -220,26 +295,26 @@ class Holder:
             with self.store.holding(self.epoch):
                 self._held = now
 
-    def _take(self, coordinator: Coordinator) -> int:
-        """Hand in the next replies; how many there were."""
+    def _take_replies(self, coordinator: Coordinator) -> int:
+        """Give the next batch of replies to the coordinator; returns their number."""
         batch = self.store.replies(*self._open, self._taken, BATCH)
         if not batch:
             return 0
-        handed = [(stored, reply) for stored in batch if (reply := self._opened(coordinator, stored)) is not None]
-        verdicts = coordinator.receive_many(reply for _, reply in handed)
-        refused = [(stored.member, one) for (stored, _), one in zip(handed, verdicts, strict=True) if not one.accepted]
+        given = [(stored, reply) for stored in batch if (reply := self._decoded(coordinator, stored)) is not None]
+        verdicts = coordinator.receive_many(reply for _, reply in given)
+        refused = [(stored.member, one) for (stored, _), one in zip(given, verdicts, strict=True) if not one.accepted]
         if refused and self.simulated:
             reason = f"a client's reply was refused: {refused[0][1].reason}"
             raise Stopped(coordinator.state.round, coordinator.rounds, reason)
-        self._silent.update(member for member, _ in refused)
+        self._invalid.update(member for member, _ in refused)
         self._taken = batch[-1].id
         self.received_bytes += sum(len(stored.content) for stored in batch)
-        self._looked = float("-inf") if self._silent or self._empty[1] else self._looked
+        self._looked = float("-inf") if self._invalid or self._empty[1] else self._looked
         self.seen(coordinator)
         return len(batch)
 
-    def _opened(self, coordinator: Coordinator, stored: StoredReply) -> Reply | bytes | None:
-        """The reply, where it is its sender's; the coordinator says what is wrong with bytes that are none."""
+    def _decoded(self, coordinator: Coordinator, stored: StoredReply) -> Reply | bytes | None:
+        """Return the reply if it names its sender; the coordinator judges bytes that cannot be decoded."""
         if stored.content == NOTHING:
             if self._empty[0] != coordinator.run:
                 self._empty = coordinator.run, set()
@@ -252,54 +327,54 @@ class Holder:
         if reply.client == stored.member:
             return reply
         coordinator.count_refusal(BadInput("reply.other-client", "the reply names another client than its sender"))
-        self._silent.add(stored.member)
+        self._invalid.add(stored.member)
         return None
 
     # ------------------------------------------------------------ members
 
     def admitted(self) -> frozenset[int]:
-        """Who may take part."""
+        """Return the members that may take part."""
         version = self.store.version()
         if version != self._version:
             self._admitted, self._version = frozenset(self.store.admitted()), version
         return self._admitted
 
     def __contains__(self, client: object) -> bool:
-        """Whether a member may reply to a round that takes whoever comes; the list is read again for those who are new."""
+        """Return whether a member may reply under open participation; unknown ones are looked up again."""
         return client in self._admitted or client in self.admitted()
 
     def _excuse(self, coordinator: Coordinator) -> None:
-        """Nobody waits for who has not enrolled, was revoked, has left, or has sent what cannot count."""
+        """Stop waiting for members that have not enrolled, were revoked, have left, or sent an invalid reply."""
         now = self.clock()
         if self.simulated or now - self._looked < MEMBERS_SECONDS:
             return
         self._looked = now
         missing = coordinator.cohort - self.admitted()
-        coordinator.set_unavailable(missing | self._silent | self._without(coordinator))
+        coordinator.set_unavailable(missing | self._invalid | self._without(coordinator))
 
     def _without(self, coordinator: Coordinator) -> set[int]:
-        """Who has said that it holds nothing for this run."""
+        """Return the members that hold nothing for this run."""
         return self._empty[1] if self._empty[0] == coordinator.run else set()
 
     # ------------------------------------------------------------ secure sums
 
     @cached_property
     def mail(self) -> MailTransport:
-        """The mailbox, without what an earlier holder has sent."""
+        """The mailboxes, without letters of an earlier holder."""
         found = MailTransport(HeldMailboxes(self.store, self.epoch), self.admitted, bundled=self.simulated)
         found.begin()
         return found
 
     @cached_property
     def secure(self) -> SecureDriver:
-        """Plays the rounds whose updates leave in secure sums."""
+        """The driver of secure sums."""
         nodes = MemberNodes(self.simulated)
         driver = NodeDriver(self.mail, nodes, SLOW / 2.0, patience=float("inf"), most=1 << 30, clock=self.clock)
         driver.sleep = self.sleep
-        return SecureDriver(driver, lambda: identities(self.store))
+        return SecureDriver(driver, lambda: enrolled_keys(self.store))
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
-        """Play a round whose updates leave in secure sums, once enough members have enrolled for them."""
+        """Play a round of secure sums once enough members have enrolled."""
         mechanism, driver = secure_sums(coordinator.mechanism), self.secure.driver
         least = min(mechanism.signed_by * mechanism.groups, len(coordinator.cohort))
         while len(coordinator.waiting) < least:

@@ -19,12 +19,12 @@ from quorank.errors import BadInput, require
 from quorank.federation.reply import Task, encode_task
 from quorank.files.documents import parse_json
 from quorank.protocol.messages import Publication, leaving_receipt
-from quorank.service.holders.holding import Held, main
-from quorank.service.holders.rounds import LONGEST_NEXT, identities, next_seconds
+from quorank.service.dashboard.status import State, Status, with_round
+from quorank.service.dashboard.status_sources import tuning_status, version_figures
+from quorank.service.holders.holder_process import Held, main
+from quorank.service.holders.rounds import LONGEST_NEXT, enrolled_keys, next_seconds
 from quorank.service.home import SETTINGS, TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
-from quorank.service.live.status import State, Status, with_round
-from quorank.service.live.status_sources import tuning_status, version_figures
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import FieldTuning
@@ -231,7 +231,7 @@ class TuningService(Held[TuningHome]):
     def _arm_sizes(self) -> dict[str, int]:
         """Return the number of devices in each arm, counted again when devices have enrolled."""
         if self.tuning.study is not None and sum(self._arms.values()) != len(self.store.admitted()):
-            self._arms = self.version.arms(identities(self.store).values())
+            self._arms = self.version.arms(enrolled_keys(self.store).values())
         return self._arms
 
 

@@ -29,12 +29,11 @@ from quorank.files.documents import parse_json, shape_of
 from quorank.protocol import requests
 from quorank.protocol.messages import Publication, check_leaving_request
 from quorank.protocol.terms import Terms
+from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import Home
-from quorank.service.intake.traffic import IntakeTraffic, network_of
-from quorank.service.live.event_log import EventLog
-from quorank.service.store.calls import Call, EnrolmentCall, Outcome, What
+from quorank.service.intake.limits import IntakeTraffic, network_of
+from quorank.service.store.group_commit import Call, EnrolmentCall, Outcome, What, Writer
 from quorank.service.store.sql_store import Member, SqlStore
-from quorank.service.store.writer import Writer
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

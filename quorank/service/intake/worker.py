@@ -17,11 +17,11 @@ from typing import Any
 
 from quorank.errors import BadInput
 from quorank.kernels.process import raise_file_limit
-from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
-from quorank.service.intake.connections import ConnectionGuard, stop_accepting
 from quorank.service.intake.intake import Intake
-from quorank.service.store.writer import Writer
+from quorank.service.intake.limits import ConnectionGuard, stop_accepting
+from quorank.service.overview import ServiceHealth
+from quorank.service.store.group_commit import Writer
 
 BACKLOG = 4096
 """Connections that may wait to be accepted."""
@@ -58,7 +58,7 @@ class OperatorPages:
     def _app(self) -> Any:
         from starlette.applications import Starlette
 
-        from quorank.service.live.live_page import page_routes
+        from quorank.service.dashboard.page import page_routes
         from quorank.service.overview import Overview
 
         read = Overview(self.home, self.health).read

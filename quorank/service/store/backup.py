@@ -25,9 +25,8 @@ from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
 from quorank.files.documents import read_json
 from quorank.service.home import TERMS
-from quorank.service.store.database import Database
+from quorank.service.store.database import TABLES, Database, columns_of
 from quorank.service.store.sql_store import SqlStore, open_store
-from quorank.service.store.tables import TABLES, columns_of
 
 VERSION = 1
 _HEAD = re.compile(rb"quorank backup ([0-9]{1,6})\n([0-9a-f]{64})\n")

@@ -19,8 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from quorank.errors import BadInput, first_line, require
-from quorank.service.store.database import Database
-from quorank.service.store.tables import schema
+from quorank.service.store.database import Database, schema
 
 try:
     import psycopg

@@ -23,9 +23,8 @@ from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import Each, parse_json
 from quorank.protocol.messages import Publication
-from quorank.service.store.calls import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
-from quorank.service.store.database import Database
-from quorank.service.store.tables import FORMAT
+from quorank.service.store.database import FORMAT, Database
+from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 
 TURN_SECONDS = 0.5
 """So often a process that wants to be the holder tries again."""

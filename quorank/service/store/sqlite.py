@@ -15,8 +15,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
-from quorank.service.store.database import Database
-from quorank.service.store.tables import schema
+from quorank.service.store.database import Database, schema
 
 APPLICATION = 0x51524E56
 """Marks the file as a service's in its header."""

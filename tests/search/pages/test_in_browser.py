@@ -30,9 +30,9 @@ from quorank.search.pages.server import SearchServer
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.sources import source_at
+from quorank.service.dashboard.loopback_server import loopback_socket, served
+from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
-from quorank.service.live.loopback import loopback_socket, served
-from quorank.service.members import invite
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 

@@ -1,9 +1,15 @@
-"""Calls of members, decided and committed in groups: what a group touches is read at once, and so is it written."""
+"""Group commit of members' calls: calls that arrive during one transaction are decided and committed by the next one.
+
+A group reads at once all rows that its calls touch, decides them in order, and writes all changes at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from contextlib import suppress
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
@@ -11,27 +17,36 @@ from quorank.protocol.messages import Publication
 from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
 
+if TYPE_CHECKING:
+    from quorank.service.store.sql_store import SqlStore
+
 NONCE_SLOT = 300.0
 """Seconds whose nonces expire together."""
 SEEN_SECONDS = 30.0
-"""When a member was seen is not written again within these."""
+"""Minimum seconds between two updates of a member's `seen`."""
+MOST_CALLS = 10_000
+"""Maximum number of calls that wait for a transaction."""
+MOST_BYTES = 1 << 26
+"""Maximum bytes of their bodies."""
+GROUP = 1000
+"""Maximum number of calls in one transaction, so that other workers and the holder get their turn."""
 
 What = Literal["look", "reply", "mail", "leave"]
 
 
 class Call(NamedTuple):
-    """One signed request whose signature and body were checked, to be committed."""
+    """Signed request whose signature and body are valid, to be committed."""
 
     member: int
     nonce: bytes
     what: What = "look"
-    number: int = 0  # of the publication that a reply answers, or of the message that an answer is for
+    number: int = 0  # of the publication that a reply answers, or of the letter
     content: bytes = b""
-    program: str = ""  # the version that the member runs, where it says so
+    program: str = ""  # version of the member's program
 
 
 class EnrolmentCall(NamedTuple):
-    """A key that wants to be a member, by the code of an invitation or the token of an open enrolment."""
+    """Enrolment of a key by the code of an invitation or the token of an open enrolment."""
 
     key: bytes
     code: bytes = b""
@@ -40,16 +55,16 @@ class EnrolmentCall(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a call: a code where it was refused, else none."""
+    """Result of a call; `code` is empty where it was accepted."""
 
     code: str = ""
     sentence: str = ""
-    again: bool = False  # the same was committed before
-    member: int = -1  # who has enrolled
+    again: bool = False  # the same call was committed before
+    member: int = -1  # number of the enrolled member
 
 
 def oldest_slot(now: float) -> int:
-    """The first slot of nonces that must not be forgotten yet."""
+    """Return the first slot of nonces that must still be kept."""
     return int((now - NONCE_SECONDS) // NONCE_SLOT)
 
 
@@ -60,7 +75,7 @@ _REPLAYED = Outcome("request.replayed", "this request was made before")
 
 
 class CallGroup:
-    """Calls of one transaction. `filled`: replies that the open round has; `turns`: answers that were ever given."""
+    """Calls of one transaction; `filled` counts the replies of the open round, `turns` all answers to letters."""
 
     def __init__(self, database: Database, open_: Publication | None, now: float, filled: int, turns: int) -> None:
         self._database, self._open, self._now, self.filled, self.turns = database, open_, now, filled, turns
@@ -69,16 +84,16 @@ class CallGroup:
         self._requests: list[tuple[int, float, bytes]] = []
 
     def take(self, calls: Sequence[Call]) -> list[Outcome]:
-        """What becomes of each call, in their order."""
+        """Decide the calls and write their changes; returns their outcomes in order."""
         query = (
             "SELECT number, key IS NOT NULL, revoked IS NOT NULL, gone IS NOT NULL, seen, program"
             " FROM {given} JOIN members ON number = given.id"
         )
         members = {row[0]: row[1:] for row in self._among(query, (call.member for call in calls))}
         barred = [self._barred(call, members.get(call.member)) for call in calls]
-        let_in = [call for call, outcome in zip(calls, barred, strict=True) if outcome is None]
-        fresh = self._spend_nonces(let_in)
-        self._read(let_in)
+        allowed = [call for call, outcome in zip(calls, barred, strict=True) if outcome is None]
+        fresh = self._spend_nonces(allowed)
+        self._read(allowed)
         outcomes = []
         for call, outcome in zip(calls, barred, strict=True):
             if outcome is None and (call.member, call.nonce) not in fresh:
@@ -88,16 +103,16 @@ class CallGroup:
                 outcome = self._decide(call)
             outcomes.append(outcome)
         late, seen = self._now - SEEN_SECONDS, {}
-        for call in let_in:
+        for call in allowed:
             *_, before, program = members[call.member]
-            told = call.program or program
-            if before is None or before < late or told != program:
-                seen[call.member] = told
+            version = call.program or program
+            if before is None or before < late or version != program:
+                seen[call.member] = version
         self._write(seen)
         return outcomes
 
     def _among(self, query: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
-        """Rows of a query over a table `{given}` of numbers, `given.id`."""
+        """Return the rows of a query over a table `{given}` of numbers, `given.id`."""
         return self._database.each(query, {"id": "bigint"}, [(number,) for number in sorted(set(numbers))])
 
     @staticmethod
@@ -109,9 +124,9 @@ class CallGroup:
         return _LEFT if member[2] and call.what != "leave" else None
 
     def _spend_nonces(self, calls: Sequence[Call]) -> set[tuple[int, bytes]]:
-        """The nonces that were not spent before."""
+        """Store the nonces; return those that were not stored before."""
         slot = int(self._now // NONCE_SLOT)
-        near = range(oldest_slot(self._now) - slot, 2)  # one slot to come: the clock may have been set back
+        near = range(oldest_slot(self._now) - slot, 2)  # one future slot: the clock may have been set back
         statement = (
             "INSERT INTO nonces SELECT given.slot, given.member, given.nonce FROM {given} WHERE NOT EXISTS"
             f" (SELECT 1 FROM nonces WHERE slot IN ({', '.join(f'given.slot + {step}' for step in near)})"
@@ -122,7 +137,7 @@ class CallGroup:
         return {(member, nonce) for member, nonce in found}
 
     def _read(self, calls: Sequence[Call]) -> None:
-        """What the calls may touch: replies of the open round, turns of the run, letters, requests to leave."""
+        """Read the rows that the calls may touch: replies of the open round, turns, letters, requests to leave."""
         self._known: dict[int, bytes] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         repliers = sorted({call.member for call in calls if call.what == "reply"})
@@ -154,7 +169,7 @@ class CallGroup:
                 return self._reply(call)
             if call.what == "mail":
                 return self._answer(call)
-            if call.what == "leave" and call.content:  # without, it only asks how far its leaving is
+            if call.what == "leave" and call.content:  # without content it only asks for the state
                 return self._leave(call)
         except BadInput as error:
             return Outcome(error.code, error.sentence)
@@ -167,18 +182,18 @@ class CallGroup:
         open_.check_answers(member, call.number)
         if member in self._known:
             same = self._known[member] == call.content
-            return _again(same, "reply.repeated", "this round was answered before, otherwise")
+            return _again(same, "reply.repeated", "this round was answered before with other bytes")
         open_.check_turn(*self._taken.get(member, (0, -1)), self.filled)
         self._known[member] = call.content
         self._replies.append((open_.run, open_.round, member, call.content))
-        self.filled += call.content != NOTHING  # one that holds nothing takes nobody's place
+        self.filled += call.content != NOTHING  # an empty answer takes no place
         return Outcome()
 
     def _answer(self, call: Call) -> Outcome:
         member, answer = self._letters.get(call.number, (None, None))
         require(member == call.member, "mail.unknown", "there is no such message for this member")
         if answer is not None:
-            return _again(answer == call.content, "mail.repeated", "this message was answered before, otherwise")
+            return _again(answer == call.content, "mail.repeated", "this message was answered before with other bytes")
         self._letters[call.number] = (member, call.content)
         self.turns += 1
         self._answers.append((call.number, self.turns, call.content))
@@ -229,3 +244,66 @@ class CallGroup:
 def _again(same: bool, code: str, sentence: str) -> Outcome:
     require(same, code, sentence)
     return Outcome(again=True)
+
+
+_BUSY = Outcome("service.busy", "the service has more requests than it can write; ask again later")
+_STORAGE = Outcome("service.storage", "the service cannot write at the moment; nothing was accepted, ask again later")
+
+
+class Writer:
+    """Thread that commits calls to a store of its own: `outcome = await writer.submit(call)`."""
+
+    def __init__(self, store: SqlStore, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
+        self.fault = ""  # code of the store's failure, for /healthz; empty once a transaction succeeds
+        self._store, self._most_calls, self._most_bytes = store, most_calls, most_bytes
+        self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
+        self._bytes, self._stopping, self._changed = 0, False, Condition()
+        self._thread = Thread(target=self._write_groups, name="writer", daemon=True)
+        self._thread.start()
+
+    async def submit(self, call: Call | EnrolmentCall) -> Outcome:
+        """Commit a call; `service.busy` where too many wait, `service.storage` where the store cannot be written."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            full = len(self._waiting) >= self._most_calls
+            if self._stopping or full or (self._bytes and self._bytes + len(call.content) > self._most_bytes):
+                return _BUSY
+            self._waiting.append((call, future))
+            self._bytes += len(call.content)
+            self._changed.notify()
+        return await future
+
+    def stop(self) -> None:
+        """Commit waiting calls, reject new ones, and end the thread; the store stays open."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _write_groups(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+            if not group:
+                return
+            outcomes = self._commit([call for call, _ in group])
+            with self._changed:
+                self._bytes -= sum(len(call.content) for call, _ in group)
+            with suppress(RuntimeError):  # the loop has ended
+                group[0][1].get_loop().call_soon_threadsafe(_resolve, [future for _, future in group], outcomes)
+
+    def _commit(self, calls: list[Call | EnrolmentCall]) -> list[Outcome]:
+        try:
+            outcomes = self._store.take(calls)
+            self.fault = ""
+        except Exception as error:  # nothing was confirmed, and the next group may succeed
+            self.fault = error.code if isinstance(error, BadInput) else "service.storage"
+            outcomes = [_STORAGE] * len(calls)
+        return outcomes
+
+
+def _resolve(futures: list[asyncio.Future[Outcome]], outcomes: list[Outcome]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if not future.done():  # the request may have been cancelled
+            future.set_result(outcome)

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from quorank.service.live.event_log import add_refusals
-from quorank.service.live.status import Status
+from quorank.service.dashboard.event_log import add_refusals
+from quorank.service.dashboard.status import Status
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

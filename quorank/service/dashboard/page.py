@@ -1,8 +1,8 @@
-"""The operator's page: a `Status` drawn as HTML by the server, kept live by server-sent events, for who has the token.
+"""Dashboard of the operator: a `Status` as HTML, kept live by server-sent events, protected by a token.
 
 `page_routes(read, token)` are Starlette routes for `/`, `/events` and `/metrics`. They change nothing and load nothing from
-elsewhere; one script, allowed by its digest, puts changed sections in their places, and without it the page reloads
-itself. The token comes in a header, or once as `/?token=…`, which leaves a cookie that does not hold the token itself.
+elsewhere; one script, allowed by its digest, replaces changed sections, and without it the page reloads itself. The token
+comes in a header, or once as `/?token=…`, which sets a cookie that does not hold the token itself.
 """
 
 from __future__ import annotations
@@ -18,42 +18,43 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from quorank.errors import BadInput
-from quorank.reports.page import STYLE
+from quorank.reports.page import STYLE, environment
 from quorank.reports.panel_svg import panel_svg
 from quorank.reports.panels import Curve, Panel
-from quorank.service.live.metrics import CONTENT_TYPE, exposition
-from quorank.service.live.page_access import PageToken, private_headers
-from quorank.service.live.spoken_figures import ago, byte_count, count, duration, small
-from quorank.service.live.status import Event, Quality, RoundFigures, Status
+from quorank.service.dashboard.access import PageToken, private_headers
+from quorank.service.dashboard.event_log import EVENTS
+from quorank.service.dashboard.metrics import CONTENT_TYPE, exposition
+from quorank.service.dashboard.numbers import ago, byte_count, count, duration, small
+from quorank.service.dashboard.status import Event, Quality, RoundFigures, Status
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-FILES = Path(__file__).with_name("files")
-TEMPLATE = "page.html.jinja"
+PACKAGE = "quorank.service.dashboard"
+TEMPLATES = Path(__file__).with_name("templates")
 SECTIONS = ("problems", "summary", "figures", "charts", "weights", "members", "events", "side", "foot")
-"""Parts of the page that are replaced one by one: elements of these ids."""
+"""Sections of the page that are replaced one by one: ids of their elements."""
 
 LIVE_SECONDS = 1.0
-"""Between two looks at the status, for all who watch together."""
+"""Minimum seconds between two reads of the status, for all viewers together."""
 STREAM_SECONDS = 300.0
-"""A stream of events ends after so long, and the browser asks for the next one."""
+"""Maximum seconds of an event stream, after which the browser opens another one."""
 MOST_STREAMS = 32
 SHOWN_MEMBERS, SHOWN_EVENTS = 12, 14
-"""Rows that are seen without opening the rest."""
+"""Rows shown before the rest is opened."""
 
 Read = Callable[[], Status]
 
 
 def page_routes(read: Read, token: str, stopping: Callable[[], bool] = lambda: False) -> list[Route]:
-    """Routes of the page, its stream of events and the metrics; `read` is called in a thread, at most once a second."""
+    """Return the routes of page, event stream and metrics; `read` is called in a thread, at most once a second."""
     watch = _Watch(read, stopping)
     guard = OperatorToken(token)
 
@@ -72,7 +73,9 @@ def page_routes(read: Read, token: str, stopping: Callable[[], bool] = lambda: F
         if (refusal := guard.refuse(request)) is not None:
             return refusal
         if watch.streams >= MOST_STREAMS:
-            return _refusal(request, 503, "request.busy", f"{MOST_STREAMS} others watch already; close a window")
+            return _refusal(
+                request, 503, "request.busy", f"{MOST_STREAMS} viewers are connected already; close a window"
+            )
         headers = page_headers() | {"X-Accel-Buffering": "no"}
         return StreamingResponse(watch.stream(), media_type="text/event-stream", headers=headers)
 
@@ -92,21 +95,21 @@ def _sentence(error: BadInput | OSError) -> str:
     return error.sentence if isinstance(error, BadInput) else "the status cannot be read now; try again"
 
 
-# ---------------------------------------------------------------- who may see it
+# ---------------------------------------------------------------- access
 
 
 class OperatorToken(PageToken):
-    """The operator's token."""
+    """Token of the operator."""
 
     def refuse(self, request: Request) -> Response | None:
-        """The answer to who has no token; None for who has."""
+        """Return the answer to a request without the token; None for one with it."""
         if self.knows(request):
             return None
         sentence = "only for the operator: open the address with ?token= that the service printed when it started"
         return _refusal(request, 401, "operator.token", sentence)
 
     def admit(self, request: Request) -> Response:
-        """Set the cookie for who brings the token in the address, and take it out of the address bar."""
+        """Set the cookie for a token in the address, and redirect to the address without it."""
         if not self.is_token(request.query_params["token"]):
             return _refusal(request, 401, "operator.token", "this is not the operator's token")
         answer = RedirectResponse("./", status_code=303, headers=page_headers())
@@ -115,23 +118,15 @@ class OperatorToken(PageToken):
 
 
 def _refusal(request: Request, status: int, code: str, sentence: str) -> Response:
-    """For a browser a page, for programs the code and the sentence."""
+    """Return a page for browsers, code and sentence for programs."""
     if "text/html" in request.headers.get("accept", ""):
-        text = _environment().from_string(_REFUSAL).render(style=Markup(style()), code=code, sentence=sentence)
-        return HTMLResponse(text, status, headers=page_headers())
+        html = _environment().get_template("refused.html").render(style=Markup(style()), code=code, sentence=sentence)
+        return HTMLResponse(html, status, headers=page_headers())
     return JSONResponse({"code": code, "sentence": sentence}, status, headers=page_headers())
 
 
-_REFUSAL = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Quorank</title><style>{{ style }}</style></head>
-<body><header><p class="eyebrow">Quorank</p><h1>Not for everyone</h1></header>
-<main><p class="lead">{{ sentence }}</p><p class="note">{{ code }}</p></main></body></html>
-"""
-
-
 def page_headers() -> dict[str, str]:
-    """Headers of every answer: nothing is loaded, framed, kept or told to others; script and style by their digests."""
+    """Return the headers of every answer: nothing is loaded, framed or cached; script and style are allowed by digest."""
     policy = (
         f"default-src 'none'; style-src {_allowed(style())}; script-src {_allowed(script())}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -146,21 +141,21 @@ def _allowed(content: str) -> str:
 
 @cache
 def style() -> str:
-    """The style sheet: that of reports, and what the page has beside."""
-    return f"\n{STYLE.strip()}\n{(FILES / 'page.css').read_text(encoding='utf-8')}"
+    """Return the style sheet of reports plus the dashboard's own."""
+    return f"\n{STYLE.strip()}\n{(TEMPLATES / 'dashboard.css').read_text(encoding='utf-8')}"
 
 
 @cache
 def script() -> str:
-    """The one script: it puts changed sections in their places."""
-    return (FILES / "page.js").read_text(encoding="utf-8")
+    """Return the script that replaces changed sections."""
+    return (TEMPLATES / "dashboard.js").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- live
 
 
 class _Watch:
-    """The newest status and its drawing, shared by all who watch."""
+    """Newest status and its rendering, shared by all viewers."""
 
     def __init__(self, read: Read, stopping: Callable[[], bool]) -> None:
         self._read, self._stopping = read, stopping
@@ -171,7 +166,7 @@ class _Watch:
         self.streams = 0
 
     async def status(self) -> Status:
-        """The status, no older than LIVE_SECONDS."""
+        """Return the status, at most LIVE_SECONDS old."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -187,7 +182,7 @@ class _Watch:
         return self._drawn
 
     async def stream(self) -> AsyncIterator[str]:
-        """Events for one browser: all sections first, then those that changed."""
+        """Yield the events of one browser: all sections first, then changed ones."""
         self.streams += 1
         try:
             shown: Mapping[str, str] = {}
@@ -197,10 +192,10 @@ class _Watch:
             while time.monotonic() < end and not over:
                 over = self._stopping()
                 if over:
-                    self._read_at = -1e9  # the last look is a new one
+                    self._read_at = -1e9  # read once more
                 try:
                     drawn = await self._sections()
-                except (BadInput, OSError):  # a store that is busy: the page stays as it is
+                except (BadInput, OSError):  # the page stays unchanged
                     drawn = dict(shown)
                 changed = {name: html for name, html in drawn.items() if shown.get(name) != html}
                 yield f"event: change\ndata: {json.dumps(changed)}\n\n" if changed else ": here\n\n"
@@ -219,25 +214,23 @@ class _Watch:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FILES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "duration": duration, "ago": ago, "count": count, "small": small, "event": event_words, "bytes": byte_count,
+    found = environment(PACKAGE)
+    found.filters |= {
+        "duration": duration, "ago": ago, "count": count, "small": small, "event": event_sentence, "bytes": byte_count,
     }  # fmt: skip
-    environment.globals["moment"] = _moment
-    return environment
+    found.globals["moment"] = _moment
+    return found
 
 
 def draw_page(status: Status) -> str:
-    """The whole page as HTML."""
-    return _environment().get_template(TEMPLATE).render(_context(status))
+    """Render the whole page."""
+    return _environment().get_template("dashboard.html").render(_context(status))
 
 
 def draw_sections(status: Status) -> dict[str, str]:
-    """What is inside of each section, by its id; `title` is the document's.
+    """Return the content of each section by its id; `title` is the document's.
 
-    The template marks them with comments, which no text can hold: it is escaped.
+    The template marks sections with comments, which escaped text cannot contain.
     """
     page = draw_page(status)
     found = {name: _between(page, f"<!--{name}-->", f"<!--/{name}-->") for name in SECTIONS}
@@ -253,16 +246,16 @@ def _context(status: Status) -> dict[str, Any]:
     return {
         "status": status,
         "words": _WORDS[status.kind],
-        "quality": quality_words(status.quality, status.quality_note),
+        "quality": quality_texts(status.quality, status.quality_note),
         "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
         "spent": _share(status.epsilon_spent, status.epsilon_planned),
         "seconds_a_round": _mean_seconds(status.history),
-        "first_members": shown[:SHOWN_MEMBERS],
-        "other_members": shown[SHOWN_MEMBERS:],
-        "first_events": status.events[:SHOWN_EVENTS],
-        "other_events": status.events[SHOWN_EVENTS:],
+        "shown_members": shown[:SHOWN_MEMBERS],
+        "more_members": shown[SHOWN_MEMBERS:],
+        "shown_events": status.events[:SHOWN_EVENTS],
+        "more_events": status.events[SHOWN_EVENTS:],
         "phases": PHASES,
         "weight_places": [_place(weight.lower, weight.upper) for weight in status.weights],
         "style": Markup(style()),
@@ -278,13 +271,13 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 PHASES: Mapping[str, str] = {
-    "agreement": "keys are agreed on: a hello and a contribution of every party",
-    "statistics": "masked tables of every party are added up",
+    "agreement": "every party sends its keys and contribution",
+    "statistics": "masked tables of all parties are summed",
     "training": "the ranker is trained in turns",
-    "end": "the ranker is handed out, until every party has kept it",
+    "end": "every party receives and stores the ranker",
     "done": "every party has the ranker",
 }
-"""Phases of a group's session in their order, and what happens in each."""
+"""Phases of a group's session in order, with their sentences."""
 
 
 def _moment(seconds: float) -> datetime:
@@ -301,27 +294,27 @@ def _mean_seconds(history: Sequence[RoundFigures]) -> float | None:
 
 
 def _place(lower: float, upper: float) -> Callable[[float], str]:
-    """Where a value stands between its bounds, on a line of 100 units."""
+    """Return a function that maps a value between its bounds to 0 … 100."""
     return lambda value: f"{100.0 * min(1.0, max(0.0, (value - lower) / ((upper - lower) or 1.0))):.1f}"
 
 
-def quality_words(quality: Quality | None, note: str | None) -> tuple[str, str]:
-    """The figure of the quality for a tile and what it means, also where there is none or noise drowns it."""
+def quality_texts(quality: Quality | None, note: str | None) -> tuple[str, str]:
+    """Return the value of the quality tile and its note, also without a value or with too much noise."""
     if quality is None or quality.best is None:
-        least = f"shown once {quality.least_devices} have reported in a round" if quality is not None else ""
-        return "too few to say" if quality is not None else "not measured", least or note or "nobody reports it"
+        least = f"shown from {quality.least_devices} reports in a round" if quality is not None else ""
+        return "too few reports" if quality is not None else "not measured", least or note or "devices do not report it"
     (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
     if quality.devices:
         of.append(f"{count(quality.devices)} reports in round {quality.round}")
     if error is None:
         return f"{value:.4f}", ", ".join(of)
     if not quality.telling:
-        return "too few to say", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {', '.join(of)}"
+        return "too few reports", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {', '.join(of)}"
     return f"{value:.3f} ± {2 * error:.3f}", ", ".join(of)
 
 
 class _StatusPanel(Panel):
-    """A panel whose only curve ends with its value in few characters."""
+    """Panel that labels the end of its only curve with a short value."""
 
     def end_text(self, curve: Curve) -> str:
         if not len(curve.x) or len(self.curves) > 1:
@@ -331,7 +324,7 @@ class _StatusPanel(Panel):
 
 
 def charts(status: Status) -> list[tuple[str, Markup, str]]:
-    """(what it shows, the drawing, what stands below) of all that there is something to draw of."""
+    """Return (title, drawing, caption) of every series with data."""
     words, history, found = _WORDS[status.kind], status.history, []
 
     def points(name: str) -> tuple[list[int], list[float], list[RoundFigures]]:
@@ -357,8 +350,8 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
         top = 1.08 * max(*planned, *y, 1e-9)
         add("ε spent", _epsilon_note(status), Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
     for name, title, below in (
-        ("seconds", f"Seconds a {words['round']}", "from its opening to its end"),
-        ("replies", f"Replies by {words['round']}", "accepted ones"),
+        ("seconds", f"Seconds per {words['round']}", "from opening to close"),
+        ("replies", f"Accepted replies per {words['round']}", ""),
     ):
         x, y, _ = points(name)
         if x:
@@ -369,7 +362,7 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
 _UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"} | dict.fromkeys(
     ("devices", "parties"), ""
 )
-"""What stands below a curve of quality that has no band."""
+"""Caption of a quality curve without a band."""
 
 
 def _epsilon_note(status: Status) -> str:
@@ -377,57 +370,10 @@ def _epsilon_note(status: Status) -> str:
     return f"{delta}unit: {status.epsilon_unit or 'client'}"
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- sentences of events
 
 
-_EVENT_WORDS: Mapping[str, str] = {
-    "starting": "starting at round {round}",
-    "ready": "ready for members",
-    "round_closed": "round {round}: {replies} replies in {seconds}",
-    "round_short": "round {round} ended without all: {replies} of {cohort} replied, {seen} members asked",
-    "reply_refused": "a reply to round {round} was refused: {reason}",
-    "request_refused": "a request was refused: {reason}",
-    "member_enrolled": "client {client} enrolled",
-    "members_enrolled": "{count} members enrolled, client {client} last",
-    "enrolment_refused": "an enrolment was refused: {reason}",
-    "invitation_reused": "the invitation of client {client} was used a second time",
-    "identity_copied": "client {client} seems to run twice",
-    "member_admitted": "client {client} admitted",
-    "member_not_admitted": "client {client} not admitted",
-    "member_removed": "client {client} removed",
-    "member_revoked": "client {client} is refused from now on",
-    "member_left": "client {client} left",
-    "service_restored": "restored from a backup; {rounds} rounds since were passed over",
-    "rebuilding_begun": "the ranker is rebuilt without those who left",
-    "rebuilding_finished": "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
-    "rebuilding_given_up": "a rebuilding was given up",
-    "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
-    "run_shortened": "the run has {rounds} rounds now: a rebuilding took the place of others",
-    "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
-    "version_published": "version {round}: {replies} updates, loss {loss}",
-    "version_rolled_back": "version {round} was rolled back to {to}",
-    "phase_begun": "phase {phase} begins",
-    "checkpoint_failed": "the checkpoint of round {round} could not be written",
-    "disk_full": "the disk is full; nothing that was accepted is lost",
-    "disk_back": "the disk takes files again",
-    "certificate_replaced": "the certificate was replaced, good for {days} days",
-    "certificate_unreadable": "the certificate's files do not fit; the old one goes on",
-    "certificate_expires": "the certificate is good for {days} days only",
-    "holder_taken": "this process holds the coordinator now",
-    "holder_lost": "another process holds the coordinator now",
-    "worker_started": "intake worker {worker} started",
-    "worker_ended": "intake worker {worker} ended",
-    "holder_started": "the coordinator's process started",
-    "holder_ended": "the coordinator's process ended",
-    "engine_lost": "the network is away",
-    "engine_back": "the network is back after {seconds}",
-    "engine_failed": "the network failed",
-    "stopped": "stopped at round {round}",
-    "finished": "all {rounds} rounds are done",
-}
-
-
-def _in_words(name: str, value: float | str) -> str:
+def _value_text(name: str, value: float | str) -> str:
     if isinstance(value, str):
         return value
     if name == "phase":
@@ -435,12 +381,10 @@ def _in_words(name: str, value: float | str) -> str:
     return duration(value) if name == "seconds" else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
-class _Known(dict[str, str]):
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-def event_words(event: Event) -> str:
-    """An event as a sentence; its code where there is none."""
-    values = {name: _in_words(name, value) for name, value in event.fields.items() if value is not None}
-    return _EVENT_WORDS.get(event.event, event.event).format_map(_Known(values))
+def event_sentence(event: Event) -> str:
+    """Return an event as a sentence, `?` for missing values; its code if it is unknown."""
+    kind = EVENTS.get(event.event)
+    if kind is None:
+        return event.event
+    values = {name: _value_text(name, value) for name, value in event.fields.items() if value is not None}
+    return kind.sentence.format_map(dict.fromkeys(kind.fields, "?") | values)

@@ -23,10 +23,10 @@ from quorank.errors import BadInput, Interrupted
 from quorank.files.atomic import write_whole
 from quorank.kernels.process import interruptible
 from quorank.protocol.messages import Kind, Publication
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.dashboard.status import RoundFigures, State, Status, Versions
 from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import STATUS, Home
-from quorank.service.live.event_log import EventLog
-from quorank.service.live.status import RoundFigures, State, Status, Versions
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
 HOLD_SECONDS = 1.0

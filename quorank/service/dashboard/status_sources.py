@@ -17,8 +17,8 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.privacy.ledger import WITHHELD
 from quorank.privacy.mechanisms.metric_response import MetricResponse
-from quorank.service.live.event_log import add_refusals
-from quorank.service.live.status import (
+from quorank.service.dashboard.event_log import add_refusals
+from quorank.service.dashboard.status import (
     LISTED,
     MemberStatus,
     Problem,

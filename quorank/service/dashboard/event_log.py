@@ -1,0 +1,187 @@
+"""Log of a service in JSON lines, and its rotation.
+
+A line holds the name of an event, numbers, and for a refusal the code of its error, which is a literal of our source.
+Events and fields are fixed lists; other values than plain numbers are written as null, and strings that do not look like a
+code as `reply.other`. So no path, query, document or name can get into a log, whatever a device sends and whatever the
+sentence of an error holds. Logging never raises: a full disk must not end a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, TextIO
+
+from quorank.service.dashboard.status import Event
+
+
+class EventKind(NamedTuple):
+    """Fields of an event, and its sentence for people."""
+
+    fields: tuple[str, ...]
+    sentence: str
+
+
+EVENTS: Mapping[str, EventKind] = {
+    name: EventKind(tuple(fields.split()), sentence)
+    for name, fields, sentence in (
+        ("starting", "round rounds clients", "starting at round {round}"),
+        (
+            "round_closed",
+            "round replies cohort seconds update_norm noise sent_bytes received_bytes reported_ndcg reported_error",
+            "round {round}: {replies} replies in {seconds}",
+        ),
+        (
+            "round_short",
+            "round replies cohort seen",
+            "round {round} ended early: {replies} of {cohort} replied, {seen} members were online",
+        ),
+        ("reply_refused", "round client reason", "a reply to round {round} was rejected: {reason}"),
+        ("member_enrolled", "client", "client {client} enrolled"),
+        ("members_enrolled", "count client", "{count} members enrolled, client {client} last"),
+        ("invitation_reused", "client", "the invitation of client {client} was used a second time"),
+        ("identity_copied", "client", "client {client} seems to run twice"),
+        ("member_revoked", "client", "client {client} was revoked"),
+        ("member_left", "client round", "client {client} left"),
+        ("service_restored", "rounds", "restored from a backup; {rounds} later rounds were skipped"),
+        ("rebuilding_begun", "round rounds", "rebuilding the ranker without the members that left"),
+        (
+            "rebuilding_finished",
+            "round rounds epsilon delta",
+            "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
+        ),
+        ("rebuilding_given_up", "round rounds", "a rebuilding was abandoned"),
+        (
+            "rebuilding_refused",
+            "round epsilon budget delta",
+            "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
+        ),
+        ("run_shortened", "round rounds", "the run now has {rounds} rounds: a rebuilding replaced the others"),
+        ("budget_exceeded", "round epsilon budget delta", "ε = {epsilon} exceeds the plan of {budget}"),
+        ("version_published", "round replies loss seconds", "version {round}: {replies} updates, loss {loss}"),
+        ("version_rolled_back", "round to", "version {round} was rolled back to {to}"),
+        ("phase_begun", "phase round", "phase {phase} begins"),
+        ("checkpoint_failed", "round code", "the checkpoint of round {round} could not be written"),
+        ("disk_back", "round seconds", "the disk is writable again"),
+        ("certificate_replaced", "days", "the certificate was replaced; it is valid for {days} days"),
+        ("certificate_unreadable", "", "the certificate's files do not match; the old one stays in use"),
+        ("holder_taken", "epoch round", "this process holds the coordinator now"),
+        ("holder_lost", "epoch round", "another process holds the coordinator now"),
+        ("worker_started", "worker", "intake worker {worker} started"),
+        ("worker_ended", "worker code", "intake worker {worker} ended"),
+        ("holder_started", "", "the coordinator's process started"),
+        ("holder_ended", "code", "the coordinator's process ended"),
+        ("stopped", "round rounds seconds", "stopped at round {round}"),
+        ("finished", "round rounds seconds", "all {rounds} rounds are done"),
+    )
+}
+"""All events of the log."""
+
+OTHER = "reply.other"
+LARGEST = 2**53
+LONGEST = 8 << 20
+"""Bytes of a log before it is rotated."""
+KEPT = 3
+"""Number of older logs; NAME.1 is the youngest."""
+_CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
+_LONGEST_CODE = 40
+
+
+def plain_code(value: object) -> str:
+    """Return an error code that may be written (`reply.replayed`); `reply.other` for anything else."""
+    if type(value) is str and len(value) <= _LONGEST_CODE and _CODE.fullmatch(value):
+        return value
+    return OTHER
+
+
+def add_refusals(*counts: Mapping[str, int]) -> dict[str, int]:
+    """Sum refusals by code."""
+    total: dict[str, int] = {}
+    for refused in counts:
+        for code, count in refused.items():
+            total[plain_code(code)] = total.get(plain_code(code), 0) + count
+    return total
+
+
+def plain_number(value: object) -> int | float | bool | None:
+    """Return a plain finite number, or None: no subclass, no infinity, no integer long enough to encode text."""
+    if type(value) is bool:
+        return value
+    if type(value) is int and abs(value) <= LARGEST:
+        return value
+    if type(value) is float and math.isfinite(value):
+        return float(f"{value:.9g}")
+    return None
+
+
+def plain_event(at: float, event: str, facts: Mapping[str, object]) -> Event | None:
+    """Return an event with its own fields only, as plain numbers and codes; None for an unknown event."""
+    if event not in EVENTS:
+        return None
+    known = {name: facts[name] for name in EVENTS[event].fields if name in facts}
+    values = {name: plain_code(value) if name == "reason" else plain_number(value) for name, value in known.items()}
+    return Event(at, event, values)
+
+
+def plain_events(kept: Iterable[Mapping[str, object]]) -> tuple[Event, ...]:
+    """Return stored events, each with `at` and `code`, as the log may hold them."""
+    found = []
+    for one in kept:
+        facts = {name: value for name, value in one.items() if name not in ("at", "code")}
+        found.append(plain_event(float(str(one["at"])), str(one["code"]), facts))
+    return tuple(event for event in found if event is not None)
+
+
+@dataclass(eq=False)
+class EventLog:
+    """Writer of events to a stream, one JSON object per line."""
+
+    stream: TextIO | None
+    clock: Callable[[], float] = time.time
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    def write(self, event: str, **facts: object) -> None:
+        """Write an event; unknown fields are dropped."""
+        found = plain_event(round(self.clock(), 3), event, facts)
+        if self.stream is None or found is None:
+            return
+        line = json.dumps({"time": found.time, "event": event, **found.fields})
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self.stream.write(line + "\n")
+            self.stream.flush()
+
+
+def rotate(path: Path, longest: int = LONGEST, kept: int = KEPT) -> bool:
+    """Rotate a long log that this process prints into; returns whether it did.
+
+    Several processes append to the file (O_APPEND), so its content is copied to NAME.1 and the file is truncated instead of
+    moved. Output to a terminal or to systemd's journal is left alone.
+    """
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        own, found = os.fstat(2), path.stat()
+        if (own.st_dev, own.st_ino) != (found.st_dev, found.st_ino) or found.st_size <= longest:
+            return False
+        with path.open("r+b") as log, os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as copy:
+            copy.truncate(0)  # of a process that was killed here
+            shutil.copyfileobj(log, copy)
+            log.truncate(0)
+        for number in range(kept - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        aside.replace(path.with_name(f"{path.name}.1"))
+    except OSError:  # a full disk must not end the service
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        return False
+    return True
