@@ -9,16 +9,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
 from quorank.protocol.messages import Publication
 from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
-
-if TYPE_CHECKING:
-    from quorank.service.store.sql_store import SqlStore
 
 NONCE_SLOT = 300.0
 """Seconds whose nonces expire together."""
@@ -250,10 +247,17 @@ _BUSY = Outcome("service.busy", "the service has more requests than it can write
 _STORAGE = Outcome("service.storage", "the service cannot write at the moment; nothing was accepted, ask again later")
 
 
+class CallStore(Protocol):
+    """Store that commits calls."""
+
+    def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
+        """Commit calls in their order."""
+
+
 class Writer:
     """Thread that commits calls to a store of its own: `outcome = await writer.submit(call)`."""
 
-    def __init__(self, store: SqlStore, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, store: CallStore, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
         self.fault = ""  # code of the store's failure, for /healthz; empty once a transaction succeeds
         self._store, self._most_calls, self._most_bytes = store, most_calls, most_bytes
         self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
