@@ -137,10 +137,10 @@ def _in_words(bound: float) -> str:
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """Return a string as one line that any terminal may show, with escapes for control characters.
+    r"""Return a string as one line that any terminal may show, with escapes for control characters.
 
-    >>> printable("a\\x1b[31m\\nb")
-    'a\\\\u001b[31m b'
+    >>> printable("a\x1b[31m\nb")
+    'a\\u001b[31m b'
     """
     if longest is not None and len(text) > longest:
         text = f"{text[:longest]}…"

@@ -177,7 +177,7 @@ class Family(Generic[P]):
         return decode(member, table, where)
 
     def parse(self, text: str) -> P:
-        """Return the part that prints as `text`: parse(str(part)) == part. Nothing in the text is executed."""
+        """Read a part from its printed form, without executing anything; the inverse of str(part)."""
         import ast
 
         try:

@@ -199,8 +199,11 @@ def _fill(shape: SyntheticShape, draws: np.random.Generator, sizes: Integers, ou
 
 
 def _relevance(d: _Documents) -> Reals:
-    """Topic and fields, and what a sum of features cannot say: authority only helps pages that are on topic,
-    one good field is enough, short and very long documents are worse, and spam undoes the rest."""
+    """Compute relevance, which no sum of features expresses.
+
+    Authority only helps pages that are on topic, one good field is enough, short and very long documents are worse, and
+    spam undoes the rest.
+    """
     titled = np.where(d.present[2], d.match[2], -1.0)
     anchored = np.where(d.present[1], d.match[1], -1.0)
     on_topic = 1 / (1 + elementary.exp(-2 * d.topic))

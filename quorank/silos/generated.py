@@ -196,7 +196,7 @@ def _pick(draw: float, accept: Doubles, other: Int32s) -> int:
 
 @kernel
 def topic_of(first: float, second: float, party: int, parties: int, topics: int, overlap: float) -> int:
-    """Draw any topic with probability `overlap`, else one of those numbered party, party + parties, …"""
+    """Draw any topic with probability `overlap`, else one of the topics party, party + parties, …."""
     mine = (topics - party + parties - 1) // parties
     if first < overlap or mine < 1:
         return int(second * topics)

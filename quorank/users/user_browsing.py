@@ -1,5 +1,6 @@
-"""Users of the user browsing model (Dupret and Piwowarski 2008, "A user browsing model to predict search engine click data
-from past observations").
+"""Users of the user browsing model.
+
+Dupret and Piwowarski 2008, "A user browsing model to predict search engine click data from past observations":
 
     P(click at rank r | last click at rank r − d) = γ_{r,d} · α_y
 

@@ -134,7 +134,7 @@ class Canaries:
 
 
 def slow_waves(rounds: int) -> Doubles:
-    """Return (T, waves) the orthonormal cosines cos(π·w·(t + ½)/T) of the lowest frequencies w = 0, 1, …"""
+    """Return (T, waves) the orthonormal cosines cos(π·w·(t + ½)/T) of the lowest frequencies w = 0, 1, …."""
     count = min(SLOW_WAVES, rounds // 4)
     waves = np.cos(np.pi * np.arange(count) * (np.arange(rounds)[:, None] + 0.5) / rounds)
     return np.asarray(waves / np.linalg.norm(waves, axis=0), dtype=np.float64)

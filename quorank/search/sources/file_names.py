@@ -1,4 +1,4 @@
-"""File names of every encoding as strings that can be stored and shown.
+r"""File names of every encoding as strings that can be stored and shown.
 
 A name on a Unix disk is bytes. Python represents bytes that are not UTF-8 as lone surrogates, which neither a database
 nor a page accepts. `stored_path` writes such a byte as one character of the private range U+F780 to U+F7FF, and a
@@ -6,11 +6,11 @@ character of that range in a name as the characters of its three bytes, so that 
 `opened_path` inverts it. `shown_name` is for display: a name that is not UTF-8 is read as Windows-1252, and control
 characters are replaced.
 
->>> stored_path("caf\\udce9.txt") == "caf\\uf7e9.txt"
+>>> stored_path("caf\udce9.txt") == "caf\uf7e9.txt"
 True
->>> opened_path(stored_path("caf\\udce9 \\uf7e9")) == "caf\\udce9 \\uf7e9"
+>>> opened_path(stored_path("caf\udce9 \uf7e9")) == "caf\udce9 \uf7e9"
 True
->>> shown_name("caf\\udce9\\n.txt")
+>>> shown_name("caf\udce9\n.txt")
 'café .txt'
 """
 

@@ -35,8 +35,9 @@ class Learnable:
 
 @dataclass(frozen=True)
 class Descent:
-    """Base of `RoundRobin` and `Averaging`: stochastic gradient descent on a pointwise loss; a turn is `players`, `learned`
-    and `combined`.
+    """Base of `RoundRobin` and `Averaging`: stochastic gradient descent on a pointwise loss.
+
+    A turn is `players`, `learned` and `combined`.
     """
 
     loss: Literal["squared", "logistic"] = "squared"  # of each instance

@@ -25,7 +25,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(content: bytes) -> str:
-    """Decode UTF-8 if it is that, else Windows-1252; line ends become \\n."""
+    r"""Decode UTF-8 if it is that, else Windows-1252; line ends become \n."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

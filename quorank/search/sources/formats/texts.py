@@ -71,9 +71,9 @@ def decode_text(content: bytes) -> str | None:
 
 
 def markdown_title(text: str) -> str:
-    """Return the title of a text in Markdown, from its front matter or its first heading; empty without one.
+    r"""Return the title of a text in Markdown, from its front matter or its first heading; empty without one.
 
-    >>> markdown_title("---\\ntitle: 'A plan'\\n---\\n# First\\n"), markdown_title("words\\n\\n## A heading ##\\n")
+    >>> markdown_title("---\ntitle: 'A plan'\n---\n# First\n"), markdown_title("words\n\n## A heading ##\n")
     ('A plan', 'A heading')
     """
     head = text[:_MARKDOWN_HEAD]
