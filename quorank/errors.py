@@ -9,10 +9,13 @@ from collections.abc import Iterable
 class BadInput(Exception):
     """An input that cannot be used: `BadInput("letor.not-a-number", "found 'x', expected a number", "train.txt:7")`.
 
-    `code` is stable and names the thing and what is wrong with it: logs, metrics and tests use it. `sentence` is for the
-    person who sees it: what was wrong and what to do. `where` is the file and line, the key of an experiment file, or the
-    option of a command. The command line prints both and exits with 2; nothing half-written stays on disk. Whatever a file
-    put into them, both are one printable line of bounded length.
+    Both texts are one printable line of bounded length, whichever content they quote. The command line prints them and
+    exits with 2.
+
+    Args:
+        code: Stable identifier for logs, metrics and tests: the thing and its fault.
+        sentence: Fault and remedy, for a person.
+        where: File and line, dotted key, or option.
     """
 
     def __init__(self, code: str, sentence: str, where: str = "") -> None:
@@ -31,7 +34,7 @@ class BadInput(Exception):
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
-_LARGEST = 2**1023  # whole numbers up to here have a float
+_LARGEST = 2**1023  # integers up to here have a float
 
 
 class Interrupted(Exception):
@@ -78,7 +81,7 @@ def require_range(
 
 
 def require_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Raise BadInput for a field or option `name` whose value is none of the choices."""
+    """Raise BadInput for a field or option `name` whose value is not among the choices."""
     known = list(choices)
     sentence = f"expected one of {', '.join(map(repr, known))}, got {brief(value)}"
     require(value in known, "value.not-a-choice", sentence, name)

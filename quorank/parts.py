@@ -76,10 +76,14 @@ class Numbers(Mapping[str, float]):
 
 
 class Family(Generic[P]):
-    """The parts that may stand in one place of a federation: ours, and those of installed packages.
+    """Family of interchangeable parts: our own, and those of installed packages.
 
-    `name` is what messages call a member ("server optimiser"), `word` what entry points do ("server"). A family with a
-    `group` of entry points of its own names them by their kind alone.
+    Args:
+        name: Word for a member in errors, such as "server optimiser".
+        members: Our own parts; the first is the default kind.
+        base: Class that every member derives from.
+        word: Prefix of entry points, such as "server".
+        group: Group of entry points; those of another than the common group are named by their kind alone.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class Family(Generic[P]):
 
     @cached_property
     def _plugins(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of other packages by kind, none of them imported yet. A kind of ours cannot be replaced."""
+        """Return the entry points of other packages by kind, without importing them. Our own kinds cannot be replaced."""
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
@@ -109,7 +113,7 @@ class Family(Generic[P]):
         return [*self.members, *(kind for kind in self._plugins if kind not in self.members)]
 
     def member(self, kind: str) -> type[P] | None:
-        """Return the class of a kind, importing it if it is another package's; None if there is none."""
+        """Return the class of a kind, importing a plug-in; None for an unknown kind."""
         if kind in self.members:
             return self.members[kind]
         if kind in self._plugins:
@@ -150,9 +154,16 @@ class Family(Generic[P]):
         return None
 
     def read(self, spec: object, where: str, *, foreign: bool = False) -> P:
-        """Return the part that a table or a word of an experiment file describes; `where` is its key.
+        """Return the part that a word or table of an experiment file describes.
 
-        What came from others (`foreign`) names parts of ours only: it never makes a plug-in be imported.
+        Args:
+            spec: Kind, or table with `kind` and fields.
+            where: Dotted key of the part, for errors.
+            foreign: Accept our own kinds only, since untrusted input must not import a plug-in.
+
+        >>> from quorank.learning import LEARNERS
+        >>> LEARNERS.read({"kind": "pdgd", "eta": 0.2}, "learner").eta
+        0.2
         """
         kinds = self.ours if foreign else None
         if isinstance(spec, str):
@@ -213,7 +224,7 @@ def _subclasses(base: type[Any]) -> list[type[Any]]:
 
 
 def _overrides(part: type[Any], base: type[Any], names: str) -> bool:
-    """Tell if a class has one of its own among methods named "a or b"."""
+    """Return whether a class overrides one of the methods named "a or b"."""
     return any(getattr(part, name) is not getattr(base, name) for name in names.split(" or "))
 
 

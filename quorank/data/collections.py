@@ -1,8 +1,7 @@
-"""Manifest of the public collections: address, size, checksum, what they hold, and the licence to agree to.
+"""Manifest of the public collections: address, size, checksum, content and licence.
 
-Sizes in bytes and SHA-256 sums are those that TensorFlow Datasets records for the archives of its `mslr_web`
-and `istella` builders; sizes with "about" are what the collection's own page says. Where no sum is known
-there is none here.
+Sizes in bytes and SHA-256 sums are those that TensorFlow Datasets records for the archives of its `mslr_web` and `istella`
+builders; sizes with "about" come from the collection's page. Other checksums are unknown.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Intents:
 
 @dataclass(frozen=True, eq=False)
 class IntentCollection(Collection):
-    """A collection that says of each document to which intents it is relevant."""
+    """Collection with relevance judgements per intent of a query."""
 
     train_intents: Int8s = field(kw_only=True)  # (intents, rows) 1 is relevant
     test_intents: Int8s = field(kw_only=True)

@@ -56,8 +56,8 @@ class RankingData:
     ) -> RankingData:
         """Build from an ordinary (rows, features) array; the rows of a query must stand together.
 
-        features: finite numbers. labels: (rows,) whole numbers from 0 to 127. offsets: (queries + 1,) the first row of each
-        query, and the number of rows at the end. What does not fit is refused with its row, or its place in the offsets.
+        features: finite numbers. labels: (rows,) integers from 0 to 127. offsets: (queries + 1,) the first row of each
+        query, and the number of rows at the end. Errors name the row, or the position in the offsets.
         """
         dense = _dense_features(features)
         labels_, offsets_ = _whole_labels(labels, len(dense)), _rising_offsets(offsets, len(dense))
@@ -78,7 +78,7 @@ class RankingData:
     ) -> RankingData:
         """Build from (rows, features) and the query of each row, in any order; queries stand as they first occur.
 
-        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of lists one behind the other;
+        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of lists consecutive;
         without it all rows are one query's.
         """
         dense = _dense_features(features)
@@ -218,11 +218,11 @@ def pad(features: Floats, width: int = 0) -> Floats:
 
 
 HIGHEST_LABEL = 127
-"""What a label may be at most: labels are kept in a byte."""
+"""Return labels as bytes; reject one outside 0 to 127."""
 
 
 def _numbers(values: npt.ArrayLike, name: str, dimensions: int) -> npt.NDArray[Any]:
-    """An array of numbers with so many dimensions."""
+    """Return an array of numbers; reject other numbers of dimensions."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
@@ -273,7 +273,7 @@ def _whole_labels(values: npt.ArrayLike, rows: int) -> Int8s:
 def grouped_rows(group: npt.ArrayLike | None, rows: int) -> tuple[Integers, Integers, list[str]]:
     """Return (rows,) an order in which the rows of a query stand together, (queries + 1,) offsets, and the queries' names.
 
-    group: an id for each row, or fewer numbers: the sizes of lists that stand one behind the other. Queries stand
+    group: an id for each row, or fewer numbers: the sizes of lists that stand consecutive. Queries stand
     as they first occur, and the rows of each as they were.
     """
     if group is None:
@@ -309,7 +309,7 @@ def _rising_offsets(values: npt.ArrayLike, rows: int) -> Integers:
     wrong = ~np.isfinite(array) | (array != np.floor(array))
     if wrong.any():
         at = _first(wrong)
-        raise BadInput("ranking-data.offset-fractional", f"{array[at]}; expected whole numbers", f"offsets[{at}]")
+        raise BadInput("ranking-data.offset-fractional", f"{array[at]}; expected integers", f"offsets[{at}]")
     if (array[1:] < array[:-1]).any():
         at = _first(array[1:] < array[:-1]) + 1
         sentence = f"{array[at]} follows {array[at - 1]}; expected offsets that do not fall"

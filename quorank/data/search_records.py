@@ -1,4 +1,4 @@
-"""Searches of a log beside their lists: who searched, when, and at which rank each document was shown."""
+"""Records of logged searches: user, time, query, and the rank of each document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quorank.kernels.arrays import Integers
 
 @dataclass(frozen=True)
 class UserSelection:
-    """Whose searches of a log are taken: the busiest `most` users with at least `least` searches to learn from."""
+    """Selection of the busiest `most` users of a log with at least `least` searches to learn from."""
 
     most: int
     least: int = 1
@@ -23,7 +23,7 @@ class UserSelection:
 
 @dataclass(frozen=True, eq=False)
 class SearchRecords:
-    """What a log knows of the lists of one split, beside features and clicks."""
+    """Records of the lists of one split."""
 
     user: Integers  # (queries,) an index into `users`; −1 where the log names none
     time: Integers  # (queries,) microseconds since 1970; the lowest int64 where the log has none
@@ -33,7 +33,7 @@ class SearchRecords:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether lists stand in the order in which they were shown."""
+        """Return whether lists are in the order in which they were shown."""
         return bool(len(self.ranks)) and int(self.ranks[0]) > 0
 
     def select(self, order: Integers, rows: Integers, user: Integers | None = None) -> SearchRecords:
@@ -51,7 +51,7 @@ class LoggedSplits:
     test: SearchRecords
 
     def describe(self) -> dict[str, Any]:
-        """Return what the log knows, as `quorank data stats --json` prints it."""
+        """Return the statistics that `quorank data stats --json` prints."""
         users = np.unique(np.concatenate([self.train.user, self.test.user]))
         counts = np.unique(self.train.user[self.train.user >= 0], return_counts=True)[1]
         times = np.concatenate([self.train.time, self.test.time])

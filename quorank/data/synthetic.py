@@ -6,7 +6,7 @@ noisy views of these on the scales of the originals: counts with heavy tails, fi
 statistics of the query alone, log-probabilities, and pure noise. Relevance mixes the hidden qualities with
 interactions that no linear ranker can express, plus a shift for each query and noise, cut into grades.
 
-Draws are addressed by (seed, collection, split, block), so that a block of queries is the same whatever else
+Draws are addressed by (seed, collection, split, block), so that a block of queries is the same whichever other blocks
 is made and however many threads make it.
 """
 

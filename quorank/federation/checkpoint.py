@@ -157,7 +157,7 @@ class CoordinatorCheckpoint(NamedTuple):
             "refused": ArrayShape("U", (None,)),
             "refusals": ArrayShape("i8", (None,)),
         }
-        arrays = parse_arrays(content, expected, where, sealed=True, advice=_ADVICE)
+        arrays = parse_arrays(content, expected, where, advice=_ADVICE)
         try:
             refused = zip(arrays["refused"].tolist(), arrays["refusals"].tolist(), strict=True)
             reports = [_parse_report(row) for row in arrays["reports"].tolist()]

@@ -1,11 +1,10 @@
-"""Archives of arrays (`.npz`): one writer and one reader, which believes nothing before it is checked.
+"""Checked archives of arrays (`.npz`), and mapped arrays (`.npy`).
 
-An archive is a zip of stored `.npy` members, as `numpy.savez` writes it, so that any program with NumPy reads it too. Ours
-end with a SHA-256 of all that is before it, in the zip's comment. The reader takes stored members alone (no compression, no
-pickled objects), with exactly the names, types and shapes that are expected. What a member claims is compared with the
-bytes that are there before any array is made, so that reading takes no more memory than twice the file.
+An archive is a zip of stored `.npy` members, as `numpy.savez` writes it, with a SHA-256 of its bytes in the zip's comment.
+The reader accepts only uncompressed members without pickled objects, with exactly the expected names, types and shapes. It
+compares the claimed sizes with the actual bytes before it makes an array, so that memory is bounded by twice the file.
 
-Arrays larger than memory are `.npy` files of their own: `ArrayAppender` writes one row by row, `map_array` maps it.
+Arrays larger than memory are single `.npy` files: `ArrayAppender` writes one row by row, `map_array` maps it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MOST_DIMENSIONS = 4
 
 @dataclass(frozen=True)
 class ArrayShape:
-    """What an array must be: its type ("f8", "i8", "U" for texts, "" for any) and its lengths, None where they are free."""
+    """Expected array: its type ("f8", "i8", "U" for strings, "" for any) and its lengths, None for any length."""
 
     kind: str
     shape: tuple[int | None, ...] | None = None  # None: any
@@ -52,7 +51,7 @@ class ArrayShape:
     finite: bool = False
 
     def misfit(self, array: npt.NDArray[Any]) -> str:
-        """Return what is wrong with an array of a file; nothing where it fits."""
+        """Return the first contradiction of an array to this shape; empty if it fits."""
         kind = array.dtype.str[1:]
         if self.kind and kind != self.kind and not (self.kind == "U" and kind.startswith("U")):
             return f"has numbers of type {kind}, expected {self.kind}"
@@ -72,7 +71,7 @@ Expected = Mapping[str, ArrayShape]
 
 
 class Unsound(Exception):
-    """Why a content is no archive of arrays that this reader takes."""
+    """Fault of an archive, for the sentence of its error."""
 
 
 def archive_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -99,27 +98,29 @@ def read_arrays(
     *,
     most: int = LARGEST,
     digest: str | None = None,
-    sealed: bool = False,
     code: str = "file.damaged",
     advice: str = "",
 ) -> Arrays:
-    """Read an archive that holds what is expected, and nothing else; anything else is refused with a sentence."""
+    """Read an archive that holds the expected arrays and nothing else.
+
+    Args:
+        path: File that `write_arrays` wrote.
+        expected: Shape of each array by name.
+        most: Upper bound on the bytes of the file.
+        digest: Expected SHA-256 of the file.
+        code: Code of every error.
+        advice: End of every error's sentence.
+    """
     content = read_whole(path, most, digest, code, advice)
-    return parse_arrays(content, expected, str(path), sealed=sealed, code=code, advice=advice)
+    return parse_arrays(content, expected, str(path), code=code, advice=advice)
 
 
 def parse_arrays(
-    content: bytes,
-    expected: Expected,
-    where: str = "",
-    *,
-    sealed: bool = False,
-    code: str = "file.damaged",
-    advice: str = "",
+    content: bytes, expected: Expected, where: str = "", *, code: str = "file.damaged", advice: str = ""
 ) -> Arrays:
-    """Return the arrays of an archive that is in memory already; a `sealed` one must have a digest at its end."""
+    """Return the arrays of an archive in memory; the arguments are those of `read_arrays`."""
     try:
-        found = _members(content, sealed)
+        found = _members(content)
         _check(found, expected)
     except Unsound as error:
         raise BadInput(code, f"damaged ({error}){advice}", where) from None
@@ -143,11 +144,11 @@ def _check(found: Arrays, expected: Expected) -> None:
             raise Unsound(f"{name} is missing")
 
 
-def _members(content: bytes, sealed: bool) -> Arrays:
-    """The arrays of a zip of stored `.npy` members; each is checked against the bytes that are there."""
+def _members(content: bytes) -> Arrays:
+    """Return the arrays of a zip of stored `.npy` members, each checked against the actual bytes."""
     arrays: Arrays = {}
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
-        _check_digest(content, packed.comment, sealed)
+        _check_digest(content, packed.comment)
         infos = packed.infolist()
         if sum(info.file_size for info in infos) > len(content):
             raise Unsound("its members claim more bytes than it has")
@@ -161,10 +162,7 @@ def _members(content: bytes, sealed: bool) -> Arrays:
     return arrays
 
 
-def _check_digest(content: bytes, comment: bytes, sealed: bool) -> None:
-    """The digest of an archive of ours; archives of earlier versions have none, and only their members' sums."""
-    if not comment and not sealed:
-        return
+def _check_digest(content: bytes, comment: bytes) -> None:
     body, stated = content[:-64], content[-64:]
     sound = len(comment) == _COMMENT and comment.startswith(_MARK)
     if not sound or hashlib.sha256(body).hexdigest().encode() != stated:
@@ -172,14 +170,14 @@ def _check_digest(content: bytes, comment: bytes, sealed: bool) -> None:
 
 
 class ArrayAppender:
-    """Writer of a `.npy` file whose rows come bit by bit; the header says how many there are once it is closed."""
+    """Writer of a `.npy` file row by row; the header is written last."""
 
-    _ROOM = 128  # bytes of the header
+    _HEADER_BYTES = 128  # bytes of the header
 
     def __init__(self, path: Path, kind: str, columns: int | None = None) -> None:
         self._file, self._dtype, self._columns = path.open("xb"), np.dtype(f"<{kind}"), columns
         self.rows = 0
-        self._file.write(bytes(self._ROOM))
+        self._file.write(bytes(self._HEADER_BYTES))
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Add rows (n,) or (n, columns)."""
@@ -193,13 +191,13 @@ class ArrayAppender:
         kind = self._dtype.str.replace("=", "<")
         text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
         self._file.seek(0)
-        self._file.write(b"\x93NUMPY\1\0" + (self._ROOM - 10).to_bytes(2, "little"))
-        self._file.write(text.ljust(self._ROOM - 11) + b"\n")
+        self._file.write(b"\x93NUMPY\1\0" + (self._HEADER_BYTES - 10).to_bytes(2, "little"))
+        self._file.write(text.ljust(self._HEADER_BYTES - 11) + b"\n")
         self._file.close()
 
 
 def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advice: str = "") -> npt.NDArray[Any]:
-    """Map a `.npy` file of what is expected into memory, copied on write: nothing is read before it is asked for."""
+    """Map an expected `.npy` file into memory, copied on write."""
     where = str(path)
     try:
         status = path.stat()
@@ -218,7 +216,7 @@ def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advi
 
 
 def _array(member: bytes | mmap.mmap, name: str) -> npt.NDArray[Any]:
-    """One array of format 1.0 or 2.0 of `.npy`; what its header claims must be what is there. A mapped one stays so."""
+    """Parse a `.npy` array of format 1.0 or 2.0 whose header fits its bytes; a mapped one stays mapped."""
     if member[:6] != b"\x93NUMPY" or member[6:8] not in (b"\1\0", b"\2\0"):
         raise Unsound(f"{name[:60]} is no array")
     width = 2 if member[6] == 1 else 4

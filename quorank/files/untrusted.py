@@ -63,7 +63,7 @@ def limits_from_environment() -> UnpackLimits:
 def translate_errors(where: object, expected: str) -> Iterator[None]:
     """Turn any library error over untrusted content into `BadInput("file.damaged")`; `expected` names the format.
 
-    Only library calls belong into such a block: a bug of ours would pass for a damaged file.
+    Such a block holds library calls only, since a bug in it would pass for a damaged file.
     """
     try:
         yield

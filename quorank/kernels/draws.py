@@ -29,7 +29,7 @@ _6 = np.uint64(6)
 
 
 class Purpose(IntEnum):
-    """What a draw is for. Numbers are part of the format of a run: never reuse one."""
+    """Purpose of a draw. The numbers are part of a run's format: never reuse one."""
 
     QUERY = 1  # which query a client submits
     RANKING = 2  # the Plackett-Luce list that it is shown
@@ -147,7 +147,7 @@ def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: D
 
 def key_of(seed: int, purpose: Purpose) -> Uint64s:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
-    require(0 <= seed < 2**64, "value.out-of-range", f"must be a whole number from 0 to 2^64 − 1, got {seed}", "seed")
+    require(0 <= seed < 2**64, "value.out-of-range", f"must be an integer from 0 to 2^64 − 1, got {seed}", "seed")
     return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
 
 

@@ -19,7 +19,7 @@ _SINGULAR = {"queries": "query"}
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text that may be found. Where a format has no titles, its reader says what stands for one."""
+    """Document; a reader of a format without titles chooses one."""
 
     id: str
     title: str
@@ -33,7 +33,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What somebody searched for."""
+    """Query with its id."""
 
     id: str
     text: str
@@ -102,7 +102,7 @@ class TextCollection:
 
 
 def add_skipped(before: SkipRecord, **reasons: Sequence[str]) -> SkipRecord:
-    """Return the record with the names of what was left out for each reason counted in; a reason without any is none."""
+    """Return the record with further skipped names by reason; reasons without names are omitted."""
     after = dict(before)
     for reason, names in reasons.items():
         if names:

@@ -1,4 +1,4 @@
-"""Description of a text collection in figures: what it holds, how long its texts are, its grades and its language."""
+"""Statistics of a text collection: sizes, lengths, grades and language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorank.text.tokens import normalised_words
 
 
 def describe_text(collection: TextCollection) -> dict[str, Any]:
-    """Return the figures of a collection, as JSON has them; lengths are mean numbers of words, None where there is none."""
+    """Return the statistics of a collection for JSON; lengths are mean numbers of words."""
     grades = Counter(grade for of_query in collection.judgements.values() for grade in of_query.values())
     detected = language_of(collection)
     documents, queries = collection.documents, collection.queries

@@ -1,4 +1,4 @@
-"""Embeddings of texts that a party brings: static word vectors in a text file, or an encoder in the ONNX format.
+"""Embeddings of a party's texts: static word vectors in a file, or an encoder in the ONNX format.
 
 Nothing of them crosses: a party embeds its own documents and queries, and the cosine of a query with a document is one
 more evidence. All parties of a group must have agreed on that evidence; which vectors or which encoder each takes is its
@@ -9,8 +9,8 @@ line of two numbers. A text is the mean of its words' vectors, each weighted by 
 the party's own text (Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings", without its last
 step).
 
-`OnnxEncoder` runs a sentence encoder, `model.onnx` beside `tokenizer.json`, in ONNX Runtime: its last hidden states are
-averaged over the tokens of a text. Texts are cut to 256 tokens. It needs `pip install 'quorank[encoder]'`.
+`OnnxEncoder` runs a sentence encoder, `model.onnx` with `tokenizer.json`, in ONNX Runtime: its last hidden states are
+averaged over its tokens. Texts are cut to 256 tokens. It needs `pip install 'quorank[encoder]'`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_DIMENSIONS = 4096
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedTexts:
-    """Documents and queries of a party as vectors of length 1, or 0 for a text of which nothing is known."""
+    """Documents and queries of a party as unit vectors, or 0 for a text without known words."""
 
     documents: Floats = field(repr=False)  # (documents, d)
     queries: Floats = field(repr=False)  # (queries, d)
@@ -48,7 +48,7 @@ class EmbeddedTexts:
 
 
 class Embedder(Protocol):
-    """Whatever makes vectors of a party's texts."""
+    """Embedder of a party's texts."""
 
     def embedded(self, documents: Sequence[str], queries: Sequence[str]) -> EmbeddedTexts: ...
 

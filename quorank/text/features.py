@@ -10,7 +10,7 @@ text. TF, IDF and BM25 as published are those of Wang et al. 2021, §III; Robert
 Zaragoza 2009 ("The probabilistic relevance framework"); the language models are those of Zhai and Lafferty 2001 ("A
 study of smoothing methods for language models"), which LETOR uses. A term that no document holds has an IDF and a
 p(t|C) as if it occurred half a time: no logarithm of zero, and less than any term that does occur. A document without
-text says nothing of its own, so its language model is p(·|C).
+text has the language model p(·|C).
 
 All features are computed from numbers alone: counts of the query's terms, lengths, and statistics of the field. So
 another party's estimates may stand for counts. An estimate below 0 is taken as 0, one above the document's length as

@@ -1,4 +1,4 @@
-"""Formats of text collections that are read, for help texts and refusals; `quorank.text.readers` has a reader of each."""
+"""Names of the readable formats of text collections, for help and errors; importable without NumPy."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ LAYOUTS = (
     "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
     "TREC text (<DOC>), Reuters SGML (<REUTERS>), a folder of .txt or .md files, or an mbox file"
 )
-"""How each is told, for a refusal."""
+"""Layouts of the formats, for errors."""

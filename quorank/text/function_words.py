@@ -1,7 +1,7 @@
 """Function words of sixteen languages, the most frequent first: for stop words and for telling languages apart.
 
 They stand as the tokeniser gives words: case-folded, and with what an apostrophe leaves (French `l'eau` is `l` and `eau`).
-Older spellings that are still met stand beside newer ones (Romanian with cedillas, Arabic without hamza).
+Older spellings in use are listed with newer ones (Romanian with cedillas, Arabic without hamza).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_r
 from quorank.text.tokens import Tokeniser, normalised_words
 
 FieldName = Literal["body", "title", "whole"]
-"""What is indexed of a document: its body, its title, or the body with the title before it (`whole_text`)."""
+"""Indexed part of a document: its body, its title, or both (`whole_text`)."""
 
 _BLOCK = 1 << 20  # bytes of text that are counted at once
 UNSEEN = -1
@@ -400,7 +400,7 @@ class Words:
         return numbers[: state[1]], offsets
 
     def _grow(self, longest: int) -> None:
-        """Double the room for what has run out; `longest` bounds the letters of the next word."""
+        """Double the arrays that are full; `longest` bounds the letters of the next word."""
         capacity = len(self._hashes)
         used = int(self._ends[self._count])
         if used + longest > len(self._letters):

@@ -2,7 +2,7 @@
 
 The share of each language's function words is counted in a bounded sample, spread evenly over the texts. Words that
 programs are written with (`in`, `for`, `do`, …) and single Latin letters do not count, so that code and formulas have no
-language; English loses most by that, and a text with English passages stays what the rest of it is.
+language; English loses most by that, and English passages do not change the language of the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quorank.text.tokens import normalised_words
 MOST_TEXTS = 1000
 """Texts of a sample."""
 MOST_CHARACTERS = 2000
-"""Characters of a text that are read."""
+"""Characters that are read of a document."""
 FEWEST_WORDS = 20
 """Words that a language can be told from."""
 LEAST_SHARE = 0.06
@@ -26,7 +26,7 @@ LEAST_SHARE = 0.06
 LEAST_WORDS = 3
 """Different function words that must be there."""
 LEAST_RATIO = 1.1
-"""How many times the share of the second language the first one must have."""
+"""Least ratio of the first language's share to the second's."""
 
 _OF_PROGRAMS = {
     "all", "and", "as", "by", "case", "do", "else", "end", "for", "from", "if", "in", "is", "let", "no", "not", "on",

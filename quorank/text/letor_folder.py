@@ -1,4 +1,4 @@
-"""LETOR files of a text collection: for each judged query its best documents by BM25, with the sixteen named features."""
+"""LETOR files of a text collection: the best documents by BM25 of each judged query, with the sixteen named features."""
 
 from __future__ import annotations
 

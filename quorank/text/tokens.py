@@ -2,7 +2,7 @@
 
 A text is brought to Unicode's compatibility form (NFKC) and case-folded. A word is a run of letters, digits and the
 marks that belong to them, of any script; everything else divides words, also apostrophes and hyphens. Scripts that
-write no spaces give no words to divide: a Han or Hiragana character is a word of its own, while Thai, Lao, Khmer and
+write no spaces give no words to divide: each Han or Hiragana character is a word, while Thai, Lao, Khmer and
 Burmese are taken as their runs. Words of more than 64 characters (encoded attachments, mostly) are left out. Then stop
 words are left out and the rest is reduced to stems by the Snowball algorithms of PyStemmer, each distinct word once.
 """
@@ -89,7 +89,7 @@ PROBES = (
 )
 """Texts of a fingerprint: inflected words of each language, and signs that versions of Unicode might treat otherwise."""
 
-_REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory starts anew
+_REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory is cleared
 
 _LOWERED = bytes(i if i > 127 else ord(chr(i).lower()) if chr(i).isalnum() else 32 for i in range(256))
 _ASCII = bytes(range(128))
@@ -128,7 +128,7 @@ class Tokeniser:
         return hashlib.sha256("\n".join([self.kind, *made]).encode()).hexdigest()[:16]
 
     def tokenise(self, text: str) -> list[str]:
-        """Return the terms of a text in their order, repeated as they are."""
+        """Return the terms of a string in their order, with repetitions."""
         terms = _terms(self)
         return [term for term in map(terms.__getitem__, normalised_words(text).decode().split()) if term]
 
@@ -138,7 +138,7 @@ class Tokeniser:
 
 
 def normalised_words(text: str) -> bytes:
-    """Return the words of a text in UTF-8, normalised and case-folded, with nothing but spaces between them.
+    """Return the words of a string in UTF-8, normalised and case-folded, separated by spaces.
 
     What divides words is decided before and after normalisation: a trade mark sign is no "tm".
     """
@@ -161,7 +161,7 @@ def normalised_words(text: str) -> bytes:
 
 
 def _normalised_whole(text: str) -> bytes:
-    """`normalised_words` for a text whose characters cannot be folded one by one."""
+    """Compute `normalised_words` for a string whose characters cannot be folded one by one."""
     text = _divided(_INVISIBLE.sub("", text))
     text = _divided(_folded(text))
     return _ALONE.sub(r" \1 ", text).encode().translate(_LOWERED)
@@ -221,4 +221,4 @@ def _stemmer(language: str) -> Any:
         remedy = 'install it (pip install PyStemmer), or use stemming = "none"'
         sentence = f"{language!r} needs PyStemmer, which is not installed; {remedy}"
         raise BadInput("package.missing", sentence, "stemming") from None
-    return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one
+    return library.Stemmer(language, 0)  # 0: without its cache, since `_Terms` is one

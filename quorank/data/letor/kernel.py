@@ -1,6 +1,6 @@
 """Compiled parser of LETOR lines: one pass over the bytes of whole lines, straight into the features.
 
-A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22,
+A number of at most 18 digits is read as mantissa / 10^k. With a mantissa up to 2^53 and k up to 22,
 both are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Others are
 computed to within a few units in the last place, which settles the float32 unless it lies on a rounding boundary;
 what is then unsettled, or no plain number, is a "hard token" that `reader.py` hands to Python's `float`.
@@ -19,7 +19,7 @@ HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535
 """A feature array is as wide as its highest index, so that a mistyped one would ask for terabytes."""
 
 LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)
-"""What can be wrong with a line."""
+"""Faults of a line."""
 
 ROWS, RUNS, HARD, BAD, WIDEST, NAMED = range(6)
 """Places in `counts`."""
@@ -84,7 +84,7 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
         exponent += -written if down else written
     if p < end or digits == 0:
         return False, 0.0
-    if mantissa == 0:  # whatever its exponent
+    if mantissa == 0:  # with any exponent
         return True, -0.0 if negative else 0.0
     if exponent < -290:
         return False, 0.0
@@ -121,7 +121,7 @@ def _repeated(text: Bytes, p: int, seen: Integers, mark: int) -> int:
 
 @kernel
 def _document(text: Bytes, p: int) -> tuple[int, int]:
-    """Return the span of X in a comment `#docid = X …`, p behind the hash; an empty span if there is none."""
+    """Return the span of X in a comment `#docid = X …`, p behind the hash; empty without one."""
     while _is_space(text[p]):
         p += 1
     for c in (100, 111, 99, 105, 100):  # docid

@@ -1,6 +1,6 @@
 """Reader of ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
 
-What is read: labels are whole numbers from 0 to 127; a query id is any token; feature indices run from 1, in
+Labels are integers from 0 to 127; a query id is any token; feature indices run from 1, in
 any order, and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a finite
 number beyond float32 is read as the largest float32, because some collections write the largest double for
 "unknown"; a document id is taken from a comment `#docid = X`. Blank lines, lines that only hold a comment,
@@ -170,7 +170,7 @@ class _Table:
 
     @classmethod
     def empty(cls, path: Path, rows: int, width: int, text: int) -> _Table:
-        """Return the table for so many rows and features out of a text of so many bytes, where it may cost that."""
+        """Return an empty table for `rows` × `features`; reject one that is too large for a text of that many bytes."""
         size = 4 * rows * stride_of(width)
         sentence = f"needs {size:,} bytes for {rows:,} rows of {width:,} features, far more than its text has"
         fits = size <= limits_from_environment().most(text)

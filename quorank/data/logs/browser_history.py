@@ -105,7 +105,7 @@ class BrowserHistory:
 
 
 def read_browser_history(path: Path, newest: int | None = None) -> BrowserHistory:
-    """Read a browser's database; with `newest`, only so many of the newest visits of each page.
+    """Read a browser's database; with `newest`, only that many of the newest visits of each page.
 
     Raises:
         BadInput: The database cannot be used; the code says why (`file.busy`, `file.damaged`, `database.wrong-schema`,
@@ -333,6 +333,6 @@ def _text(value: object) -> str:
 
 
 def _seconds(microseconds: object, epoch: int = 0) -> float:
-    """Return a browser's time in seconds since 1970; 0 where it is none."""
+    """Return a browser's time in seconds since 1970; 0 for an invalid one."""
     seconds = (microseconds - epoch) / 1e6 if isinstance(microseconds, int) else 0.0
     return seconds if 0 < seconds < _MOST_SECONDS else 0.0

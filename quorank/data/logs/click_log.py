@@ -1,8 +1,8 @@
 """Click log in columns: a folder of arrays that are mapped into memory, written search by search.
 
-A log is a list of searches; a search has a user, a time, what was asked, and the documents of its list with their
-features, ranks and clicks. What a log does not know it knows of no search: its users, its times, or the ranks at which
-documents were shown (`has_users`, `has_times`, `has_ranks`). Columns (`.npy`, so that any program with NumPy reads them):
+A log is a list of searches; a search has a user, a time, a query, and the documents of its list with their features, ranks
+and clicks. Users, times and ranks are each known for all searches or for none (`has_users`, `has_times`, `has_ranks`).
+Columns (`.npy`, so that any program with NumPy reads them):
 
     features     (rows, stride) float32, zeros behind the last feature   a row is a document of a search
     clicks       (rows,) int8, 1 where the document was clicked
@@ -12,12 +12,11 @@ documents were shown (`has_users`, `has_times`, `has_ranks`). Columns (`.npy`, s
     time         (searches,) int64, microseconds since 1970 in UTC; the lowest int64 where none is known
     users, searches, queries, documents   texts: UTF-8 bytes, and in NAME_ends where each ends
 
-`features.txt` has the names of the features, as beside LETOR files; `log.json`, with them and the counts, is written last.
+`features.txt` has the names of the features; `log.json`, with the names and the counts, is written last.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,33 +33,36 @@ from quorank.data.ranking import pad, stride_of
 from quorank.data.strings import Strings, strings_from_bytes
 from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import ProcessLock
-from quorank.files.documents import Items, Table, Text, Whole, read_json
+from quorank.files.codec import Length, Range
+from quorank.files.documents import json_bytes, read_json
 from quorank.files.npz import ArrayAppender, ArrayShape, map_array
 from quorank.kernels.arrays import Floats, Int8s, Int32s, Integers
 
 Int16s = npt.NDArray[np.int16]
-FILE, VERSION = "log.json", 1
+FILE = "log.json"
 TEXTS = ("users", "searches", "queries", "documents")
 NOBODY = -1
-"""The user of a search of whom nothing is known."""
+"""User of a search without a known user."""
 NO_TIME = int(np.iinfo(np.int64).min)
-"""The time of a search of which none is known."""
+"""Time of a search without a known time."""
 MOST_FEATURES, HIGHEST_RANK, LONGEST_TEXT = 4096, 32_767, 65_536
 _KINDS = {"features": "f4", "clicks": "i1", "ranks": "i2", "offsets": "i8", "user": "i4", "time": "i8"}
-_SHAPE = Table(
-    {
-        "version": Whole(VERSION, VERSION),
-        "searches": Whole(1),
-        "rows": Whole(1),
-        "users": Whole(0),
-        "features": Items(Text()),
-    }
-)
+
+
+@dataclass(frozen=True)
+class _LogFile:
+    """Content of `log.json`."""
+
+    searches: Annotated[int, Range(1)]
+    rows: Annotated[int, Range(1)]
+    users: Annotated[int, Range(0)]
+    features: Annotated[tuple[str, ...], Length(MOST_FEATURES, 1)]
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True, eq=False)
 class ClickLog:
-    """Searches as they were logged, in the order of the log; columns as in the module's description."""
+    """Logged searches in the order of the log; the module describes the columns."""
 
     features: Floats
     clicks: Int8s
@@ -84,17 +86,17 @@ class ClickLog:
 
     @property
     def has_users(self) -> bool:
-        """Whether the user of every search is known; either of all or of none."""
+        """Return whether the users of the searches are known."""
         return int(self.user[0]) != NOBODY
 
     @property
     def has_times(self) -> bool:
-        """Whether the time of every search is known."""
+        """Return whether the times of the searches are known."""
         return int(self.time[0]) != NO_TIME
 
     @property
     def has_ranks(self) -> bool:
-        """Whether lists stand in the order in which they were shown."""
+        """Return whether lists are in the order in which they were shown."""
         return int(self.ranks[0]) != 0
 
     def in_order(self) -> Integers:
@@ -103,7 +105,7 @@ class ClickLog:
 
 
 class SearchBlock(NamedTuple):
-    """Some whole searches, as the reader of a format hands them on."""
+    """Block of whole searches, as a format's reader yields them."""
 
     users: Sequence[str]  # (searches,) "" where unknown
     times: Integers  # (searches,)
@@ -123,13 +125,10 @@ def is_log(folder: Path) -> bool:
 
 
 def open_log(folder: Path) -> ClickLog:
-    """Map the log of a folder; what is damaged is refused with its file."""
+    """Map the log of a directory; reject a damaged one with the file."""
     advice = "; import the log again"
-    about = read_json(folder / FILE, _SHAPE, advice=advice)
-    names = tuple(about["features"])
-    rows, searches, users = about["rows"], about["searches"], about["users"]
-    sentence = f"damaged (names {len(names)} features, expected 1 to {MOST_FEATURES}){advice}"
-    require(1 <= len(names) <= MOST_FEATURES, "file.damaged", sentence, f"{folder / FILE}")
+    about: _LogFile = read_json(folder / FILE, _LogFile, advice=advice)
+    names, rows, searches, users = about.features, about.rows, about.searches, about.users
     lengths: dict[str, tuple[int, ...]] = {
         "features": (rows, stride_of(len(names))),
         "clicks": (rows,),
@@ -162,7 +161,7 @@ def _texts(folder: Path, name: str, count: int, advice: str) -> Strings:
 
 
 def _fault_in(log: ClickLog) -> str:
-    """What compiled code and the properties of a log rely on and is not so; nothing where all is."""
+    """Return the first violated invariant that compiled code relies on; empty if there is none."""
     lengths, users = np.diff(log.offsets), len(log.users)
     if log.offsets[0] != 0 or log.offsets[-1] != log.n_rows or (lengths < 1).any():
         return "offsets that do not divide its rows"
@@ -183,7 +182,7 @@ def _fault_in(log: ClickLog) -> str:
 
 
 class LogWriter:
-    """Writer of a log's columns, block by block, in memory that does not grow with the searches."""
+    """Writer of a log's columns, block by block, in constant memory."""
 
     def __init__(self, folder: Path, feature_names: Sequence[str]) -> None:
         self.folder, self.feature_names = folder, tuple(feature_names)
@@ -207,7 +206,7 @@ class LogWriter:
         self.searches = self.rows = 0
 
     def append(self, block: SearchBlock) -> None:
-        """Add some searches; what cannot stand in a log is refused with its place."""
+        """Append searches; reject invalid ones with their file and line."""
         self._check(block)
         user = [self._users.setdefault(name, len(self._users)) if name else NOBODY for name in block.users]
         ends = self.rows + np.cumsum(block.lengths)
@@ -241,7 +240,7 @@ class LogWriter:
         letters.append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
 
     def _check(self, block: SearchBlock) -> None:
-        """Refuse ranks that do not rise, numbers that are not finite, texts that are too long, and half-known columns."""
+        """Reject ranks that do not rise, infinite features, long strings, and columns known for some searches only."""
         lengths, offsets = block.lengths, np.concatenate(([0], np.cumsum(block.lengths)))
         of_row = np.repeat(np.arange(len(lengths)), lengths)
         ranks = block.ranks.astype(np.int64)
@@ -265,27 +264,21 @@ class LogWriter:
         rising[offsets[:-1]] = ranks[offsets[:-1]] >= 1
         wrong = ~rising if self._knows[2] else ranks != 0
         if wrong.any():
-            sentence = "the ranks of this search are not different numbers from 1 on, or stand beside some only"
+            sentence = "the ranks of this search are not distinct numbers from 1 on, or are missing for some documents"
             raise BadInput("log.ranks", sentence, block.places[of_row[int(np.argmax(wrong))]])
         for texts in (block.users, block.searches, block.queries, block.documents or ()):
             longest = max((len(text) for text in texts), default=0)
-            sentence = f"holds a text of {longest:,} characters; expected at most {LONGEST_TEXT:,}"
+            sentence = f"holds a string of {longest:,} characters; expected at most {LONGEST_TEXT:,}"
             require(longest <= LONGEST_TEXT, "log.text-too-long", sentence, block.places[0])
 
     def close(self) -> None:
         """Write the headers of all columns, and the description last."""
         for appender in (*self._columns.values(), *self._letters.values(), *self._ends.values()):
             appender.close()
-        about = {
-            "version": VERSION,
-            "searches": self.searches,
-            "rows": self.rows,
-            "users": len(self._users),
-            "features": list(self.feature_names),
-        }
+        about = _LogFile(self.searches, self.rows, len(self._users), self.feature_names)
         names = [name if name.isprintable() and len(name.encode()) <= 200 else "" for name in self.feature_names]
         (self.folder / "features.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        (self.folder / FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        (self.folder / FILE).write_bytes(json_bytes(about))
 
 
 _UNFINISHED = ".importing"
@@ -295,7 +288,7 @@ _UNFINISHED = ".importing"
 def new_log_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write a log into, which takes the place of `folder` when the block ends, or is removed.
 
-    What an import that was killed left beside it is removed first.
+    Leftovers of killed imports are removed first.
     """
     for left in folder.parent.glob(f".*{_UNFINISHED}"):
         with ProcessLock(left / "lock").hold() as free:
@@ -322,7 +315,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def read_time(text: str, unit: int = 1_000_000) -> int:
-    """Return microseconds since 1970 of an ISO 8601 date, or of a number of units of so many microseconds.
+    """Return microseconds since 1970 for an ISO 8601 date, or for a number of units of `unit` microseconds.
 
     >>> read_time("2006-03-01 00:01:03"), read_time("2006-03-01T01:01:03+01:00"), read_time("1141171263")
     (1141171263000000, 1141171263000000, 1141171263000000)

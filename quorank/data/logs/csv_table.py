@@ -236,7 +236,7 @@ def _float(text: str) -> float:
 def write_csv_log(log: ClickLog, path: Path, counted: Callable[[int], None] | None = None) -> None:
     """Write a log as a CSV file that imports to the same bits; `counted` receives the number of searches written."""
     clash = next((name for name in log.feature_names if name in KEYS), None)
-    sentence = f"has a feature {brief(clash)}, which is a column of its own in CSV; it cannot be written"
+    sentence = f"has a feature {brief(clash)}, which is a reserved column in CSV; it cannot be written"
     require(clash is None, "log.cannot-say", sentence, f"{path}")
     twice = len({*log.feature_names}) < len(log.feature_names)
     require(not twice, "log.cannot-say", "has two features of one name; it cannot be written", f"{path}")

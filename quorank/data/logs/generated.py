@@ -5,7 +5,7 @@ over three months, few of them most of the time, each with preferences of his ow
 of a score whose weights differ from person to person, and his searches have features around a level of their own.
 
 `clicks` has lists of ten documents as a noisy ranker showed them, again and again for the same queries, and position-based
-clicks: P(click) = relevance / rank. What a ranker that was not shown would be worth is known there exactly
+clicks: P(click) = relevance / rank. The worth of a ranker that was not shown is known exactly
 (`true_relevance`).
 
 Draws are addressed by (seed, shape, purpose), and those of features by blocks of searches.
@@ -62,7 +62,7 @@ def is_generated_log(name: str) -> bool:
 
 
 def generated_log(name: str, searches: int, seed: int) -> ClickLog:
-    """Generate a log of so many searches, in order of time."""
+    """Generate a log of `searches` searches, in order of time."""
     blocks = list(log_blocks(name, searches, seed))
     numbers: dict[str, int] = {}
     user = [numbers.setdefault(who, len(numbers)) if who else NOBODY for block in blocks for who in block.users]

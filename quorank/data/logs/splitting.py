@@ -1,6 +1,6 @@
 """Click log as a collection: clicks are labels, the last fifth of the searches in time is the test split.
 
-The split is by time over the whole log, whoever's searches are then taken: no ranker is tested on searches that are older
+The split is by time over the whole log, before users are selected: no ranker is tested on searches that are older
 than some that it learned from. With a selection of users, the lists of the training split stand user by user, each user's
 in order of time; without one all stand in order of time. A log without times is taken in the order in which it stands.
 """
@@ -94,7 +94,7 @@ def _split(
 def generated_collection(
     name: str, queries: int | None, seed: int, normalize: str, selection: UserSelection | None = None
 ) -> Collection:
-    """Return `synthetic:name`, a generated log of about so many training searches."""
+    """Return `synthetic:name`, a generated log of about that many training searches."""
     shape = LOG_SHAPES[name]
     training = shape.queries if queries is None else queries
     require_range("queries", training, least=2, most=shape.most)

@@ -94,7 +94,7 @@ def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int
     """Return (clients, per_client) the labels that each client owns."""
     possible = np.array(list(combinations(labels.tolist(), per_client)), dtype=np.int64)
     need = f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client"
-    sentence = f"{need} of its own, got {clients} clients; take at least {len(possible)}"
+    sentence = f"{need} exclusively, got {clients} clients; take at least {len(possible)}"
     require(clients >= len(possible), "partition.too-few-clients", sentence)
     chosen: Integers = possible[np.resize(Step.ASSIGNMENT.permutation(seed, len(possible)), clients)]
     return chosen
@@ -107,9 +107,9 @@ def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[Rankin
     """
     query = data.query_of_rows()
     common, own = np.flatnonzero(owner == EVERYONE), np.flatnonzero(owner != EVERYONE)
-    room = owners * len(common) * data.padded.shape[1] * data.padded.itemsize
-    copies = f"each of {owners} clients holds its own copy of the shared lists, altogether {room / 2**30:.1f} GiB"
-    require(room <= MOST_SHARED, "partition.too-large", f"{copies}; take fewer clients or a smaller share")
+    size = owners * len(common) * data.padded.shape[1] * data.padded.itemsize
+    copies = f"each of {owners} clients holds its own copy of the shared lists, altogether {size / 2**30:.1f} GiB"
+    require(size <= MOST_SHARED, "partition.too-large", f"{copies}; take fewer clients or a smaller share")
     rows = np.concatenate((own, np.tile(common, owners)))
     of_row = np.concatenate((owner[own], np.repeat(np.arange(owners, dtype=np.int64), len(common))))
     sorted_ = np.argsort(of_row, kind="stable")

@@ -1,10 +1,10 @@
 """Partition of type 1: clients search for the same queries and prefer different documents (thesis §4.3.1).
 
 Client i has preference i mod P. A preference is a set of labels for all candidate lists: the intents of a collection
-that carries them (`quorank.data.intents`), numbered anew for each query by chance, because some intents have more
+that carries them (`quorank.data.intents`), renumbered at random for each query, because some intents have more
 relevant documents than others; or labels generated from the collection's own with a chosen overlap.
 
-Numbered anew, an intent of one query says nothing about that of another: such preferences can be remembered for the
+Renumbered, an intent of one query says nothing about that of another: such preferences can be remembered for the
 queries that were trained on, and not be learned for others. Generated preferences can.
 
 The IID twin holds a document relevant that any preference holds relevant. It has more relevant documents than any one
@@ -112,7 +112,7 @@ class Preferences(Partition):
 
 
 def shuffle_intents(data: RankingData, intents: Int8s, seed: int) -> Int8s:
-    """Return the judgements (intents, rows) with the intents of each query in an order of its own (thesis §4.3.1)."""
+    """Return the judgements (intents, rows) with the intents of each query in a random order (thesis §4.3.1)."""
     out = np.empty_like(intents)
     for q, name in enumerate(data.query_ids):
         rows = data.rows_of(q)
@@ -187,7 +187,7 @@ def _moments(padded: Floats, labels: Int8s, offsets: Integers, every: int, shift
 
 @kernel
 def _make_orthonormal(vectors: Doubles) -> None:
-    """Gram-Schmidt, row by row; a row without a part of its own becomes 0."""
+    """Gram-Schmidt, row by row; a row that depends on earlier ones becomes 0."""
     n = vectors.shape[1]
     for i in range(len(vectors)):
         before = 0.0

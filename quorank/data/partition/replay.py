@@ -45,7 +45,7 @@ class LogReplay:
 
 
 def side_by_side(first: Integers, searches: Integers, batch: int) -> LogReplay:
-    """Return the replay in which every client does its next `batch` searches in each round, while it has so many.
+    """Return the replay in which every client does its next `batch` searches in each round, while it has that many.
 
     first, searches: (clients,) the first search of each client, and how many it has.
     """
@@ -58,7 +58,7 @@ def by_arrival(
 ) -> LogReplay:
     """Return the replay in the log's own time: a client comes when it has done `batch` further searches.
 
-    A round is of the next `together` that come, or of all who come within so many `minutes`; a client that comes twice
+    A round is of the next `together` that come, or of all who come within `minutes`; a client that comes twice
     in a round does both batches in it. `times` (searches of all clients,) are those of the clients' data.
     """
     clients, batches = _batches(searches, batch)

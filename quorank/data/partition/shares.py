@@ -20,10 +20,10 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, normals, uniforms
 
 ClickSpec = Mapping[str, Any]
-"""A click model as a table of an experiment file; the room of users reads it."""
+"""Click model as a table of an experiment file; `users` reads it."""
 
 ANY_CLICK_MODEL = -1
-"""In `Shares.click_model`: drawn anew for each interaction, all models alike."""
+"""Value of `Shares.click_model` for a model drawn uniformly for each interaction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,28 +52,28 @@ class Shares:
 
 @dataclass(frozen=True)
 class Partition(ABC):
-    """How the clients of a federation differ."""
+    """Division of a collection among clients."""
 
     kind: ClassVar[str]
     divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
 
     @property
     def replays(self) -> bool:
-        """Whether a log decides which clients take part in a round, and what each searches for."""
+        """Return whether a log decides the clients and queries of a round."""
         return False
 
     @property
     def rounds_depend_on_others(self) -> bool:
-        """Whether the rounds that a client takes part in would be others if another client had never been there."""
+        """Return whether removing a client changes the rounds of others."""
         return False
 
     def selection(self, clients: int) -> UserSelection | None:
-        """Return whose searches of a log so many clients have; None where a client is nobody in particular."""
+        """Return the users of a log that the clients are; None for clients that are not users."""
         return None
 
     @property
     def unequal_interactions(self) -> bool:
-        """Whether clients differ in how many interactions a round has: type 4, also where it is mixed in."""
+        """Return whether clients differ in interactions per round (type 4)."""
         counts = None if getattr(self, "iid", False) else getattr(self, "quantity", None)
         return counts is not None and len(set(counts)) > 1
 

@@ -27,7 +27,7 @@ from quorank.kernels.arrays import Integers
 
 @dataclass(frozen=True)
 class LogUsers(Partition):
-    """One client for each of the `federation.clients` busiest users of a log, numbered by their first search."""
+    """Clients are the `federation.clients` busiest users of a log, numbered by their first search."""
 
     kind: ClassVar[str] = "users"
 
@@ -63,7 +63,7 @@ class LogUsers(Partition):
         assert collection.log is not None
         records, data = collection.log.train, collection.train
         found = int(records.user.max(initial=-1)) + 1
-        sentence = f"the searches of {found} users cannot be those of {clients} clients; load them for so many"
+        sentence = f"the searches of {found} users cannot be those of {clients} clients; load them for that many"
         require(found == clients, "partition.users-differ", sentence, "federation.clients")
         if self.iid:
             order = self._dealt(records, clients, seed)

@@ -1,4 +1,4 @@
-"""Readers of text collections, by format; the format is told by what files begin with, not by names alone."""
+"""Readers of text collections; the format is recognised by the first bytes of files rather than by names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUERY_NAMES, _JUDGEMENT_NAMES = ("qry", "quer"), ("rel",)
 
 
 def read_collection(path: Path | str) -> TextCollection:
-    """Read a collection of any known layout; what cannot be recognised is refused with the layouts that can.
+    """Read a collection of any known layout; an unknown one is rejected with the list of layouts.
 
     A folder of SMART files must hold their documents in one file; queries and judgements are optional.
     """
@@ -58,7 +58,7 @@ def _from_folder(path: Path) -> TextCollection:
     marked = set(beginning_with((smart.MARK, sgml.DOCUMENT_MARK, sgml.TOPIC_MARK)))
     tables = [file for file in files if file not in marked and _is_named(file, _JUDGEMENT_NAMES)]
     if records := beginning_with(smart.MARK):
-        documents, queries = _told_apart(path, records)
+        documents, queries = _documents_and_queries(path, records)
         judgements = tables[0] if tables and queries else None
         return _without_tables(smart.read_smart(documents, queries, judgements, name), tables, judgements)
     if texts := beginning_with(sgml.DOCUMENT_MARK):
@@ -83,12 +83,12 @@ def _from_folder(path: Path) -> TextCollection:
 
 
 def _without_tables(found: TextCollection, tables: list[Path], read: Path | None) -> TextCollection:
-    """Note the files of judgements that were not read: those beside the first one, and all where there are no queries."""
+    """Record the judgement files that were not read: all but the first, and all of a collection without queries."""
     return replace(found, skipped=add_skipped(found.skipped, files_of_judgements=[f.name for f in tables if f != read]))
 
 
-def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
-    """Tell documents and queries of a SMART collection: queries are named so, documents are the rest."""
+def _documents_and_queries(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
+    """Return the files of documents and of queries of a SMART collection, by their names."""
     queries = [file for file in records if _is_named(file, _QUERY_NAMES)]
     documents = [file for file in records if file not in queries]
     expected = "expected one file of documents and one of queries (with `qry` in its name)"

@@ -30,15 +30,15 @@ def read_jsonl(path: Path) -> TextCollection:
 
 
 def read_beir(path: Path, name: str | None = None) -> TextCollection:
-    """Read a folder or a zip file with a corpus; a folder may hold the zip file, with graded judgements beside it."""
+    """Read a folder or a zip file with a corpus; a folder may hold the zip file and graded judgements."""
     archive = path if path.is_file() else zip_in(path)
     files = _zipped(archive) if archive else _folder(path)
-    beside = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
+    qrel_files = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
     where = f"{archive or path}/"
     documents = _documents(where + CORPUS, files[CORPUS]())
     queries = _queries(where + QUERIES, files[QUERIES]()) if QUERIES in files else ()
-    if beside:
-        tables = [(f"{file}", read_bytes(file)) for file in beside]
+    if qrel_files:
+        tables = [(f"{file}", read_bytes(file)) for file in qrel_files]
     else:
         members = sorted(member for member in files if member.startswith("qrels/"))
         tables = [(where + member, files[member]()) for member in members]

@@ -61,9 +61,9 @@ def one_line(text: str) -> str:
 
 
 def leading_title(text: str) -> str:
-    """Return what stands for the title of a text without one: its beginning up to an indented line or a double space.
+    """Return a title for a document without one: its beginning up to an indented line or a double space.
 
-    Where neither comes within the first four lines, it is the first line. MED and NPL write title and abstract so.
+    If neither is within the first four lines, the title is the first line. MED and NPL have this layout.
     """
     lines = [line.rstrip() for line in text.strip().split("\n", _TITLE_LINES)[:_TITLE_LINES]]
     beginning = "\n".join(lines)

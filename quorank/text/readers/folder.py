@@ -2,7 +2,7 @@
 
 Files `.txt` and `.md` count; where a folder has none of them, files without an extension do. The body is the whole
 text, because a first line need not be a title. In Markdown the signs of a heading are not part of the title. Files of
-other kinds, and those that hold no text whatever their name, are left out and counted.
+other kinds, and binary files, are skipped and counted.
 """
 
 from __future__ import annotations

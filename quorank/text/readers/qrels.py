@@ -2,7 +2,7 @@
 
 Four shapes are told apart by their columns: TREC's `query 0 document grade`, BEIR's table with a header line
 `query-id corpus-id score`, three columns `query document grade`, and CISI's `query document 0 0.0`, which lists
-relevant documents only (grade 1). A grade below 0 is read as 0. Where a pair stands twice, its higher grade counts.
+relevant documents only (grade 1). A grade below 0 is read as 0. Of a repeated pair the higher grade counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_LINE = 1 << 16
 
 
 class Judgement(NamedTuple):
-    """One line of a judgement file."""
+    """Line of a judgement file."""
 
     query: str
     document: str
