@@ -173,7 +173,7 @@ class Simulator:
             weights = interactions.astype(np.float64)
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
-        gathered = gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+        gathered = gathering.close(state, canaries=beside, updates=updates, weights=weights, personal=personal)
         gathered = gathered._replace(carried=carried)
         return gathered if state.turns is None else gathered._replace(members=came)
 

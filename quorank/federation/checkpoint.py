@@ -96,7 +96,7 @@ def state_fault(state: State, start: State, clients: int) -> str:
 
 
 def turns_fault(turns: TurnsTaken, rounds: int) -> str:
-    """Return why these turns are impossible after so many rounds; empty if they are possible."""
+    """Return why these turns are impossible after this number of rounds; empty if they are possible."""
     times, last = turns.times, turns.last
     if times.shape != last.shape:
         return "turns of other clients"

@@ -46,7 +46,7 @@ class FederationParts(Protocol):
 
 
 class Conflict(NamedTuple):
-    """One rule: it refuses the key `where` if `applies`."""
+    """Rule that refuses the key `where` if `applies`."""
 
     applies: bool
     where: str
@@ -112,7 +112,7 @@ def check_federation(federation: FederationParts) -> None:
             Conflict(
                 remembers and grouped,
                 "aggregation",
-                f"{rule.kind} with history needs single clients, and groups are drawn anew; take history out",
+                f"{rule.kind} with history needs single clients, and groups are redrawn every round; take history out",
                 "aggregation.history-of-groups",
             ),
             Conflict(
@@ -230,12 +230,16 @@ def _check_trees(
             ),
             Conflict(rule.needs_single_updates, "federation.aggregation", "histograms are summed; use the mean"),
             Conflict(
-                not federation.participation.everyone, "federation.participation", "a tree is of all clients; use full"
+                not federation.participation.everyone,
+                "federation.participation",
+                "every tree needs all clients; use full",
             ),
             Conflict(momentum, "federation.client_momentum", "is of updates; leave it out"),
             Conflict(step, "federation.server", "a tree's step is learner.eta; leave the server out"),
             Conflict(
-                keep_every > 0, "federation.keep_every", "trees can only be grown anew without a client; set it to 0"
+                keep_every > 0,
+                "federation.keep_every",
+                "trees are regrown without a client, not unlearned; set it to 0",
             ),
             Conflict(
                 partition.divides, "partition", "lists of a run of trees are dealt evenly to its clients; leave it out"

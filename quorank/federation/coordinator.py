@@ -111,11 +111,11 @@ class Coordinator:
         run: Name of the run, which every reply must carry.
         seed: Seed of the cohorts.
         limits: Closing conditions and bounds on replies.
-        storage: CoordinatorCheckpoint and journal; without it a restart begins anew.
+        storage: CoordinatorCheckpoint and journal; without it a restart begins at round 0.
         clock: Monotonic seconds.
         reports: Reports of the rounds done.
         refused: Number of refused replies by error code.
-        metric_response: Randomised metric that each device reports beside its release.
+        metric_response: Randomised metric that each device reports with its release.
         enrolled: Clients that may reply in open participation; may grow during the run.
     """
 
@@ -153,12 +153,12 @@ class Coordinator:
 
     @property
     def done(self) -> bool:
-        """Whether all rounds are done."""
+        """True after the last round."""
         return self.state.round >= self.rounds
 
     @property
     def open(self) -> bool:
-        """Whether a round is open."""
+        """True while a round is open."""
         return self._open
 
     @property

@@ -1,11 +1,10 @@
 """Constants of a fixed normalisation from one private sum: the middle range of each feature within clients' lists.
 
-Before the first round each client tells, for each feature, in which decade of 10^−6 … 10^9 the range (highest − lowest) of
-its lists lies: shares of its lists over CELLS cells. A list in which a feature does not vary counts nothing. Divided by √n
-these n·CELLS numbers have a norm of at most 1, so their sum over the clients is one Gaussian release of clip 1, accounted
-like a round of updates. Cells that do not stand out of the noise (4σ) count nothing: a wrong decade would cost more than
-the feature does. Of the others the median, interpolated within its decade, becomes r, and x' = x / r (low 0, high r): a
-ranker that is linear in the features does not see a shift. A feature whose cells drown, or that never varies, becomes 0.
+Before the first round each client reports, per feature, the decades of 10^−6 … 10^9 of the ranges (highest − lowest) in its
+lists, as shares over CELLS cells. Lists in which a feature does not vary are not counted. Divided by √n these n·CELLS
+numbers have a norm of at most 1, so their sum over the clients is one Gaussian release of clip 1, accounted like a round of
+updates. Cells below 4σ of the noise are ignored. The median of the others, interpolated within its decade, becomes r, and
+x' = x / r: a linear ranker does not depend on the offset. A feature without a cell above the noise becomes 0.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ FIRST, LAST = -6, 9
 CELLS = LAST - FIRST
 EDGES = 10.0 ** np.arange(FIRST, LAST + 1)
 STANDS_OUT = 4.0
-"""Standard deviations of the noise that a cell must have to count."""
+"""Threshold of a cell, in standard deviations of the noise."""
 CHUNK = 256
-"""Clients that are summed at a time."""
+"""Clients per block of the sum."""
 
 
 def range_cells(features: Floats, offsets: Integers) -> Int8s:
-    """(queries, n) the decade in which each feature's range within each list lies; −1 where it does not vary."""
+    """Return (queries, n) decades of each feature's range within each list; −1 for a constant feature."""
     out = np.full((len(offsets) - 1, features.shape[1]), -1, dtype=np.int8)
     for query in range(len(out)):
         rows = features[offsets[query] : offsets[query + 1]].astype(np.float64)
@@ -47,7 +46,7 @@ def range_cells(features: Floats, offsets: Integers) -> Int8s:
 
 
 def range_shares(cells: Int8s, lists: Sequence[Integers]) -> Doubles:
-    """(clients, n·CELLS) the shares of each client's lists, rows of `cells` (queries, n), over the decades, over √n."""
+    """Return (clients, n·CELLS) shares of each client's lists, rows of `cells` (queries, n), by decade, over √n."""
     n = cells.shape[1]
     out = np.zeros((len(lists), n, CELLS))
     for cell in range(CELLS):
@@ -58,7 +57,7 @@ def range_shares(cells: Int8s, lists: Sequence[Integers]) -> Doubles:
 
 
 def ranges_of(total: Doubles, n_features: int, deviation: float) -> Doubles:
-    """(n,) the median range of each feature from a sum (n·CELLS,) with noise of this deviation; 0 where none stands out."""
+    """Return (n,) median ranges from a sum (n·CELLS,) with noise of this deviation; 0 without a cell above the noise."""
     found = np.zeros(n_features)
     for feature, counts in enumerate(total.reshape(n_features, CELLS)):
         kept = np.where(counts > STANDS_OUT * deviation, counts, 0.0)
@@ -71,12 +70,12 @@ def ranges_of(total: Doubles, n_features: int, deviation: float) -> Doubles:
 
 
 def range_setting(clients: int, n_features: int) -> Setting:
-    """The release as its accounting sees it: everyone, once."""
+    """Return the setting of the release: all clients, one round."""
     return Setting(clients, clients, 1, parameters=n_features * CELLS)
 
 
 def range_mechanism(part: ClippedGaussian, clients: int, n_features: int, seed: int) -> Mechanism:
-    """What adds the noise; its draws are none of the run's."""
+    """Return the mechanism of the release, whose draws are independent of the run's."""
     try:
         return part.mechanism(range_setting(clients, n_features), fresh_seed(seed, "normalisation", ()))
     except BadInput as error:
@@ -97,7 +96,7 @@ def noise_part(epsilon: float, delta: float) -> ClippedGaussian:
 
 
 def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism | None) -> Doubles:
-    """(n,) the ranges that clients come to together, `lists` being the queries of each; exact without a mechanism."""
+    """Return (n,) ranges from all clients' lists of queries; exact without a mechanism."""
     n, clients = cells.shape[1], len(lists)
 
     def sent() -> Iterator[tuple[Integers, Doubles]]:
@@ -124,7 +123,7 @@ def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism
 
 
 def range_release(part: ClippedGaussian, mechanism: Mechanism, clients: int, n_features: int) -> dict[str, Any]:
-    """Return the ledger's entry of the sum: mechanism, setting, release, and what it gives away."""
+    """Return the ledger's entry of the sum: mechanism, setting, release and privacy loss."""
     one = np.ones(1)
     return {
         "mechanism": to_table(part),

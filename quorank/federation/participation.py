@@ -1,4 +1,4 @@
-"""Participation: which clients form the cohort of a round, drawn by the coordinator or as they come."""
+"""Participation: the rule that forms the cohort of a round, by drawing clients or by accepting arrivals."""
 
 from __future__ import annotations
 
@@ -20,76 +20,80 @@ from quorank.privacy.setting import Turns
 
 @dataclass(frozen=True, eq=False)
 class TurnsTaken:
-    """How often each client has taken part, and when last: two whole numbers a client; the fleet may grow."""
+    """Number of rounds and last round of each client; new clients may join."""
 
     times: Int32s  # (clients,)
-    last: Int32s  # (clients,) the newest such round, from 0; −1 before the first
+    last: Int32s  # (clients,) last round, from 0; −1 before the first
 
     @staticmethod
     def none(clients: int) -> TurnsTaken:
-        """Return the memory of clients of whom none has taken part."""
+        """Return the counts before the first round."""
         return TurnsTaken(np.zeros(clients, dtype=np.int32), np.full(clients, -1, dtype=np.int32))
 
     def of(self, client: int) -> tuple[int, int]:
-        """Return (times, last round) of a client, also of one that came to the fleet since."""
+        """Return (times, last round) of a client, also of a new one."""
         return (int(self.times[client]), int(self.last[client])) if client < len(self.times) else (0, -1)
 
-    def after(self, came: Integers, round_: int) -> TurnsTaken:
-        """Return the memory after a round in which these clients took part."""
-        most = max(len(self.times), int(came.max()) + 1 if len(came) else 0)
+    def after(self, members: Integers, round_: int) -> TurnsTaken:
+        """Return the counts after a round of these clients."""
+        most = max(len(self.times), int(members.max()) + 1 if len(members) else 0)
         grown = TurnsTaken.none(most)
         grown.times[: len(self.times)], grown.last[: len(self.last)] = self.times, self.last
-        grown.times[came] += 1
-        grown.last[came] = round_
+        grown.times[members] += 1
+        grown.last[members] = round_
         return grown
 
     def allowed(self, turns: Turns, round_: int) -> Booleans:
-        """Return (clients,) whether `Turns.may_answer` lets each take part in a round."""
+        """Return a mask (clients,) of those that `Turns.may_answer` allows in a round."""
         rested = (self.times == 0) | (round_ - self.last > turns.rest)
         return np.asarray(rested if turns.most is None else rested & (self.times < turns.most))
 
 
 @dataclass(frozen=True)
 class Participation(ABC):
-    """Which clients form the cohort of a round."""
+    """Base class of rules that form the cohort of a round."""
 
     kind: ClassVar[str]
-    everyone: ClassVar[bool] = False  # all clients, in every round
+    everyone: ClassVar[bool] = False  # all clients in every round
     fixed_size: ClassVar[bool] = True  # every cohort is as large as planned
-    open_arrivals: ClassVar[bool] = False  # nobody is drawn: a round is of those who come, and that is no secret
+    open_arrivals: ClassVar[bool] = False  # nobody is drawn: a round accepts arriving clients, which is no secret
 
     @abstractmethod
     def size(self, clients: int) -> int:
-        """Return the size of a cohort of so many clients; on average, where it varies; the most, where they come."""
+        """Return the planned size of a cohort: the mean of drawn cohorts, the maximum of open arrivals."""
 
     @abstractmethod
-    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
-        """Return the cohort of a round in ascending order; None stands for all clients, which need no list.
+    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+        """Return the cohort of a round in ascending order; None stands for all clients.
 
-        Where clients come by themselves it is a simulation of who does, after the rounds that each has `taken` part in.
+        Open arrivals are simulated, given the turns that clients took before.
         """
 
     def fewest(self, clients: int) -> int:
-        """Return the size of the smallest cohort that ends a round."""
+        """Return the size of the smallest cohort that can close a round."""
         return self.size(clients)
 
     @property
     def turns(self) -> Turns:
-        """How often one client may take part."""
+        """Limits on the participation of one client."""
         return Turns()
 
     @property
     def seconds(self) -> float:
-        """How long a round waits for all that it takes."""
+        """Deadline of a round, seconds."""
         return math.inf
 
     def check(self, clients: int, rounds: int) -> None:
-        """Refuse a run of so many rounds that so many clients cannot play to its end; by default none."""
+        """Refuse a run that these clients cannot finish."""
 
 
 @dataclass(frozen=True)
 class Full(Participation):
-    """Everyone, every round."""
+    """All clients in every round.
+
+    >>> Full().size(1000)
+    1000
+    """
 
     kind: ClassVar[str] = "full"
     everyone: ClassVar[bool] = True
@@ -97,13 +101,17 @@ class Full(Participation):
     def size(self, clients: int) -> int:
         return clients
 
-    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
         return None
 
 
 @dataclass(frozen=True)
 class Sampled(Participation):
-    """`cohort` clients a round, each set of that size equally likely, drawn anew every round."""
+    """Cohorts of a fixed size; every round draws each set of that size with equal probability.
+
+    >>> Sampled(cohort=3).members(clients=10, round_=0, seed=1)
+    array([0, 6, 9])
+    """
 
     kind: ClassVar[str] = "sampled"
 
@@ -115,11 +123,10 @@ class Sampled(Participation):
     def size(self, clients: int) -> int:
         return self.cohort
 
-    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
-        """Return the clients whose own draw of this round is among the smallest; of equal ones the lower number.
+    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+        """Return the clients with the smallest draws of this round; ties go to the lower number.
 
-        Only draws below a limit are looked at, which about as many clients have as are wanted: the population is never
-        sorted.
+        Only draws below a limit are sorted, which about `cohort` clients have.
         """
         count = min(self.cohort, clients)
         limit = (count + 8.0 * math.sqrt(count) + 8.0) / clients
@@ -132,9 +139,12 @@ class Sampled(Participation):
 
 @dataclass(frozen=True)
 class Poisson(Participation):
-    """Each client takes part in each round with probability `rate`, by its own coin.
+    """Poisson sample: each client participates in each round independently with probability `rate`.
 
-    The rate is rounded so that on average a whole number of clients takes part.
+    The rate is rounded so that the mean cohort size is an integer.
+
+    >>> Poisson(rate=0.1).size(1000)
+    100
     """
 
     kind: ClassVar[str] = "poisson"
@@ -149,39 +159,40 @@ class Poisson(Participation):
         """Return the expected size, at least 1."""
         return max(1, round(self.rate * clients))
 
-    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
         return _below(clients, round_, seed, self.size(clients) / clients)[0]
 
 
 @dataclass(frozen=True)
 class Arrivals(Participation):
-    """A round takes whoever comes, at most `enough`, and ends then, or after `minutes` with at least `least`.
+    """Open arrivals: a round closes with the first `enough` replies, or after `minutes` with at least `least`.
 
-    A client takes part at most once a round, in at most `most` rounds of a run, and sits out `rest` rounds in between.
+    A client participates at most once per round, in at most `most` rounds of a run, and rests for `rest` rounds after
+    each.
 
-    In a simulation each client comes by a Poisson process of its own. How often it comes in a round's minutes is, on the
-    average of all clients and of day and night, `rate`; clients differ by a factor of log-normal distribution with standard
-    deviation `spread` of its logarithm; and day and night multiply it by 1 + amplitude·cos(2π(round/period − zone)), where
-    each client's time zone is drawn from a share `zones` of the day. Of those whose turn it is the first to come are in
-    the round: `enough` of them, or as many as come in time, or the `least` where fewer do, for which the round waits.
+    In a simulation each client arrives by a Poisson process. Its mean number of arrivals in a round's minutes is `rate`
+    times a log-normal factor (standard deviation `spread` of the logarithm) times 1 + amplitude·cos(2π(round/period −
+    zone)), with a time zone drawn from a share `zones` of the day. The first arrivals among the allowed clients form the
+    round: `enough` of them, or those in time, or `least` if fewer come in time.
+
+    >>> Arrivals(enough=20, least=5).fewest(clients=1000)
+    5
     """
 
     kind: ClassVar[str] = "arrivals"
     fixed_size: ClassVar[bool] = False
     open_arrivals: ClassVar[bool] = True
 
-    enough: int = 100  # K: replies that end a round; noise is planned for so many
-    least: int = 10  # L: replies without which a round does not end
-    minutes: float = 60.0  # T: after which `least` are enough
-    most: int | None = (
-        None  # m: rounds of a run that one client may take part in; by default all that it does not rest in
-    )
-    rest: int = 0  # s: rounds that a client sits out after each that it takes part in
-    rate: float = 0.5  # how often a client comes in so many minutes, on average
-    spread: float = 1.0  # σ of the logarithm of the clients' own rates
-    period: float = 24.0  # rounds of a day and a night
-    amplitude: float = 0.8  # by how much more, and less, of the rate clients come by day, and by night
-    zones: float = 0.25  # the share of a day that the clients' time zones are apart at most
+    enough: int = 100  # K, replies that close a round; noise is planned for K
+    least: int = 10  # L, replies without which a round does not close
+    minutes: float = 60.0  # T, minutes after which `least` replies suffice
+    most: int | None = None  # m, rounds of a run in which one client may participate; unlimited by default
+    rest: int = 0  # s, rounds that a client rests after each participation
+    rate: float = 0.5  # mean arrivals of a client per round
+    spread: float = 1.0  # σ of the logarithm of the clients' rates
+    period: float = 24.0  # rounds per day
+    amplitude: float = 0.8  # relative amplitude of the daily variation
+    zones: float = 0.25  # largest distance of time zones, as a share of a day
 
     def __post_init__(self) -> None:
         require_range("enough", self.enough, least=1, below=2**31)
@@ -209,7 +220,7 @@ class Arrivals(Participation):
         return 60.0 * self.minutes
 
     def check(self, clients: int, rounds: int) -> None:
-        """Refuse runs whose rounds so many clients cannot fill with `least` each, as often as each may come."""
+        """Refuse runs whose rounds cannot get `least` replies within the limits of each client."""
         taking = f"{clients:,} clients cannot fill {rounds:,} rounds of at least {self.least:,}"
         sentence = (
             f"{taking} if each sits out {self.rest:,} rounds in between; lower rest or least, or find more clients"
@@ -221,29 +232,29 @@ class Arrivals(Participation):
         enough = self.least * rounds <= clients * each
         require(enough, "participation.too-few-clients", sentence, "most")
 
-    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers:
-        """Return the clients that come first of those whose turn it is."""
-        turn = np.ones(clients, dtype=np.bool_)
-        if taken is not None:
-            known = taken.allowed(self.turns, round_)[:clients]
-            turn[: len(known)] = known
-        waiting = np.flatnonzero(turn)
+    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers:
+        """Return the first arrivals of a round among the allowed clients."""
+        allowed = np.ones(clients, dtype=np.bool_)
+        if turns is not None:
+            known = turns.allowed(self.turns, round_)[:clients]
+            allowed[: len(known)] = known
+        waiting = np.flatnonzero(allowed)
         if len(waiting) < self.least:
             sentence = (
                 f"in round {round_ + 1:,} only {len(waiting):,} of {clients:,} clients may still take part, and a round "
                 f"needs {self.least:,}; raise most, lower rest, enough or the rounds, or find more clients"
             )
             raise BadInput("participation.nobody-left", sentence, "federation.participation")
-        times = self.times_of_coming(clients, round_, seed)[waiting]
+        times = self.arrival_times(clients, round_, seed)[waiting]
         in_time = int(np.count_nonzero(times <= 1.0))
         count = min(self.enough, max(self.least, in_time))
         latest = np.partition(times, count - 1)[count - 1]
         first = np.flatnonzero(times <= latest)
-        first = first[np.argsort(times[first], kind="stable")][:count]  # who come at the same moment: by their numbers
+        first = first[np.argsort(times[first], kind="stable")][:count]  # ties by number
         return np.sort(waiting[first]).astype(np.int64)
 
-    def times_of_coming(self, clients: int, round_: int, seed: int) -> Doubles:
-        """Draw (clients,) when each client comes first after a round has begun, in units of its `minutes`."""
+    def arrival_times(self, clients: int, round_: int, seed: int) -> Doubles:
+        """Draw (clients,) the first arrival of each client in a round, in units of `minutes`."""
         times, (rates, zones) = np.empty(clients), _people(clients, seed, self.rate, self.spread, self.zones)
         day = self.period, self.amplitude
         _draw_times(key_of(seed, Purpose.ARRIVAL), round_, rates, zones, *day, times)
@@ -252,7 +263,7 @@ class Arrivals(Participation):
 
 @lru_cache(maxsize=4)
 def _people(clients: int, seed: int, rate: float, spread: float, zones: float) -> tuple[Doubles, Doubles]:
-    """(clients,) each: how often a client comes, and its time zone as a share of a day."""
+    """Draw (clients,) rates and time zones, the latter as a share of a day."""
     rates, places = np.empty(clients), np.empty(clients)
     _draw_people(key_of(seed, Purpose.ARRIVAL), rate, spread, zones, rates, places)
     return rates, places
@@ -279,19 +290,19 @@ def _draw_times(
 
 
 def _below(clients: int, round_: int, seed: int, limit: float) -> tuple[Integers, Doubles]:
-    """Return the clients whose own draw of a round is below the limit, ascending, and these draws."""
-    key, room = key_of(seed, Purpose.PARTICIPATION), int(min(limit, 1.0) * clients * 1.1) + 64
+    """Return the clients whose draw of a round is below the limit, ascending, and these draws."""
+    key, size = key_of(seed, Purpose.PARTICIPATION), int(min(limit, 1.0) * clients * 1.1) + 64
     while True:
-        found, draws = np.empty(room, dtype=np.int64), np.empty(room)
+        found, draws = np.empty(size, dtype=np.int64), np.empty(size)
         count = _collect_below(key, round_, clients, limit, found, draws)
-        if count <= room:
+        if count <= size:
             return found[:count].copy(), draws[:count].copy()
-        room = count
+        size = count
 
 
 @kernel
 def _collect_below(key: Uint64s, round_: int, clients: int, limit: float, found: Integers, draws: Doubles) -> int:
-    """Fill in the clients below the limit as far as there is room; return how many there are."""
+    """Write the clients below the limit as far as `found` holds them; return their number."""
     count, batch = 0, np.empty(BATCH)
     for first in range(0, clients, BATCH):
         fill_clients(key, first, round_, batch)

@@ -1,7 +1,7 @@
-"""Personal parameters: rankers that are partly a client's own.
+"""Personal parameters: rankers with a private offset per client.
 
-Every client may add an offset v of its own to the θ of all. It never leaves the client. After each round the client
-sends a part of its update (`send`, per parameter) and keeps a part of it: v ← (1 − decay)·v + keep·update.
+A client ranks by θ + v with an offset v that never leaves it. After each round it sends a part of its update (`send`, per
+parameter) and keeps a part: v ← (1 − decay)·v + keep·update.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quorank.rankers import Ranker
 
 
 class Split(NamedTuple):
-    """What becomes of an update, per parameter."""
+    """Shares of an update that are sent and kept, per parameter."""
 
     send: Doubles
     keep: Doubles
@@ -28,19 +28,23 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Personalisation(ABC):
-    """How a client's update is divided between the shared ranker and its own offset."""
+    """Base class of divisions of an update between the shared ranker and the client's offset."""
 
     kind: ClassVar[str]
-    keeps_parameters: ClassVar[bool] = True  # clients keep an offset, so they must learn on their side
+    keeps_parameters: ClassVar[bool] = True  # clients keep an offset, so they must learn on the client
 
     @abstractmethod
     def split(self, ranker: Ranker, n_features: int) -> Split | None:
-        """Return what becomes of an update, per parameter; None if all of it is sent and nothing kept."""
+        """Return the division of an update; None if all of it is sent and nothing is kept."""
 
 
 @dataclass(frozen=True)
 class Shared(Personalisation):
-    """Nothing is personal: everyone ranks by the θ of all."""
+    """No personal parameters: all clients rank by θ.
+
+    >>> Shared().keeps_parameters
+    False
+    """
 
     kind: ClassVar[str] = "none"
     keeps_parameters: ClassVar[bool] = False
@@ -51,15 +55,18 @@ class Shared(Personalisation):
 
 @dataclass(frozen=True)
 class LocalOffset(Personalisation):
-    """A client sends its whole update as ever, and also follows it by itself.
+    """Offset that follows the client's own updates; the whole update is also sent.
 
-    So θ learns what all have in common, and v what a client's own people prefer; `decay` forgets v slowly.
+    θ learns what clients have in common, v the preferences of one client; `decay` forgets v slowly.
+
+    >>> LocalOffset(rate=0.5, decay=0.1).keeps_parameters
+    True
     """
 
     kind: ClassVar[str] = "offset"
 
-    rate: float = 1.0  # how much of its update a client keeps
-    decay: float = 0.0  # share of v that a client forgets in a round
+    rate: float = 1.0  # share of its update that a client keeps
+    decay: float = 0.0  # share of v forgotten per round
 
     def __post_init__(self) -> None:
         require_range("rate", self.rate, above=0.0)
@@ -72,7 +79,11 @@ class LocalOffset(Personalisation):
 
 @dataclass(frozen=True)
 class OutputLayer(Personalisation):
-    """FedPer (Arivazhagan et al. 2019): the hidden layer is of all, the output layer of each client and never sent."""
+    """FedPer (Arivazhagan et al. 2019): shared hidden layer, personal output layer that is never sent.
+
+    >>> OutputLayer().keeps_parameters
+    True
+    """
 
     kind: ClassVar[str] = "fedper"
 

@@ -1,9 +1,8 @@
-"""Wire format of tasks and replies.
+"""Task and reply of a round, and their bytes.
 
 A message is `QRNK`, its kind and protocol version, a header in JSON, and the numbers as little-endian doubles. Decoding
-believes nothing: what is too long, too short, of another version or not what its header says is refused with a sentence
-that quotes nothing of its content. What a header may hold is bounded before it is parsed, because lists of JSON take
-many times the memory of their text: a message costs its receiver a small multiple of its own size.
+checks everything and quotes nothing of an invalid message. The header is bounded before it is parsed, because JSON lists
+take many times the memory of their text: a message costs its receiver a small multiple of its size.
 """
 
 from __future__ import annotations
@@ -25,67 +24,73 @@ Memory = dict[str, Doubles]
 
 PROTOCOL = 1
 LARGEST_MESSAGE = 1 << 28
-"""No message is longer than this many bytes: thirty million numbers."""
+"""Limit on the bytes of a message: thirty million numbers."""
 
 _HEAD = struct.Struct("<4sBHI")
 _MAGIC = b"QRNK"
 _TASK, _REPLY = 1, 2
 _NAMES = {_TASK: "task", _REPLY: "reply"}
 _LONGEST_HEADER = {_TASK: 1 << 23, _REPLY: 1 << 12}
-"""Bytes: a task may name a million clients, a reply names one and its run."""
+"""Limits in bytes: a task may name a million clients, a reply names one and its run."""
 _MOST_MARKS = {_TASK: 1 << 12, _REPLY: 1 << 9}
-"""Quotes and brackets of a header: what a list of whole numbers does not have."""
+"""Limits on quotes and brackets in a header; a list of integers has none."""
 
 
-def _whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
-def _wholes(value: object) -> bool:
-    return isinstance(value, list) and all(_whole(one) for one in value)
+def _is_integers(value: object) -> bool:
+    return isinstance(value, list) and all(_is_integer(one) for one in value)
 
 
-def _texts(value: object) -> bool:
+def _is_strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def _text(value: object) -> bool:
+def _is_string(value: object) -> bool:
     return isinstance(value, str) and len(value) <= 200
 
 
-def _truth(value: object) -> bool:
+def _is_boolean(value: object) -> bool:
     return isinstance(value, bool)
 
 
 _HEADERS: dict[int, dict[str, Callable[[object], bool]]] = {
-    _TASK: {"run": _text, "round": _whole, "clients": _wholes, "private": _texts},
-    _REPLY: {"run": _text, "round": _whole, "client": _whole, "interactions": _whole, "within": _truth},
+    _TASK: {"run": _is_string, "round": _is_integer, "clients": _is_integers, "private": _is_strings},
+    _REPLY: {
+        "run": _is_string,
+        "round": _is_integer,
+        "client": _is_integer,
+        "interactions": _is_integer,
+        "within": _is_boolean,
+    },
 }
-"""What the header of each kind of message holds, in its order, and what it must be."""
+"""Keys of each header, in their order, with the check of their values."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a coordinator hands to the clients of a round."""
+    """Task of a round, as published to its clients."""
 
-    run: str  # which run it belongs to
+    run: str
     round: int  # rounds done before it
     theta: Doubles  # θ
-    private: Memory = field(default_factory=dict)  # what the privacy mechanism tells clients, such as its clip
-    clients: tuple[int, ...] = ()  # whom the receiver plays, where it plays several; empty: itself
+    private: Memory = field(default_factory=dict)  # state of the privacy mechanism, such as its clip
+    clients: tuple[int, ...] = ()  # clients that a receiver plays; empty for a single client
 
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a client sends back: its release and what it weighs."""
+    """Reply of a client: its release and the weight of it."""
 
     run: str
     round: int
     client: int
     release: Doubles
     interactions: int  # n_c
-    within: bool = False  # whether its update was within the clip
-    # of simulated users; devices send zeros, or a private figure and zeros (`Coordinator.figure`)
+    within: bool = False  # the update was within the clip
+    # nDCG, MaxRR and clicks of simulated users; devices send zeros, or a metric response and zeros
     statistics: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
@@ -97,7 +102,7 @@ def encode_task(task: Task) -> bytes:
 
 
 def decode_task(data: bytes) -> Task:
-    """Return the task that the bytes are; anything else is refused."""
+    """Decode a task; refuse anything else."""
     header, arrays = _decode(_TASK, data)
     _expect(_TASK, len(arrays) == 1 + len(header["private"]))
     private = dict(zip(header["private"], arrays[1:], strict=True))
@@ -111,24 +116,21 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def longest_reply(parameters: int) -> int:
-    """Return the most bytes of a reply whose release has so many numbers."""
+    """Return the largest size of a reply with this number of parameters, bytes."""
     return _HEAD.size + _LONGEST_HEADER[_REPLY] + 8 * (parameters + 3)
 
 
 def decode_reply(data: bytes, parameters: int | None = None) -> Reply:
-    """Return the reply that the bytes are; anything else is refused.
-
-    Who knows how many `parameters` a release has refuses what is longer before it is read.
-    """
+    """Decode a reply; refuse anything else, and a reply longer than one of `parameters` numbers before it is read."""
     if parameters is not None:
         most = longest_reply(parameters)
-        sentence = f"a reply of {len(data)} bytes is longer than {most} bytes, what this run takes: it is refused"
+        sentence = f"a reply of {len(data)} bytes is longer than this run's limit of {most} bytes: it is refused"
         require(len(data) <= most, "reply.too-long", sentence)
     header, arrays = _decode(_REPLY, data)
     _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3)
     first, second, third = arrays[1].tolist()
-    told = {key: header[key] for key in _HEADERS[_REPLY]}
-    return Reply(release=arrays[0], statistics=(first, second, third), **told)
+    fields = {key: header[key] for key in _HEADERS[_REPLY]}
+    return Reply(release=arrays[0], statistics=(first, second, third), **fields)
 
 
 def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
@@ -157,7 +159,7 @@ def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     except ValueError:
         raise _malformed(kind) from None
     _expect(kind, isinstance(header, dict))
-    _expect(kind, all(right(header.get(key)) for key, right in (_HEADERS[kind] | {"lengths": _wholes}).items()))
+    _expect(kind, all(right(header.get(key)) for key, right in (_HEADERS[kind] | {"lengths": _is_integers}).items()))
     lengths = header["lengths"]
     _expect(kind, _HEAD.size + length + 8 * sum(lengths) == len(data))
     numbers = np.frombuffer(data, dtype="<f8", offset=_HEAD.size + length).astype(np.float64)

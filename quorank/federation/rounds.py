@@ -1,4 +1,4 @@
-"""Rounds: many updates become one ranker (FPDGD algorithm 2), as pure steps on explicit state."""
+"""Rounds of a federation (FPDGD algorithm 2), as pure steps on explicit state."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ class Federation:
 
     @property
     def everyone(self) -> bool:
-        """Whether every cohort consists of all clients."""
+        """True if every cohort consists of all clients."""
         drawn = not self.participation.open_arrivals
         return drawn and self.participation.size(self.clients) == self.clients
 
     @property
     def assumes_secret_cohorts(self) -> bool:
-        """Whether its ε relies on nobody knowing the cohorts."""
+        """True if its ε relies on nobody knowing the cohorts."""
         drawn = not (self.everyone or self.participation.open_arrivals)
         return drawn and self.privacy.assumes_secret_cohorts
 

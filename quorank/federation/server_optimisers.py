@@ -1,6 +1,6 @@
-"""Server optimisers: what the server does with the mean update (Reddi et al. 2021).
+"""Server optimisers: steps of θ by the mean update (Reddi et al. 2021).
 
-An update points uphill, so every step adds. `memory` is the optimiser's state: explicit, saved with the run.
+An update ascends, so every step adds. `memory` is the optimiser's explicit state, saved with the run.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quorank.parts import Family
 Memory = dict[str, Doubles]
 
 AVERAGE = "average"
-"""Where an optimiser keeps the ranker that is handed out, if that is not θ itself."""
+"""Key of the published ranker in the memory, if that is not θ."""
 
 NOISE = "noise"
-"""Where it keeps what is known of the noise on each number of θ (`noise_of_means`)."""
+"""Key of the noise on each number of θ in the memory (`noise_of_means`)."""
 
 
 @dataclass(frozen=True)
 class Server(ABC):
-    """A server optimiser: how the mean update moves θ."""
+    """Base class of server optimisers."""
 
     kind: ClassVar[str]
 
@@ -41,35 +41,32 @@ class Server(ABC):
 
     @property
     def counts_noise(self) -> bool:
-        """Whether it takes the noise of each round into account, as independent of the others'."""
+        """True if the noise of each round is taken into account."""
         return False
 
     def with_noise(self, memory: Memory, noise: float) -> Memory:
-        """Return the memory before a round on each number of whose mean update lies noise of this standard deviation."""
+        """Return the memory before a round whose mean update has noise of this standard deviation on each number."""
         return memory
 
     def suited_to_noise(self, step: float) -> Server:
-        """Return the recommended server for accounted noise and this step; itself if there is none."""
+        """Return the server recommended for accounted noise and this step; by default itself."""
         return self
 
     def shorten(self, memory: Memory, which: Booleans) -> Memory:
-        """Return the memory with the steps of these parameters (size,) shortened, where each has a step of its own."""
+        """Return the memory with shorter steps of the masked parameters (size,), for a step per parameter."""
         return memory
 
     def recursion(self, size: int, memory: Memory) -> Recursion | None:
-        """Return the next steps as a recursion of momentum, so that they can be computed ahead; None if they are none."""
+        """Return the next steps as a recursion of momentum, or None."""
         return None
 
     def choices(self, theta: Doubles, memory: Memory) -> dict[float, Doubles]:
-        """Return the rankers that may be handed out after a round, by γ (∞ is θ itself), the rule's own first.
-
-        Where a run has a validation split, that decides. Nothing where there is no choice.
-        """
+        """Return the candidates for publication by γ (∞ is θ itself), the default first; a validation split decides."""
         return {}
 
 
 class Recursion(NamedTuple):
-    """The steps m ← β·m + u and θ ← θ + step·m."""
+    """Steps m ← β·m + u and θ ← θ + step·m."""
 
     step: float
     beta: float  # β
@@ -78,28 +75,30 @@ class Recursion(NamedTuple):
 
 @dataclass(frozen=True)
 class Add(Server):
-    """θ ← θ + step·u. With step 1 this is federated averaging (FPDGD algorithm 2); other steps are SGD on the server.
+    """θ ← θ + step·u: federated averaging for step 1 (FPDGD algorithm 2), SGD on the server otherwise.
 
-    With `average` = γ the ranker that is handed out is the mean of all θ so far in which round t counts t^γ; clients go on
-    learning from θ itself, so no list changes. 0 is the plain mean (Polyak and Juditsky 1992, "Acceleration of stochastic
-    approximation by averaging"). γ < 0 counts early rounds more: the longer a few queries are searched again and again, the
-    more closely θ fits them. `among` holds other γ; a run with a validation split hands out the best, θ itself included.
+    With `average` = γ the published ranker is the mean of all θ in which round t counts t^γ; clients still learn from θ.
+    0 is the plain mean (Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"); γ < 0 favours
+    early rounds, against overfitting to a few repeated queries. `among` holds other γ, of which a validation split
+    publishes the best, θ included.
 
-    With `shrink` = λ each number of that mean goes back towards its first value by λ standard deviations of the noise that
-    lies on it, where updates are released with noise of known size, and no farther than to that value (`soft_threshold`).
-    Neither looks at anything new, so both cost no privacy.
+    With `shrink` = λ each number of that mean moves towards its first value by λ standard deviations of its noise, where
+    that is known (`soft_threshold`). Both are post-processing and cost no privacy.
 
-    With `pull` = ρ each update is u − ρ·(θ − θ_first), the ascent of what clients gain less a penalty ρ/2·‖θ − θ_first‖²: a
-    good start is left only for what clicks keep saying, and the noise of many rounds does not add up.
+    With `pull` = ρ each update is u − ρ·(θ − θ_first), the ascent with a penalty ρ/2·‖θ − θ_first‖²: it keeps a good start
+    and bounds the accumulated noise.
+
+    >>> Add(step=2.0).advance(np.zeros(1), np.array([0.5]), {})[0]
+    array([1.])
     """
 
     kind: ClassVar[str] = "add"
 
-    step: float = 1.0  # times which the mean update moves θ; 1 is federated averaging
-    average: float | None = None  # γ: hand out the mean of all θ in which round t counts t^γ; none hands out θ
-    among: tuple[float, ...] = ()  # other γ, of which a validation split chooses
-    shrink: float = 0.0  # λ standard deviations of its noise by which each number goes back
-    pull: float = 0.0  # ρ, how strongly each update is pulled back towards the first θ
+    step: float = 1.0  # step size; 1 is federated averaging
+    average: float | None = None  # γ: publish the mean of all θ in which round t counts t^γ; None publishes θ
+    among: tuple[float, ...] = ()  # other γ, for the choice by a validation split
+    shrink: float = 0.0  # λ, standard deviations of its noise by which each number shrinks
+    pull: float = 0.0  # ρ, strength of the pull towards the first θ
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -107,7 +106,7 @@ class Add(Server):
         overshoots = f"must be below 1/step, or steps overshoot, got {self.pull} with step {self.step}"
         require(self.step * self.pull < 1.0, "add.pull-overshoots", overshoots, "pull")
         require_range("shrink", self.shrink, least=0.0, most=100.0)
-        sentence = "is about a mean of rankers: set average too, 0.0 for one in which all rounds count alike"
+        sentence = "needs a mean of rankers: set average too, 0.0 for equal weights of all rounds"
         for name, given in (("among", self.among), ("shrink", self.shrink)):
             require(not given or self.average is not None, "add.no-mean", sentence, name)
         if self.average is None:
@@ -115,13 +114,10 @@ class Add(Server):
         for name, gamma in (("average", self.average), *(("among", gamma) for gamma in self.among)):
             require_range(name, gamma, least=-10.0, most=10.0)
         require_range("among", len(self.among), most=16)
-        require(len({*self._gammas}) == len(self._gammas), "add.twice", "a γ stands there twice", "among")
+        require(len({*self._gammas}) == len(self._gammas), "add.twice", "a γ occurs twice", "among")
 
     def suited_to_noise(self, step: float) -> Add:
-        """Return one that hands out a mean of all rankers; docs/results/privacy.md has the measurements.
-
-        Each number is moved back by one standard deviation of its noise.
-        """
+        """Return the server that publishes a shrunk mean of all rankers (measurements: docs/results/privacy.md)."""
         return replace(self, step=float(f"{step:.3g}"), average=-0.5, among=(3.0, 0.0, -0.9), shrink=1.0)
 
     @property
@@ -176,7 +172,7 @@ class Add(Server):
         return after, found | {AVERAGE: self._shrunk(means[0], found, 0)}
 
     def _shrunk(self, mean: Doubles, memory: Memory, number: int | None) -> Doubles:
-        """Return a mean by its number, or θ itself, less its noise."""
+        """Return a mean by its number, or θ for None, shrunk by its noise."""
         if not self.counts_noise:
             return mean
         variance = memory[NOISE][1] if number is None else memory["spread"][number]
@@ -191,11 +187,10 @@ class Add(Server):
 
 
 def noise_of_means(memory: Memory, share: Doubles, pull: float = 0.0) -> Memory:
-    """Return the noise on one number of θ and of its means after a round, of which θ counts `share` (means,) in each mean.
+    """Return the noise on one number of θ and of its means after a round with weight `share` (means,) in each mean.
 
     "noise" is (σ, Var θ), "shared" Cov(mean, θ) and "spread" Var mean, (means,) each. The noise of a round, of standard
-    deviation σ, is in every θ from then on, less the share `pull` that each round takes off: θ walks at random, and a
-    mean, (1 − w)·mean + w·θ, with it.
+    deviation σ, stays in every later θ, decaying by `pull` per round; a mean becomes (1 − w)·mean + w·θ.
     """
     (sigma, walk), shared, spread = memory[NOISE].tolist(), (1.0 - pull) * memory["shared"], memory["spread"]
     walk, rest = (1.0 - pull) ** 2 * walk + sigma * sigma, 1.0 - share
@@ -207,18 +202,22 @@ def noise_of_means(memory: Memory, share: Doubles, pull: float = 0.0) -> Memory:
 
 
 def soft_threshold(x: Doubles, threshold: float) -> Doubles:
-    """Return x (size,) moved towards 0 by the threshold and no farther than 0 (Donoho and Johnstone 1994)."""
+    """Return x (size,) moved towards 0 by at most the threshold (Donoho and Johnstone 1994)."""
     return np.asarray(np.sign(x) * np.maximum(np.abs(x) - threshold, 0.0), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Momentum(Server):
-    """m ← β·m + u; θ ← θ + step·m."""
+    """Momentum: m ← β·m + u, θ ← θ + step·m.
+
+    >>> Momentum(step=1.0, beta=0.9).advance(np.zeros(1), np.ones(1), {"momentum": np.ones(1)})[0]
+    array([1.9])
+    """
 
     kind: ClassVar[str] = "momentum"
 
-    step: float = 1.0  # times which m moves θ
-    beta: float = 0.9  # β, how much of m stays
+    step: float = 1.0  # step size
+    beta: float = 0.9  # β, decay of m
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -237,14 +236,19 @@ class Momentum(Server):
 
 @dataclass(frozen=True)
 class Adam(Server):
-    """Adam (Kingma and Ba 2015) on the mean update as a gradient; its defaults are those of FOLtR-ES."""
+    """Adam (Kingma and Ba 2015) on the mean update as a gradient; defaults of FOLtR-ES.
+
+    >>> theta, _ = Adam().advance(np.zeros(1), np.ones(1), Adam().start(1))
+    >>> theta.round(6)
+    array([0.001])
+    """
 
     kind: ClassVar[str] = "adam"
 
-    step: float = 0.001  # α of the paper, how far a step goes
-    beta1: float = 0.9  # β₁, how much of the mean of updates stays
-    beta2: float = 0.999  # β₂, how much of the mean of their squares stays
-    tiny: float = 1e-8  # ϵ of the paper: keeps the division finite, no privacy figure
+    step: float = 0.001  # α of the paper, step size
+    beta1: float = 0.9  # β₁, decay of the mean of updates
+    beta2: float = 0.999  # β₂, decay of the mean of their squares
+    tiny: float = 1e-8  # ϵ of the paper, against division by 0; unrelated to privacy
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -269,18 +273,20 @@ class Adam(Server):
 class Rprop(Server):
     """Rprop: θ ← θ + η·sgn(u), each parameter with its own η (Riedmiller and Braun 1993; Hartmann et al. 2019, eqs 1, 2).
 
-    Only the sign of a coordinate moves it; its step grows while the sign stays and shrinks when it turns, so a round
-    changes a parameter by at most `most`, whatever clients send. The factors are those of the original paper, which Igel
-    and Hüsken (2003) keep. The Firefox study's public server code had α = 2, β = 0.6, steps of 1 to 3 points and 2 to
-    begin with, and adapts from the second iteration on, where the paper's text says that the second step still has its
-    first length; the text is followed.
+    A coordinate's step grows while its sign stays and shrinks when it changes, so a round changes a parameter by at most
+    `most` for any updates. The factors are those of the original paper, as in Igel and Hüsken (2003). The Firefox study's
+    server code had α = 2, β = 0.6 and steps of 1 to 3 points, 2 at first, and adapts from the second iteration on; the
+    paper's text adapts from the third on, which is followed here.
+
+    >>> Rprop().advance(np.zeros(2), np.array([3.0, -0.1]), Rprop().start(2))[0]
+    array([ 0.05, -0.05])
     """
 
     kind: ClassVar[str] = "rprop"
 
     initial: float = 0.05  # η(0) = η(1), the first steps
-    alpha: float = 1.2  # α, by which a step grows when the sign stays
-    beta: float = 0.5  # β, by which it shrinks when the sign changes
+    alpha: float = 1.2  # α, growth of a step while the sign stays
+    beta: float = 0.5  # β, shrinkage when the sign changes
     least: float = 0.01  # η_min, the shortest step
     most: float = 1.0  # η_max, the longest step
 
@@ -307,11 +313,9 @@ class Rprop(Server):
 
 
 def adapt(step: Doubles, agreement: Doubles, alpha: float, beta: float, least: float, most: float) -> Doubles:
-    """Return η(t), eq. 2: longer where two signs agree, shorter where they differ, the same where one of them is 0."""
+    """Return η(t), eq. 2: longer where two signs agree, shorter where they differ, unchanged for a sign of 0."""
     longer, shorter = np.minimum(step * alpha, most), np.maximum(step * beta, least)
     return np.where(agreement > 0.0, longer, np.where(agreement < 0.0, shorter, step))
 
 
-SERVERS: Family[Server] = Family(
-    "server optimiser", Add, Momentum, Adam, Rprop, base=Server, word="server"
-)  # a new one: its class, and its name here
+SERVERS: Family[Server] = Family("server optimiser", Add, Momentum, Adam, Rprop, base=Server, word="server")

@@ -1,12 +1,9 @@
 """Exact sums of a cohort's releases, whose bits do not depend on the order of the clients.
 
 Floating-point addition is not associative, so a sum over threads, chunks or arriving messages would change its last
-bits with their order. Here each number is split into two integers, a coarse part in units of 2^-12 and the remainder
-in units of 2^-52, and integers add up exactly: the same total for any order and any chunking, in memory that does not
-grow with the number of clients. What a single number loses is below 2^-53.
-
-Simulated cohorts add chunks from several threads, a coordinator adds replies one by one as they arrive: both come to the
-same bits.
+bits with their order. Each number is therefore split into two integers, a coarse part in units of 2^-12 and the remainder
+in units of 2^-52, which add up exactly: the same total for any order and chunking, in constant memory. The rounding error
+of a single number is below 2^-53.
 """
 
 from __future__ import annotations
@@ -23,10 +20,10 @@ from quorank.learning.simulation import STATISTICS
 from quorank.privacy import Mechanism
 
 LARGEST = 2.0**36
-"""A number beyond this is refused."""
+"""Bound on the magnitude of one number."""
 
 LARGEST_SUM = 2.0**50
-"""The sum of the largest numbers of all rows may reach this: the coarse integers end at 2^51."""
+"""Bound on the sum of the largest numbers of all rows; the coarse integers end at 2^51."""
 
 _COARSE = 2.0**12
 _FINE = 2.0**52
@@ -34,7 +31,7 @@ _FINE = 2.0**52
 
 @kernel
 def add_rows(rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers) -> tuple[int, float]:
-    """Add every row: (−1, Σ of the rows' largest numbers), or (the first row with a number beyond LARGEST, …)."""
+    """Add every row; return (−1, Σ of the rows' largest numbers), or the first row with a number beyond LARGEST."""
     reach = 0.0
     for r in range(rows.shape[0]):
         largest = 0.0
@@ -54,7 +51,7 @@ def add_rows(rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, f
 
 @kernel
 def join(coarse: int, fine: int) -> float:
-    """Return the number of which these are the parts, or the sums of the parts."""
+    """Return the number with these parts, or the total with these sums of parts."""
     return coarse / _COARSE + fine / _FINE
 
 
@@ -65,18 +62,18 @@ class ExactSum:
     size: int
     coarse: Integers = field(init=False, repr=False)
     fine: Integers = field(init=False, repr=False)
-    reach: float = field(default=0.0, init=False, repr=False)  # no total can be larger
+    reach: float = field(default=0.0, init=False, repr=False)  # bound on the total
 
     def __post_init__(self) -> None:
         self.coarse = np.zeros(self.size, dtype=np.int64)
         self.fine = np.zeros(self.size, dtype=np.int64)
 
     def add(self, rows: Doubles, weights: Doubles, weighted: int, clients: Integers | None = None) -> None:
-        """Add rows (n, size), the first `weighted` columns times the row's weight; refuses what would not be exact."""
+        """Add rows (n, size), the first `weighted` columns times the row's weight; refuse numbers too large to be exact."""
         bad, reach = add_rows(rows, weights, weighted, self.coarse, self.fine)
         if bad >= 0:
-            who = f"client {clients[bad]}" if clients is not None else f"row {bad}"
-            raise _not_summable(f"the update of {who} holds a number that is not finite or is beyond 2^36")
+            sender = f"client {clients[bad]}" if clients is not None else f"row {bad}"
+            raise _not_summable(f"the update of {sender} holds a number that is not finite or is beyond 2^36")
         self._extend(reach)
 
     def _extend(self, reach: float) -> None:
@@ -102,20 +99,20 @@ def _not_summable(fault: str) -> BadInput:
 
 @dataclass(eq=False)
 class RunningSum:
-    """The running sum of a cohort's releases and statistics, until its round is closed."""
+    """Running sum of a cohort's releases and statistics, until its round is closed."""
 
     mechanism: Mechanism
     parameters: int
     clients: int = field(default=0, init=False)
     interactions: int = field(default=0, init=False)
-    within: int = field(default=0, init=False)  # updates that were within the clip
+    within: int = field(default=0, init=False)  # updates within the clip
     total: ExactSum = field(init=False)
 
     def __post_init__(self) -> None:
         self.total = ExactSum(self.parameters + STATISTICS)
 
     def weights(self, interactions: Integers) -> Doubles:
-        """Return what each release counts: its client's interactions, or the same for all if noise asks for that."""
+        """Return the weights of releases: their interactions, or 1 where noise needs equal weights."""
         if self.mechanism.weighted:
             return interactions.astype(np.float64)
         return np.ones(len(interactions))
@@ -138,25 +135,29 @@ class RunningSum:
         self,
         state: State,
         *,
-        beside: Doubles | None = None,
+        canaries: Doubles | None = None,
         updates: Doubles | None = None,
         weights: Doubles | None = None,
         personal: Doubles | None = None,
     ) -> CohortSum:
-        """Return the round's sum with the noise that its privacy adds.
+        """Return the round's sum with the noise of its privacy mechanism.
 
-        `beside` is what the canary clients of an audit add to the sum; `updates` and `weights` are the releases one by
-        one, for rules that must see them; `personal` is what clients keep for themselves.
+        Args:
+            state: State of the federation before the round.
+            canaries: Contribution of an audit's canary clients to the sum, (parameters,).
+            updates: Single releases, (clients, parameters), for rules that need them.
+            weights: Their weights, (clients,).
+            personal: Next offsets of the clients.
         """
         sums, size = self.total.value(), self.parameters
         weight = float(self.interactions if self.mechanism.weighted else self.clients)
         unit = self.mechanism.unit_of(state.private)
-        if beside is not None and unit == 1.0:
-            sums[:size] += beside
+        if canaries is not None and unit == 1.0:
+            sums[:size] += canaries
         private = self.mechanism.finish(sums[:size], weight, self.within, self.clients, state.round, state.private)
-        if beside is not None and unit != 1.0 and not private.stays:
-            # whole numbers over a power of two: exact, and no bound on the sum of the cohort counts the canaries
-            private = private._replace(total=private.total + np.rint(beside * unit) / unit)
+        if canaries is not None and unit != 1.0 and not private.stays:
+            # integers over a power of two: exact; the bound on the cohort's sum does not count the canaries
+            private = private._replace(total=private.total + np.rint(canaries * unit) / unit)
         if private.groups is not None:
             updates, weights = private.groups, private.sizes
         clients = self.clients if private.participants is None else private.participants

@@ -73,7 +73,7 @@ def test_those_who_come_first_are_taken(round_) -> None:
     for enough, rate in ((5, 3.0), (200, 0.2), (200, 1e-4)):
         part = Arrivals(enough=enough, least=4, rate=rate, most=3, rest=2)
         taken = TurnsTaken.none(200).after(np.arange(0, 200, 3), max(round_ - 1, 0))
-        times = part.times_of_coming(200, round_, 9)
+        times = part.arrival_times(200, round_, 9)
         order = sorted((times[c], c) for c in range(200) if c % 3)
         count = min(enough, max(4, sum(time <= 1.0 for time, _ in order)))
         assert part.members(200, round_, 9, taken).tolist() == sorted(c for _, c in order[:count])
@@ -101,7 +101,7 @@ def test_time_zones_spread_the_day_over_the_clients() -> None:
 
 def test_clients_differ_in_how_often_they_come() -> None:
     part = Arrivals(rate=0.5, spread=0.7, amplitude=0.0)
-    mean = np.mean([part.times_of_coming(2000, t, 4) for t in range(400)], axis=0)  # 1/rate of each, nearly
+    mean = np.mean([part.arrival_times(2000, t, 4) for t in range(400)], axis=0)  # 1/rate of each, nearly
     logs = np.log(1.0 / mean)
     assert np.std(logs) == pytest.approx(0.7, rel=0.05)
     assert np.mean(np.exp(logs)) == pytest.approx(0.5, rel=0.08)

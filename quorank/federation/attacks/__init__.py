@@ -1,4 +1,4 @@
-"""Attacks: updates and clicks that do harm, for measuring defences."""
+"""Attacks by malicious updates and clicks, for measuring defences."""
 
 from quorank.federation.attacks.attack import Attack
 from quorank.federation.attacks.clicks import ClickPoisoning
@@ -26,7 +26,7 @@ ATTACKS: Family[Attack] = Family(
     Tailored,
     Lies,
     base=Attack,
-)  # a new one: its file, and its name here
+)
 
 __all__ = [
     "ATTACKS", "Attack", "ClickPoisoning", "Fang", "InnerProduct", "Lies", "LittleIsEnough", "Mimic", "MinMax", "MinSum",

@@ -1,6 +1,7 @@
-"""The base class of attacks on a federation (thesis §5.2.1); the attacks themselves stand in `federation/attacks/`.
+"""Base class of attacks on a federation, and the attacker's knowledge of honest updates (thesis §5.2.1).
 
-The attacker controls the first m clients of the federation, fewer than half.
+The attacker controls the first m clients of the federation, fewer than half. It knows what its clients would have sent had
+they been honest (partial knowledge) or, for analysis only, what all clients send (full knowledge).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,23 +18,25 @@ from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint64s
 from quorank.privacy import Mechanism
 from quorank.users import ClickModel
 
+Knowledge = Literal["partial", "full"]
+
 
 class AttackedRule(NamedTuple):
-    """The rule of the server as an attacker sees it that knows everything: it can try out what would become of updates."""
+    """Aggregation rule and its memory, for an attacker with full knowledge that tries out updates."""
 
-    combined: Callable[[Doubles], Doubles]  # what the server would make of the (n, d) updates of the cohort
-    history: Doubles | None = None  # (n, d) what the rule remembers of each client
+    combined: Callable[[Doubles], Doubles]  # combined update of (n, d) updates
+    history: Doubles | None = None  # (n, d) the rule's memory of each client
     beta: float = 0.0  # β: the rule remembers β·history + (1 − β)·update
 
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """m malicious clients: they click as `users` says, or send what `malicious_updates` makes of honest updates."""
+    """Base class of attacks by m malicious clients, which click by `users` or send `malicious_updates`."""
 
     kind: ClassVar[str]
     knows_rule: ClassVar[bool] = False  # True: `fitted_updates` is called, with the rule of the server
 
-    clients: int = 1  # m, how many clients are malicious
+    clients: int = 1  # m, number of malicious clients
 
     def __post_init__(self) -> None:
         sentence = f"must be at least 1, got {self.clients}; without an attack leave the section out"
@@ -46,7 +49,7 @@ class Attack(ABC):
 
     @property
     def users(self) -> ClickModel | None:
-        """How the malicious clients click; None if they click as everybody does."""
+        """Click model of the malicious clients; None if it is that of all."""
         return None
 
     def poison(
@@ -58,9 +61,15 @@ class Attack(ABC):
         round_: int,
         rule: AttackedRule | None = None,
     ) -> Doubles:
-        """Return what a cohort sends, (n, d), given the (n, d) updates that all of it learned honestly from θ (d,).
+        """Return the (n, d) updates that a cohort sends.
 
-        `rule` is for attacks that know it; without one they take it for the mean.
+        Args:
+            updates: Honest updates of all clients, (n, d).
+            malicious: Mask of the malicious clients, (n,).
+            theta: θ, (d,).
+            key: Key of the attack's draws.
+            round_: Round, from 0.
+            rule: The server's rule, for attacks that know it; the mean by default.
         """
         fits = updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:]
         shapes = f"{updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker"
@@ -76,18 +85,32 @@ class Attack(ABC):
     def lie(
         self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int
     ) -> Doubles | None:
-        """Return what the malicious clients send in the place of their releases, a row each, whatever privacy made of them.
+        """Return the rows that malicious clients send instead of their releases; None leaves the releases unchanged.
 
-        `releases` (n, d) are those of the whole cohort, `clients` (n,) its numbers; None sends the releases as they are.
+        `releases` (n, d) are those of the whole cohort, `clients` (n,) its numbers.
         """
         return None
 
     def malicious_updates(
         self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
     ) -> Doubles:
-        """Return what the malicious clients send, a row each, given the (n, d) honest updates of the whole cohort."""
+        """Return the malicious clients' rows, given the (n, d) honest updates of the whole cohort."""
         return honest[malicious]
 
     def fitted_updates(self, honest: Doubles, malicious: Booleans, rule: AttackedRule) -> Doubles:
-        """Return what the malicious clients of an attack that knows the rule send, a row each."""
+        """Return the malicious clients' rows of an attack that knows the rule."""
         raise NotImplementedError(f"{self.kind} does not know the rule")
+
+
+def honest_view(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
+    """Return the honest updates from which the attacker estimates means: its own clients' or all clients'."""
+    return updates if knowledge == "full" else updates[malicious]
+
+
+def rivals(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
+    """Return the honest updates that compete with the malicious ones, as far as the attacker knows.
+
+    With full knowledge these are the honest clients' updates, with partial knowledge the attacker's own honest updates.
+    """
+    others = updates[~malicious]
+    return others if knowledge == "full" and len(others) > 0 else updates[malicious]

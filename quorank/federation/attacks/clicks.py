@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge
+from quorank.federation.attacks.attack import Attack, Knowledge
 from quorank.users import Cascade
 
 
@@ -17,7 +16,10 @@ from quorank.users import Cascade
 class ClickPoisoning(Attack):
     """Malicious clients whose users follow the preset "poison".
 
-    They need to know nothing; `knowledge` is there so that one section of an experiment reads for every published attack.
+    `knowledge` has no effect; it lets one experiment section name every published attack.
+
+    >>> ClickPoisoning(clients=3).users.preset
+    'poison'
     """
 
     kind: ClassVar[str] = "clicks"

@@ -5,7 +5,7 @@ Both push every parameter against the direction in which the honest clients move
 malicious clients send θ_g + λ·s with the largest λ, found by halving, for which the rule still picks them. Against the
 trimmed mean and the median they send values just beyond the honest extremes.
 
-The extremes are stretched as published, by a factor of the parameter itself: [θ_max, b·θ_max] is narrow for parameters
+The extremes are extended as published, by a factor of the parameter itself: [θ_max, b·θ_max] is narrow for parameters
 near zero and, once the ranker has grown, wide against an update.
 """
 
@@ -17,8 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge, honest_view, rivals
+from quorank.federation.attacks.attack import Attack, Knowledge, honest_view, rivals
 from quorank.federation.rules.distances import distances, distances_to
 from quorank.federation.rules.krum import krum_scores
 from quorank.kernels.arrays import Booleans, Doubles, Uint64s
@@ -27,14 +26,20 @@ from quorank.kernels.draws import fill_uniform
 
 @dataclass(frozen=True)
 class Fang(Attack):
-    """With partial knowledge the attacker's own honest updates stand for those of all others."""
+    """Updates opposite to the honest direction, fitted to a rule.
+
+    With partial knowledge the attacker's own honest updates stand for those of the others.
+
+    >>> Fang(clients=2, against="median").b
+    2.0
+    """
 
     kind: ClassVar[str] = "fang"
 
-    knowledge: Knowledge = "partial"  # which honest updates it knows: of its own clients, or all
-    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"  # the rule that the attack is fitted to
-    b: float = 2.0  # b, how far beyond the extremes
-    threshold: float = 1e-5  # λ below which the search gives up
+    knowledge: Knowledge = "partial"  # honest updates that the attacker knows: its clients' or all
+    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"  # rule that the attack is fitted to
+    b: float = 2.0  # b, factor beyond the extremes
+    threshold: float = 1e-5  # λ below which the search ends
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +77,7 @@ class Fang(Attack):
 
 
 def against_the_mean(honest: Doubles) -> Doubles:
-    """s = −sign(μ − θ_g), of honest updates, which are already differences to θ_g."""
+    """Return s = −sign(μ − θ_g) of honest updates, which are differences to θ_g."""
     return np.asarray(-np.sign(honest.mean(axis=0)), dtype=np.float64)
 
 
@@ -105,7 +110,7 @@ def largest_lambda(known: Doubles, away: Doubles, m: int, several: bool, thresho
 
 
 def is_picked(between: Doubles, to_malicious: Doubles, m: int, several: bool) -> bool:
-    """Whether the rule picks the m equal malicious updates that lie `to_malicious` away from the honest ones."""
+    """Return whether the rule picks the m equal malicious updates at distances `to_malicious` from the honest ones."""
     honest = len(between)
     distance = np.zeros((honest + m, honest + m))
     distance[:honest, :honest] = between

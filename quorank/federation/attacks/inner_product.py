@@ -13,18 +13,21 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge, rivals
+from quorank.federation.attacks.attack import Attack, Knowledge, rivals
 from quorank.kernels.arrays import Booleans, Doubles, Uint64s
 
 
 @dataclass(frozen=True)
 class InnerProduct(Attack):
-    """−ϵ·μ, with μ of the honest updates that the attacker knows."""
+    """−ϵ·μ, with the mean μ of the known honest updates.
+
+    >>> InnerProduct().malicious_updates(np.array([[2.0], [4.0], [6.0]]), np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)
+    array([-2.5])
+    """
 
     kind: ClassVar[str] = "inner-product"
 
-    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     factor: float = 0.5  # ϵ, times which the reversed mean is sent; no privacy figure
 
     def __post_init__(self) -> None:

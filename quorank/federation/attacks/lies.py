@@ -1,9 +1,8 @@
-"""Lies in a sum that hides who sent what: a client ignores its clip and sends any whole numbers that it likes.
+"""False integers in a secure sum, which hides the senders.
 
-Where updates are clipped on the client and summed under masks, nothing stops a client from sending others. `words` are
-uniform words of 32 bits. `worst` knows what all others in its sum send and turns the sum round: as long as a sum may be and
-still be used, against the direction of the honest one. It does not take part in the guesses of rules: over sums in groups
-it is one of the group means that the rule sees.
+Where updates are clipped on the client and summed under masks, a malicious client may send other numbers. `words` are
+uniform 32-bit words. `worst` knows the other inputs of its sum and reverses it, at the largest norm with which a sum is
+still used.
 """
 
 from __future__ import annotations
@@ -20,21 +19,25 @@ from quorank.kernels.draws import fill_uniform
 from quorank.privacy import Mechanism
 
 ALMOST = 0.999
-"""Of what is still used: the bounds hold for those who stay, and a liar cannot know who leaves."""
+"""Fraction of the bound that is used: the bound is that of the remaining clients, unknown to a liar."""
 
 
 @dataclass(frozen=True)
 class Lies(Attack):
-    """Malicious clients that send whole numbers of their own choice into a secure sum."""
+    """Malicious clients that send arbitrary integers into a secure sum.
+
+    >>> Lies(clients=2, sends="words").sends
+    'words'
+    """
 
     kind: ClassVar[str] = "lies"
 
-    sends: Literal["words", "worst"] = "worst"  # uniform words of 32 bits, or what turns the sum round
+    sends: Literal["words", "worst"] = "worst"  # uniform 32-bit words, or the reversed sum
 
     def lie(
         self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int
     ) -> Doubles:
-        """Return the malicious rows. Of several liars in a sum the first turns it round, and the others send nothing."""
+        """Return the malicious rows; of several liars in a sum the first reverses it, and the others send zeros."""
         lies, liars = np.zeros((int(malicious.sum()), releases.shape[1])), clients[malicious]
         for at, client in enumerate(liars.tolist()):
             if self.sends == "words":
@@ -44,12 +47,12 @@ class Lies(Attack):
             together = mechanism.companions(client, clients, round_)
             if client == liars[np.isin(liars, clients[together])][0]:
                 others = releases[together & ~malicious].sum(axis=0)
-                lies[at] = turned_round(others, *mechanism.reach(int(together.sum()), releases.shape[1])) - others
+                lies[at] = reversed_sum(others, *mechanism.reach(int(together.sum()), releases.shape[1])) - others
         return lies
 
 
-def turned_round(total: Doubles, number: float, length: float) -> Doubles:
-    """Return the longest whole numbers against `total` within a largest number and a length; unbounded: ten times it."""
+def reversed_sum(total: Doubles, number: float, length: float) -> Doubles:
+    """Return the longest integers opposite to `total` within bounds on number and norm; −10·total without bounds."""
     norm = math.sqrt(total.dot(total))
     if norm == 0.0:
         return np.zeros_like(total)

@@ -1,12 +1,12 @@
 """Little Is Enough (Baruch, Baruch and Goldberg 2019, "A little is enough: circumventing defenses for distributed
 learning"; thesis §5.2.3).
 
-All malicious clients send μ − z·σ, near enough to the mean to pass for honest. z is as large as it may be if so many
-honest updates shall lie beyond the malicious ones that these and the malicious ones are a majority.
+All malicious clients send μ − z·σ, close enough to the mean to pass for honest. z is the largest value for which the honest
+updates beyond the malicious ones and the malicious ones together form a majority.
 
-For the ten clients of the thesis that z is −0.14, 0, 0.18 and 0.43 for one to four malicious ones: with one the attack
-moves the wrong way (by nothing, if it knows its own update only, whose σ is 0), with two it sends the mean. That the
-thesis finds this attack harmless says so much about ten clients and nothing about ranking; `z` may be given.
+For the ten clients of the thesis z is −0.14, 0, 0.18 and 0.43 for one to four malicious ones: with one the attack moves the
+wrong way (by 0 with partial knowledge), with two it sends the mean. The thesis's finding that this attack is harmless is
+due to ten clients; `z` may be set.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge, honest_view
+from quorank.federation.attacks.attack import Attack, Knowledge, honest_view
 from quorank.kernels.arrays import Booleans, Doubles, Uint64s
 
 
 @dataclass(frozen=True)
 class LittleIsEnough(Attack):
-    """θ_mal = μ − z·σ, with μ and σ of the honest updates that the attacker knows."""
+    """θ_mal = μ − z·σ, with mean μ and deviation σ of the known honest updates.
+
+    >>> round(largest_z(10, 4), 4)
+    0.4307
+    """
 
     kind: ClassVar[str] = "little-is-enough"
 
-    knowledge: Knowledge = "partial"  # which honest updates it knows: of its own clients, or all
-    z: float | None = None  # z, deviations from the mean; by default from n and m
+    knowledge: Knowledge = "partial"  # honest updates that the attacker knows: its clients' or all
+    z: float | None = None  # z, standard deviations from the mean; by default from n and m
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,9 +49,9 @@ class LittleIsEnough(Attack):
 
 
 def largest_z(n: int, m: int) -> float:
-    """The largest z with Φ(z) ≤ (n − m − s) / (n − m), where s = ⌊n/2⌋ + 1 − m honest clients make a majority.
+    """Return the largest z with Φ(z) ≤ (n − m − s) / (n − m), where s = ⌊n/2⌋ + 1 − m honest clients make a majority.
 
-    A cohort that is drawn may hold a majority of malicious clients; then one honest client beyond them is enough.
+    A drawn cohort may hold a majority of malicious clients; then one honest client beyond them suffices.
     """
     from scipy.special import ndtri
 

@@ -1,6 +1,6 @@
 """Mimic (Karimireddy, He and Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", §3.2).
 
-All malicious clients send what one honest client sends, so that no rule can tell them from it, and it counts m + 1 times.
+All malicious clients copy the update of one honest client, which then counts m + 1 times.
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge, rivals
+from quorank.federation.attacks.attack import Attack, Knowledge, rivals
 from quorank.kernels.arrays import Booleans, Doubles, Uint64s
 
 
 @dataclass(frozen=True)
 class Mimic(Attack):
-    """u_i* of an honest client i*: always the first, or the one that lies farthest out.
+    """Copy u_i* of an honest client i*: the first, or the farthest.
 
     The paper takes the client with the largest |⟨z, u_i⟩| for the direction z of the largest variance, which it learns
-    over rounds; "farthest" does so with each round's own z, "first" is the same client in all rounds.
+    over rounds; "farthest" uses each round's own z, "first" copies the same client in all rounds.
+
+    >>> Mimic(clients=2, victim="farthest").knowledge
+    'full'
     """
 
     kind: ClassVar[str] = "mimic"
 
-    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     victim: Literal["first", "farthest"] = "first"  # i*, the honest client that is copied
 
     def malicious_updates(
         self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
     ) -> Doubles:
-        """Return u_i* for all."""
+        """Return u_i* for all malicious clients."""
         known = rivals(honest, malicious, self.knowledge)
         if self.victim == "first":
             return np.array(known[0])

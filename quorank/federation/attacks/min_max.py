@@ -15,8 +15,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.knowledge import Knowledge, rivals
+from quorank.federation.attacks.attack import Attack, Knowledge, rivals
 from quorank.federation.rules.distances import distances, distances_to
 from quorank.kernels.arrays import Booleans, Doubles, Uint64s
 
@@ -28,7 +27,7 @@ Direction = Literal["unit", "deviation", "sign"]
 class _Disguised(Attack):
     """μ + γ·p."""
 
-    knowledge: Knowledge = "full"  # which honest updates it knows: of its own clients, or all
+    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     direction: Direction = "unit"  # p: against the honest mean, its deviations or its signs
 
     def malicious_updates(
@@ -42,17 +41,21 @@ class _Disguised(Attack):
 
     @abstractmethod
     def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
-        """γ for the known honest updates and p ≠ 0."""
+        """Return γ for the known honest updates and p ≠ 0."""
 
 
 @dataclass(frozen=True)
 class MinMax(_Disguised):
-    """The largest distance to an honest update is at most the largest between two of them."""
+    """Largest γ whose distance to any honest update is at most the largest between two of them.
+
+    >>> MinMax(clients=2, direction="sign").knowledge
+    'full'
+    """
 
     kind: ClassVar[str] = "min-max"
 
     def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
-        """max γ with ‖μ + γ·p − u_i‖ ≤ max_{j,k} ‖u_j − u_k‖ for all i, the least of the roots."""
+        """Return the largest γ with ‖μ + γ·p − u_i‖ ≤ max_{j,k} ‖u_j − u_k‖ for all i."""
         mean = known.mean(axis=0)
         square, along = float(harmful @ harmful), (mean - known) @ harmful
         room = float(distances(known).max()) ** 2 - distances_to(known, mean) ** 2
@@ -61,19 +64,26 @@ class MinMax(_Disguised):
 
 @dataclass(frozen=True)
 class MinSum(_Disguised):
-    """The sum of squared distances to the honest updates is at most the largest of any honest one."""
+    """Largest γ whose sum of squared distances to the honest updates is at most that of any honest one.
+
+    >>> MinSum(clients=2).direction
+    'unit'
+    """
 
     kind: ClassVar[str] = "min-sum"
 
     def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
-        """max γ with Σ_i ‖μ + γ·p − u_i‖² ≤ max_j Σ_i ‖u_j − u_i‖², where the left side is Σ_i ‖μ − u_i‖² + n·γ²·‖p‖²."""
+        """Return the largest γ with Σ_i ‖μ + γ·p − u_i‖² ≤ max_j Σ_i ‖u_j − u_i‖².
+
+        The left side is Σ_i ‖μ − u_i‖² + n·γ²·‖p‖².
+        """
         most = float((distances(known) ** 2).sum(axis=1).max())
         own = float((distances_to(known, known.mean(axis=0)) ** 2).sum())
         return float(np.sqrt(max(most - own, 0.0) / (len(known) * float(harmful @ harmful))))
 
 
 def perturbation(known: Doubles, direction: Direction) -> Doubles:
-    """p; zero where the honest updates give no direction."""
+    """Return p; zero where the honest updates have no direction."""
     mean = known.mean(axis=0)
     if direction == "deviation":
         return np.asarray(-known.std(axis=0), dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Attacks by reversed or scaled updates, without any disguise.
+"""Attacks by reversed or scaled updates.
 
-`SignFlip` is how the thesis makes a leaver's trace visible before it is unlearned (§6.1.4, eqs 6.3 and 6.4); `Scaled`
-multiplies the honest update, below 0 against its direction.
+The thesis uses `SignFlip` to make a leaver's influence visible before it is unlearned (§6.1.4, eqs 6.3 and 6.4); `Scaled`
+multiplies the honest update.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from quorank.kernels.arrays import Booleans, Doubles, Uint64s
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """Malicious clients that send the ranker −z·θ_local (eq. 6.3).
+    """Malicious clients that send the ranker −z·θ_local (eq. 6.3), which also reverses all earlier rounds.
 
-    Unlike `Scaled` this pulls back what all rounds before have learned.
+    >>> flipped(np.array([1.0]), theta=np.array([2.0]), z=2.0)
+    array([-8.])
     """
 
     kind: ClassVar[str] = "sign-flip"
 
-    z: float = 2.0  # z, by which the local ranker is scaled and reversed
+    z: float = 2.0  # z, scale of the reversed local ranker
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,11 +40,15 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class Scaled(Attack):
-    """Malicious clients that send factor·Δ instead of Δ."""
+    """Malicious clients that send factor·Δ instead of Δ.
+
+    >>> Scaled(clients=1, factor=-5.0).factor
+    -5.0
+    """
 
     kind: ClassVar[str] = "scaled"
 
-    factor: float = -5.0  # times which the honest update is sent
+    factor: float = -5.0  # factor of the honest update
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,10 +1,9 @@
-"""An attack that is fitted to any rule by trying it out (ours, after the AGR-tailored attack of Shejwalkar and Houmansadr
-2021, "Manipulating the Byzantine", §4.1, eq. 5).
+"""Attack fitted to any rule by trying it out, after the AGR-tailored attack of Shejwalkar and Houmansadr (2021,
+"Manipulating the Byzantine", §4.1, eq. 5).
 
 The paper's attacker knows all honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result
-farthest against the honest direction. This one knows the rule's memory too. A rule that remembers clients is moved by
-what it remembers, so the malicious clients take the place μ_h + γ·r·p among the remembered h, where r is the median
-distance of the honest ones to their mean μ_h, and send what brings them there. γ is tried from 0 to 5 in every round.
+farthest against the honest direction. This one also knows the rule's memory h of clients: the malicious clients move to
+μ_h + γ·r·p, where r is the median distance of the honest ones to their mean μ_h. γ is tried from 0 to 5 in every round.
 """
 
 from __future__ import annotations
@@ -19,31 +18,33 @@ from quorank.federation.rules.distances import distances_to
 from quorank.kernels.arrays import Booleans, Doubles
 
 GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)
-"""γ that are tried, in units of r."""
+"""Tried values of γ, in units of r."""
 
 DECOYS = 10
-"""With decoys one of so many malicious clients is one, and at least one of several."""
+"""Malicious clients per decoy; at least one of several is a decoy."""
 
 
 @dataclass(frozen=True)
 class Tailored(Attack):
-    """The place among the honest clients from which the rule's result is moved farthest against them.
+    """Position among the honest clients from which the rule's result moves farthest against them.
 
-    `against` says what p opposes: this round's honest mean ("update"), its signs ("sign"), its signs times the honest
-    deviations ("deviation"), or the mean of all that is remembered ("memory"). With `apart` the malicious clients keep
-    the differences between their own honest updates instead of being equal. With `decoys` a tenth of them draws the rule's
-    attention to another direction, by three times an honest length.
+    p opposes the round's honest mean ("update"), its signs ("sign"), its signs times the honest deviations ("deviation"),
+    or the mean of the rule's memory ("memory"). With `apart` the malicious clients keep the differences between their
+    honest updates. With `decoys` a tenth of them deviates in another direction, by three times an honest norm.
+
+    >>> Tailored(clients=3, against="sign").knows_rule
+    True
     """
 
     kind: ClassVar[str] = "tailored"
     knows_rule: ClassVar[bool] = True
 
     against: Literal["update", "sign", "deviation", "memory"] = "update"  # what p opposes
-    apart: bool = False  # keep the differences between their own honest updates
-    decoys: bool = False  # a tenth of them draws the rule's attention elsewhere
+    apart: bool = False  # keep the differences between their honest updates
+    decoys: bool = False  # a tenth of them deviates in another direction
 
     def fitted_updates(self, honest: Doubles, malicious: Booleans, rule: AttackedRule) -> Doubles:
-        """Return what takes the malicious clients to the best place that was tried."""
+        """Return the updates that move the malicious clients to the best tried position."""
         others = honest[~malicious]
         if len(others) == 0:
             return honest[malicious]
@@ -69,7 +70,7 @@ class Tailored(Attack):
 
 
 def harmful_direction(others: Doubles, remembered: Doubles, against: str) -> Doubles:
-    """p of length 1; zero where the honest clients give no direction."""
+    """Return p of norm 1; zero where the honest clients have no direction."""
     mean = others.mean(axis=0)
     opposed = {
         "update": mean,
@@ -82,7 +83,7 @@ def harmful_direction(others: Doubles, remembered: Doubles, against: str) -> Dou
 
 
 def _place_decoys(rows: Doubles, malicious: Booleans, towards: Doubles) -> None:
-    """Let some malicious clients send three honest lengths along a direction without a part along p, half of them back."""
+    """Replace the updates of decoys by three honest norms along ±a direction orthogonal to p."""
     clients = np.flatnonzero(malicious)
     count = max(len(clients) // DECOYS, 1) if len(clients) > 1 else 0
     length = float(np.median(np.sqrt(np.einsum("ij,ij->i", rows[~malicious], rows[~malicious]))))

@@ -1,4 +1,4 @@
-"""How a cohort's updates become one: the mean of their sum, and the robust rules that look at single updates."""
+"""Aggregation rules: the mean, and robust rules that need single updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGGREGATIONS: Family[Aggregation] = Family(
     Mixing,
     SpectralFilter,
     base=Aggregation,
-)  # a new rule: its file, and its name here
+)
 
 __all__ = [
     "AGGREGATIONS", "Aggregation", "Bulyan", "CentredClipping", "GeometricMedian", "Krum", "Mean", "Median", "Mixing",

@@ -1,8 +1,8 @@
 """Bulyan (El Mhamdi, Guerraoui and Rouault 2018, "The hidden vulnerability of distributed learning in Byzantium").
 
-Krum bounds how far its choice lies from the honest updates as a whole, so in many dimensions one parameter of a malicious
-update may still be far off. Bulyan takes Krum's choice out again and again until it holds n − 2m updates, and then
-averages, parameter by parameter, the n − 4m values nearest to their median.
+Krum bounds the distance of its choice from the honest updates as a whole, so in many dimensions one parameter may still be
+far off. Bulyan repeats Krum's choice until it holds n − 2m updates, then averages per parameter the n − 4m values nearest
+to their median.
 """
 
 from __future__ import annotations
@@ -19,38 +19,42 @@ from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.compiled import kernel
 
 ROUNDING = 1e-12
-"""What carrying a score on by subtractions may lose, as a share of the first score."""
+"""Rounding error of a score updated by subtractions, relative to the first score."""
 
 
 @dataclass(frozen=True)
 class Bulyan(RobustRule):
-    """Krum's choices, then the mean around the median. Equal scores are decided by the bytes of the updates."""
+    """Krum's choices, then the mean around the median; ties are decided by the bytes of the updates.
+
+    >>> Bulyan(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.2], [0.3], [0.4], [0.5], [9.0]]), np.ones(7))
+    array([0.26666667])
+    """
 
     kind: ClassVar[str] = "bulyan"
     pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
     def least_cohort(self) -> int:
-        """n ≥ 4m + 3, without which malicious values may outnumber honest ones in the second step."""
+        """Return 4m + 3, below which malicious values may outnumber honest ones in the second step."""
         return 4 * self.byzantine + 3
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The mean of the n − 4m values around the median of what Krum chose, for every parameter."""
+        """Return the mean of the n − 4m values around the median of Krum's choices, per parameter."""
         chosen = successive_krum(rows, self.byzantine)
         return mean_around_median(by_coordinate(rows[chosen]), len(rows) - 4 * self.byzantine)
 
 
 def successive_krum(rows: Doubles, byzantine: int) -> Integers:
-    """The n − 2m updates that Krum chooses one after the other, each from what the others left.
+    """Return the n − 2m updates that Krum chooses successively.
 
-    With r updates left Krum sums r − m − 2 distances. The paper lets r fall to 2m + 1, where that is m − 1 and for
-    m = 1 nothing: then the nearest one decides. By one neighbour the two that are nearest to each other always tie, so
-    for m ≤ 2 the last choice is between two that are equally good, and by their bytes.
+    With r updates left Krum sums r − m − 2 distances. The paper lets r fall to 2m + 1, where that is m − 1: for m = 1 the
+    nearest neighbour decides. With one neighbour the two nearest updates always tie, so for m ≤ 2 the last choice
+    is decided by their bytes.
     """
     n, count = len(rows), len(rows) - 2 * byzantine
     if byzantine == 0:
         return np.arange(n)
     distance = distances(rows)
-    np.fill_diagonal(distance, np.nan)  # sorted behind all others, also behind infinitely far ones
+    np.fill_diagonal(distance, np.nan)  # sorts last, behind infinite distances
     order = np.argsort(distance, axis=1, kind="stable")[:, : n - 1]
     place = np.empty((n, n), dtype=np.int64)
     np.put_along_axis(place, order, np.arange(n - 1)[None, :], axis=1)
@@ -59,7 +63,7 @@ def successive_krum(rows: Doubles, byzantine: int) -> Integers:
 
 @kernel
 def _score(distance: Doubles, order: Integers, left: Booleans, i: int, neighbours: int) -> float:
-    """Krum's score of i among those that are left."""
+    """Return Krum's score of i among the remaining updates."""
     score, seen = 0.0, 0
     for j in order[i]:
         if left[j]:
@@ -72,14 +76,15 @@ def _score(distance: Doubles, order: Integers, left: Booleans, i: int, neighbour
 
 @kernel
 def _choose(distance: Doubles, order: Integers, place: Integers, byzantine: int, count: int) -> Integers:
-    """Krum's choices in turn. When one leaves, everybody's neighbours become one fewer: the one that left, if it was
-    among them, else the farthest. So scores are carried on by a subtraction, and only those that could be the lowest,
-    given what the subtractions may have rounded, are summed anew.
+    """Return Krum's successive choices.
+
+    After each choice every update loses one neighbour: the chosen one, or else the farthest. So scores are updated by a
+    subtraction, and only those that may be the lowest, within rounding, are summed again.
     """
     n = len(distance)
     left = np.ones(n, dtype=np.bool_)
     chosen = np.empty(count, dtype=np.int64)
-    last = np.full(n, n - byzantine - 3)  # where in its order the farthest neighbour of each stands
+    last = np.full(n, n - byzantine - 3)  # place of the farthest neighbour in the order of each
     carried = np.empty(n)
     error = np.empty(n)
     for i in range(n):
@@ -101,19 +106,19 @@ def _choose(distance: Doubles, order: Integers, place: Integers, byzantine: int,
         chosen[c] = best
         for i in range(n):
             if left[i]:
-                gone = best
+                removed = best
                 if place[i, best] > last[i]:
                     while not left[order[i, last[i]]]:
                         last[i] -= 1
-                    gone = order[i, last[i]]
+                    removed = order[i, last[i]]
                     last[i] -= 1
-                carried[i] -= distance[i, gone]
+                carried[i] -= distance[i, removed]
     return chosen
 
 
 @kernel
 def mean_around_median(values: Doubles, count: int) -> Doubles:
-    """The mean of the `count` values nearest to the median of each row of ascending values; ties go to the smaller."""
+    """Return the mean of the `count` values nearest to the median of each ascending row; ties go to the smaller."""
     d, n = values.shape
     out = np.empty(d)
     for k in range(d):

@@ -1,8 +1,8 @@
-"""Euclidean distances between all updates of a cohort, and steps that weigh updates by their distance to a point.
+"""Euclidean distances between all updates of a cohort, and to a point.
 
-Few updates are compared pair by pair. Many are one matrix product, ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩, which is about
-twenty times faster but loses digits where a and b are close to each other and far from the origin. So the origin is
-moved to the shortest update, and the pairs that still lose more than three digits are compared directly.
+Small cohorts are compared pair by pair, large ones by a matrix product, ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩: about twenty
+times faster, but inaccurate where a and b are close to each other and far from the origin. So the origin is moved to the
+shortest update, and pairs that still lose more than three digits are compared directly.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 
 PAIR_ARRAYS = 4
-"""(n, n) arrays of doubles that `distances` holds at once: products, sums of norms, and two on the way to the result."""
+"""Number of (n, n) arrays of doubles that `distances` holds at once."""
 
 DIRECT = 30_000_000
-"""Up to so many subtractions (pairs times parameters) all pairs are compared directly."""
+"""Limit on subtractions (pairs times parameters) of the direct comparison."""
 
 CLOSE = 1e-3
-"""A squared distance below this share of the two squared norms is computed again without the product."""
+"""Ratio of a squared distance to the two squared norms below which it is computed again directly."""
 
 HUGE = 1e300
-"""A squared norm above this would overflow in the product: such an update is infinitely far from all others."""
+"""Squared norm above which the product may overflow; such an update counts as infinitely far."""
 
 
 @kernel
 def squared_distance(a: Doubles, b: Doubles) -> float:
-    """‖a − b‖², summed in four strands, the same on every machine."""
+    """Return ‖a − b‖², summed in four strands, with the same bits on every machine."""
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     whole = len(a) - len(a) % 4
     for k in range(0, whole, 4):
@@ -46,7 +46,7 @@ def squared_distance(a: Doubles, b: Doubles) -> float:
 
 @kernel
 def distances_to(rows: Doubles, point: Doubles) -> Doubles:
-    """‖x_i − point‖ for every row."""
+    """Return ‖x_i − point‖ for every row."""
     out = np.empty(len(rows))
     for i in range(len(rows)):
         out[i] = math.sqrt(squared_distance(rows[i], point))
@@ -63,7 +63,7 @@ def _compare(rows: Doubles, first: Integers, second: Integers) -> Doubles:
 
 @kernel
 def weighted_sum(rows: Doubles, weights: Doubles) -> Doubles:
-    """Σ w_i·x_i, in the order of the rows."""
+    """Return Σ w_i·x_i, in the order of the rows."""
     out = np.zeros(rows.shape[1])
     for i in range(len(rows)):
         if weights[i] != 0.0:
@@ -73,13 +73,13 @@ def weighted_sum(rows: Doubles, weights: Doubles) -> Doubles:
 
 
 def is_direct(rows: Doubles) -> bool:
-    """Whether the distances of these rows are all computed pair by pair, without rounding worth a mention."""
+    """Return whether the distances of these rows are computed pair by pair."""
     n = len(rows)
     return n * (n - 1) // 2 * int(rows.shape[1]) <= DIRECT
 
 
 def distances(rows: Doubles) -> Doubles:
-    """(n, n): ‖x_i − x_j‖; zero on the diagonal, symmetric."""
+    """Return (n, n) distances ‖x_i − x_j‖, symmetric, with a zero diagonal."""
     n = len(rows)
     if is_direct(rows):
         squared = np.zeros((n, n))

@@ -1,7 +1,7 @@
 """The geometric median (Pillutla, Kakade and Harchaoui 2022, "Robust aggregation for federated learning").
 
-The point with the smallest sum of distances to all updates. As long as the malicious clients are fewer than half, they
-can move it by no more than a multiple of the spread of the honest updates, and it needs no m.
+The point with the smallest sum of distances to all updates. A minority of malicious clients moves it by at most a multiple
+of the spread of the honest updates, without knowing m.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from quorank.kernels.arrays import Doubles
 
 @dataclass(frozen=True)
 class GeometricMedian(RobustRule):
-    """Smoothed Weiszfeld steps from the coordinate-wise median. `byzantine` is only held against the cohort."""
+    """Smoothed Weiszfeld steps from the coordinate-wise median; m is only checked against the cohort.
+
+    >>> GeometricMedian().combine_all(np.array([[0.0], [1.0], [90.0]]), np.ones(3)).round(3)
+    array([1.])
+    """
 
     kind: ClassVar[str] = "geometric-median"
 
-    byzantine: int = 0  # m, how many clients may be malicious; held against the cohort only
+    byzantine: int = 0  # m, tolerated number of malicious clients; only checked against the cohort
     smoothing: float = 1e-6  # ν, as a share of the median distance to the start
     iterations: int = 100  # R, steps at most
 
@@ -34,12 +38,12 @@ class GeometricMedian(RobustRule):
         require_range("iterations", self.iterations, least=1, most=10_000)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The point from which the updates are nearest in sum."""
+        """Return the point with the smallest sum of distances."""
         return geometric_median(rows, self.smoothing, self.iterations)
 
 
 def geometric_median(rows: Doubles, smoothing: float, iterations: int) -> Doubles:
-    """Weiszfeld steps until one moves the point by less than 1e-9 of the median distance, or `iterations` are done."""
+    """Iterate Weiszfeld steps until one is below 1e-9 of the median distance, or `iterations` times."""
     point = coordinate_median(rows)
     spread = float(np.median(distances_to(rows, point)))
     if spread == 0.0 or not np.isfinite(spread):
@@ -54,6 +58,6 @@ def geometric_median(rows: Doubles, smoothing: float, iterations: int) -> Double
 
 
 def weiszfeld(rows: Doubles, point: Doubles, smoothing: float) -> Doubles:
-    """v ← Σ β_i·x_i / Σ β_i with β_i = 1 / max(ν, ‖v − x_i‖)."""
+    """Return Σ β_i·x_i / Σ β_i with β_i = 1 / max(ν, ‖v − x_i‖)."""
     beta = 1.0 / np.maximum(smoothing, distances_to(rows, point))
     return np.asarray(weighted_sum(rows, beta / beta.sum()), dtype=np.float64)

@@ -1,11 +1,10 @@
 """Krum and Multi-Krum (Blanchard et al. 2017, "Machine learning with adversaries"; thesis eqs 5.2 and 5.3).
 
-A malicious update must lie far from the honest ones to do harm, so the update whose nearest others are nearest is taken
-for honest. Updates are differences to the same ranker, so a choice among updates is a choice among rankers.
+A harmful update lies far from the honest ones, so the update with the nearest neighbours is chosen. Updates are
+differences to the same ranker, so a choice among updates is a choice among rankers.
 
-The thesis sums distances (eq. 5.2), the original paper squared distances; this is the thesis's reading. Blanchard et
-al. prove something for n ≥ 2m + 3 only: the thesis's four malicious clients among ten are outside of that, and the rule
-is only defined there, not safe.
+The thesis sums distances (eq. 5.2), the original paper squared distances; this is the thesis's version. The guarantees of
+Blanchard et al. need n ≥ 2m + 3; the thesis's four malicious clients among ten are outside of them.
 """
 
 from __future__ import annotations
@@ -20,18 +19,22 @@ from quorank.federation.rules.rule import RobustRule
 from quorank.kernels.arrays import Doubles, Integers
 
 UNSURE = 1e-9
-"""Scores that differ by a smaller share may owe their order to the rounding of a matrix product."""
+"""Relative difference of scores below which rounding of a matrix product may decide their order."""
 
 
 @dataclass(frozen=True)
 class Krum(RobustRule):
-    """θ_g = arg min_θi s(i), eq. 5.2. Equal scores are decided by the bytes of the updates, not by who sent them."""
+    """θ_g = arg min_θi s(i), eq. 5.2; ties are decided by the bytes of the updates.
+
+    >>> Krum(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.3], [9.0]]), np.ones(4))
+    array([0.])
+    """
 
     kind: ClassVar[str] = "krum"
     pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
     def least_cohort(self) -> int:
-        """Krum looks at n − m − 2 neighbours, so there must be one."""
+        """Return m + 3: Krum needs at least one of n − m − 2 neighbours."""
         return self.byzantine + 3
 
     def combine_rows(self, rows: Doubles) -> Doubles:
@@ -41,7 +44,11 @@ class Krum(RobustRule):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """The mean of the f = n − m updates with the lowest scores, eq. 5.3."""
+    """Mean of the f = n − m updates with the lowest scores, eq. 5.3.
+
+    >>> MultiKrum(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.2], [9.0]]), np.ones(4))
+    array([0.1])
+    """
 
     kind: ClassVar[str] = "multi-krum"
 
@@ -52,17 +59,17 @@ class MultiKrum(Krum):
 
 
 def krum_scores(distance: Doubles, neighbours: int) -> Doubles:
-    """s(i) = Σ_{i→j} ‖θ_i − θ_j‖ over the `neighbours` updates nearest to θ_i, of the (n, n) distances."""
+    """Return s(i) = Σ_{i→j} ‖θ_i − θ_j‖ over the nearest `neighbours` of θ_i, from (n, n) distances."""
     others = np.array(distance)
     np.fill_diagonal(others, np.inf)
     return np.asarray(np.sort(others, axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
 
 
 def lowest(rows: Doubles, byzantine: int, count: int) -> Integers:
-    """The rows with the `count` lowest scores, ascending by row; of equal scores the earlier row.
+    """Return the rows with the `count` lowest scores, ascending; ties go to the earlier row.
 
-    Where the distances come from a matrix product, whose rounding differs between machines, the scores around the limit
-    are computed again pair by pair: the choice is the same everywhere.
+    Scores near the limit that come from a matrix product, whose rounding differs between machines, are computed again
+    pair by pair, so the choice is the same on every machine.
     """
     neighbours = len(rows) - byzantine - 2
     scores = krum_scores(distances(rows), neighbours)

@@ -11,11 +11,16 @@ from quorank.kernels.arrays import Doubles
 
 @dataclass(frozen=True)
 class Mean(Aggregation):
-    """Σ_c (n_c / n)·update_c. It needs sums only, so single updates need not be kept, nor seen."""
+    """Weighted mean Σ_c (n_c / n)·update_c, from sums alone.
+
+    >>> import numpy as np
+    >>> Mean().combine(np.array([2.0, 4.0]), weight=2.0)
+    array([1., 2.])
+    """
 
     kind: ClassVar[str] = "mean"
     divides_sums: ClassVar[bool] = True
 
     def combine(self, total: Doubles, weight: float) -> Doubles:
-        """Return the mean; zero if nobody took part."""
+        """Return the mean; zero for an empty cohort."""
         return total / weight if weight > 0.0 else total

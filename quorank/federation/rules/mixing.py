@@ -1,14 +1,12 @@
 """Nearest-neighbour mixing (Allouah et al. 2023, "Fixing by mixing: a recipe for optimal Byzantine ML under
 heterogeneity").
 
-Before another rule sees them, every update is replaced by the mean of the n − m updates nearest to it, itself included.
-Honest updates come close to each other by that, so what the rule loses on their spread shrinks, while a malicious update
-is either left alone or drowned in honest ones.
+Before another rule, every update is replaced by the mean of its n − m nearest updates, itself included. This reduces the
+spread of the honest updates, on which the rule's error depends, and averages malicious updates with honest ones.
 
-Single rounds of online learning say little: the honest mean soon is a small fraction of the honest spread, and whoever
-hides in that spread is not told apart. With `history` = β the rule looks at an exponential mean of each client's updates
-instead (Karimireddy, He and Jaggi 2021, "Learning from history for Byzantine robust optimization"): chance averages out
-of honest clients, an attack does not.
+In a single round of online learning the honest mean is a small fraction of the honest spread, in which an attack can hide.
+With `history` = β the rule combines an exponential mean of each client's updates instead (Karimireddy, He and Jaggi 2021,
+"Learning from history for Byzantine robust optimization"): noise of honest clients averages out, an attack does not.
 """
 
 from __future__ import annotations
@@ -27,25 +25,29 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 
 COLUMNS = 128
-"""Parameters that are mixed at a time, so that a thousand clients' share of them stays in cache."""
+"""Parameters per block, so that a block of a thousand clients stays in cache."""
 
 
 @dataclass(frozen=True)
 class Mixing(RobustRule):
-    """Mix, then aggregate by the rule named in `then`. Equal distances are decided by the bytes of the updates."""
+    """Nearest-neighbour mixing, then the rule `then`; ties are decided by the bytes of the updates.
+
+    >>> Mixing(byzantine=1, then="median").combine_all(np.array([[0.0], [0.1], [0.2], [90.0]]), np.ones(4)).round(3)
+    array([0.1])
+    """
 
     kind: ClassVar[str] = "nearest-neighbour-mixing"
     pair_arrays: ClassVar[int] = PAIR_ARRAYS
 
-    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"  # the rule that sees the mixed updates
-    history: float = 0.0  # β, how much of a client's past its update is judged with
+    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"  # rule for the mixed updates
+    history: float = 0.0  # β of the exponential mean of a client's updates
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_range("history", self.history, least=0.0, below=1.0)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The rule `then` of the mixed updates."""
+        """Return the rule `then` of the mixed updates."""
         mixed = mix(rows, self.byzantine)
         if self.then == "trimmed-mean":
             return trimmed_mean(mixed, self.byzantine)
@@ -53,7 +55,7 @@ class Mixing(RobustRule):
 
 
 def mix(rows: Doubles, byzantine: int) -> Doubles:
-    """y_i = (1 / (n − m))·Σ of the n − m updates nearest to x_i."""
+    """Return y_i = (1 / (n − m))·Σ of the n − m updates nearest to x_i."""
     order = np.argsort(distances(rows), axis=1, kind="stable")
     nearest = np.sort(order[:, : len(rows) - byzantine], axis=1)
     mixed = np.empty_like(rows)

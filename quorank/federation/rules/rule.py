@@ -1,7 +1,6 @@
-"""Aggregation rules: the base class of all of them, and that of the rules that look at single updates.
+"""Base classes of aggregation rules, and of rules that need single updates.
 
-Robust rules ignore the weights. A client's number of interactions is its own claim, and a rule that believed it would
-let one client outvote all others without sending anything unusual.
+Robust rules ignore the weights: a client's number of interactions is its own claim, by which it could outvote all others.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles
 
 RuleMemory = dict[str, Doubles]
-"""What a rule carries from round to round beside the clients' histories; its arrays are saved with the run."""
+"""Memory of a rule from round to round, besides the clients' histories; saved with the run."""
 
 
 @dataclass(frozen=True)
 class Aggregation(ABC):
-    """How the updates of a cohort become one. `needs_single_updates` says which of the two methods is called."""
+    """Base class of aggregation rules: `combine_all` if `needs_single_updates`, else `combine`."""
 
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
     divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
-    pair_arrays: ClassVar[int] = 0  # (n, n) arrays of doubles that it holds at once, if it compares all pairs
-    keeps_pace: ClassVar[bool] = False  # with a history the step is how far the combination moved, which does not lag
+    pair_arrays: ClassVar[int] = 0  # (n, n) arrays of doubles held at once by a rule that compares all pairs
+    keeps_pace: ClassVar[bool] = False  # with a history the step is the movement of the combination, which does not lag
 
     @property
     def history(self) -> float:
-        """β; above 0, updates come as an exponential mean over each client's rounds, so everyone must take part."""
+        """β; above 0 the rule gets an exponential mean of each client's updates, which needs full participation."""
         return 0.0
 
     def check(self, n: int) -> None:
         """Refuse a cohort of n clients that the rule cannot protect."""
 
     def check_pair_memory(self, n: int, memory: int) -> None:
-        """Refuse a cohort of n clients whose pairs do not fit into so many bytes of memory."""
+        """Refuse a cohort of n clients whose pairs exceed this many bytes of memory."""
         each = 8 * self.pair_arrays
         largest = math.isqrt(memory // each) if each else n
         sentence = (
@@ -58,11 +57,11 @@ class Aggregation(ABC):
         raise NotImplementedError(f"{self.kind} needs sums only")
 
     def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
-        """`combine_all` with what the rule remembers of the rounds before."""
+        """Return `combine_all` with the rule's memory of earlier rounds."""
         return self.combine_all(updates, weights)
 
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
-        """Return what the rule remembers after a round in which the clients sent these (n, d) updates."""
+        """Return the rule's memory after a round with these (n, d) updates."""
         return {}
 
 
@@ -72,17 +71,17 @@ def _gigabytes(count: int) -> str:
 
 @dataclass(frozen=True)
 class RobustRule(Aggregation):
-    """A rule that sees single updates, so that a few malicious clients cannot choose the ranker."""
+    """Base class of rules that withstand `byzantine` malicious clients."""
 
     needs_single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # m, how many clients may be malicious
+    byzantine: int = 1  # m, tolerated number of malicious clients
 
     def __post_init__(self) -> None:
         require_range("byzantine", self.byzantine, least=0, below=2**31)
 
     def least_cohort(self) -> int:
-        """Return the smallest cohort that the rule is defined for; more than 2·byzantine are asked for in any case."""
+        """Return the smallest cohort of the rule; more than 2·byzantine are required in any case."""
         return 1
 
     def check(self, n: int) -> None:
@@ -107,8 +106,7 @@ class RobustRule(Aggregation):
 def content_rows(kind: str, updates: Doubles, weights: Doubles) -> Doubles:
     """Return a checked copy of the (n, d) updates, its rows ordered by their bytes.
 
-    After this nothing can depend on the order in which clients come, not even the rounding of a sum, and a tie between
-    different updates is decided by what they hold. Equal rows may change places, which nobody can see.
+    The result is then independent of the order of the clients, rounding included, and ties are decided by content.
     """
     rows = np.array(updates, dtype="<f8", order="C")
     claims = np.asarray(weights, dtype=np.float64)
@@ -122,6 +120,6 @@ def content_rows(kind: str, updates: Doubles, weights: Doubles) -> Doubles:
         raise BadInput(
             "aggregation.not-finite", f"{row}; leave such clients out before {kind} sees them", "aggregation"
         )
-    rows += 0.0  # −0 and 0 are one number, and shall be one string of bytes
+    rows += 0.0  # −0 and 0 are one number with two encodings
     order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())
     return rows[order]

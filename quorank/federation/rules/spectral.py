@@ -11,8 +11,8 @@ The memory: single rounds of online learning say little, so a rule must judge cl
 2021, "Learning from history for Byzantine robust optimization"). Taking a step along an exponential mean of each client's
 updates, as published, delays all learning by the length of the memory. Here the filter R looks at decaying sums
 S_i ← β·S_i + u_i, and the step is R(S at t) − β·R(S at t − 1). If R were the mean, that would be the mean of this round's
-updates exactly, whatever β is; and what malicious clients add to all steps so far never is more than what the filter lets
-them add to R(S) now, and 1 − β of that per round. A client that is found out is taken out with its past.
+updates exactly, for any β; and malicious clients add to all steps together no more than the filter lets them add to
+R(S) now, and 1 − β of that per round. A client that the filter removes is removed with its past.
 
 The yardstick: honest sums differ much along some directions and little along others, and where they differ little a small
 shift is suspicious. So the filter measures in units of the covariance of single rounds' updates, a running mean of that of
@@ -63,17 +63,17 @@ class SpectralFilter(RobustRule):
         require_range("history", self.history, least=0.0, below=1.0)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The mean of what the filter leaves, without a yardstick."""
+        """Return the mean of the remaining updates, without a yardstick."""
         return self._filtered(rows, None)
 
     def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
-        """The mean of what the filter leaves, measured by the yardstick that is remembered."""
+        """Return the mean of the remaining updates, measured by the remembered yardstick."""
         rows = content_rows(self.kind, updates, weights)
         self.check(len(rows))
         return self._filtered(rows, memory.get("yardstick"))
 
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
-        """The covariance with this round's updates; nothing is remembered where only this round is looked at."""
+        """Return the covariance with this round's updates; empty for a rule without history."""
         if self.history == 0.0 or updates.shape[1] > MOST_PARAMETERS:
             return {}
         rows = content_rows(self.kind, updates, weights)
@@ -94,22 +94,21 @@ class SpectralFilter(RobustRule):
 
 
 def yardstick(covariance: Doubles) -> Doubles:
-    """L⁻¹ for covariance + ridge = L·Lᵀ: it turns differences into standard deviations; the identity for no variance."""
+    """Return L⁻¹ for covariance + ridge = L·Lᵀ, which scales differences to standard deviations."""
     total, one = float(np.trace(covariance)), np.eye(len(covariance))
     return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance + RIDGE * total * one)) if total > 0.0 else one)
 
 
 def measured(rows: Doubles, unit: Doubles | None) -> Doubles:
-    """The rows in units of a yardstick, as they are without one."""
+    """Return the rows in units of a yardstick, unchanged without one."""
     return rows if unit is None else np.ascontiguousarray(rows @ unit.T)
 
 
 def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
-    """The updates, none of them farther from their coordinate-wise median than the nearest n − m are.
+    """Clip the m farthest updates to the distance of the nearest n − m from their coordinate-wise median.
 
-    The m farthest are pulled in, as adaptive robust clipping does around zero (Allouah et al. 2024, "Adaptive gradient
-    clipping for robust federated learning"), so that no number overflows what follows. What is infinitely far counts as
-    the median.
+    As adaptive robust clipping does around zero (Allouah et al. 2024, "Adaptive gradient clipping for robust federated
+    learning"), which prevents overflows. An infinitely far update becomes the median.
     """
     centre = coordinate_median(rows)
     away = distances_to(rows, centre)
@@ -122,8 +121,8 @@ def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
 
 
 def unsuspected(rows: Doubles, byzantine: int) -> Integers:
-    """The n − m rows that are left after `PASSES` passes, each of which takes away about m / PASSES of them."""
-    products = -0.5 * distances(pulled_in(rows, byzantine)) ** 2  # ⟨x_i, x_j⟩ but for what centring takes away
+    """Return the n − m rows that remain after `PASSES` passes, each of which removes about m / PASSES of them."""
+    products = -0.5 * distances(pulled_in(rows, byzantine)) ** 2  # ⟨x_i, x_j⟩ up to terms that centring removes
     left = np.arange(len(rows))
     for number in range(PASSES):
         take = (number + 1) * byzantine // PASSES - (len(rows) - len(left))
@@ -134,10 +133,10 @@ def unsuspected(rows: Doubles, byzantine: int) -> Integers:
 
 
 def outlyingness(products: Doubles) -> Doubles:
-    """How far each row's projection on the direction of the largest variance lies from the median of all.
+    """Return the distance of each row's projection on the direction of the largest variance from the median.
 
-    Of rows x only the (n, n) products ⟨x_i, x_j⟩ are needed, up to what centring takes away: with C = J·products·J the
-    direction is Σ v_i·(x_i − mean) for the first eigenvector v of C, and C·v are the projections on it.
+    Only the (n, n) products ⟨x_i, x_j⟩ are needed, up to terms that centring removes: with C = J·products·J the direction
+    is Σ v_i·(x_i − mean) for the first eigenvector v of C, and C·v are the projections on it.
     """
     means = products.mean(axis=1)
     centred = products - means[:, None] - means[None, :] + means.mean()

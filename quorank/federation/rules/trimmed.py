@@ -18,41 +18,49 @@ from quorank.kernels.arrays import Doubles
 
 @dataclass(frozen=True)
 class TrimmedMean(RobustRule):
-    """Without the β = m largest and the m smallest values of a parameter, the mean of the n − 2m others, eq. 5.4."""
+    """Mean of each parameter without its β = m largest and m smallest values, eq. 5.4.
+
+    >>> TrimmedMean(byzantine=1).combine_all(np.array([[0.0], [1.0], [2.0], [90.0]]), np.ones(4))
+    array([1.5])
+    """
 
     kind: ClassVar[str] = "trimmed-mean"
 
-    byzantine: int = 1  # β = m, how many clients may be malicious
+    byzantine: int = 1  # β = m, tolerated number of malicious clients
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The trimmed mean of every parameter."""
+        """Return the trimmed mean of every parameter."""
         return trimmed_mean(rows, self.byzantine)
 
 
 @dataclass(frozen=True)
 class Median(RobustRule):
-    """The median of every parameter, eq. 5.5. It uses no m; a given one is only held against the cohort."""
+    """Median of every parameter, eq. 5.5; m is only checked against the cohort.
+
+    >>> Median().combine_all(np.array([[0.0], [1.0], [90.0]]), np.ones(3))
+    array([1.])
+    """
 
     kind: ClassVar[str] = "median"
 
-    byzantine: int = 0  # m, how many clients may be malicious; held against the cohort only
+    byzantine: int = 0  # m, tolerated number of malicious clients; only checked against the cohort
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The median of every parameter; of an even number of clients the mean of the two middle values."""
+        """Return the median of every parameter; for even n the mean of the two middle values."""
         return coordinate_median(rows)
 
 
 def by_coordinate(rows: Doubles) -> Doubles:
-    """(d, n): the values of every parameter, ascending."""
+    """Return (d, n) values of every parameter, ascending."""
     return np.sort(np.ascontiguousarray(rows.T), axis=1)
 
 
 def trimmed_mean(rows: Doubles, trim: int) -> Doubles:
-    """eq. 5.4 with β = trim."""
+    """Return eq. 5.4 with β = trim."""
     kept = by_coordinate(rows)[:, trim : len(rows) - trim]
     return np.asarray(kept.mean(axis=1), dtype=np.float64)
 
 
 def coordinate_median(rows: Doubles) -> Doubles:
-    """eq. 5.5."""
+    """Return eq. 5.5."""
     return np.asarray(np.median(np.ascontiguousarray(rows.T), axis=1), dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Trees grown by many clients: how their histograms become one, and what a round is."""
+"""Trees grown by a federation from sums of histograms."""

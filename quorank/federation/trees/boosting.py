@@ -1,12 +1,12 @@
-"""Boosting by a federation: a round adds a tree, or a batch of trees, grown from sums over all clients.
+"""Boosting by a federation: a round adds one tree or a batch of trees, grown from sums over all clients.
 
-What crosses, for a tree of best splits: down, the splits of the level above and the nodes whose histograms are asked for;
+Messages for a tree of best splits: down, the splits of the level above and the nodes whose histograms are asked for;
 up, Σ G, Σ H and the number of documents for each of these nodes, features and bins. A level is one message each way, and
 after the last level the leaves' values go down. For random splits: down, the splits; up, Σ G and Σ H of every leaf.
 
-Without noise the sums are of whole numbers, so that the pooled data give the same bits: a simulation grows its trees from
+Without noise the sums are of integers, so that the pooled data give the same bits: a simulation grows its trees from
 one pass over all clients' documents, and `masked` plays every client and message. With noise each client's leaf sums go
-through the mechanism of its privacy like an update: clipped, in whole numbers, summed, with noise on the sum.
+through the mechanism of its privacy like an update: clipped, in integers, summed, with noise on the sum.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from quorank.privacy import Mechanism
 
 
 class TrainingLists(NamedTuple):
-    """The candidate or logged lists of all clients."""
+    """Candidate or logged lists of all clients."""
 
     features: Floats  # (rows, features)
     gains: Doubles  # (rows,)
     offsets: Integers  # (lists + 1,)
     owners: Integers  # (lists,) the client of each list
-    best: Doubles | None = None  # (lists,) what ΔDCG is divided by; the best list's DCG unless given
+    best: Doubles | None = None  # (lists,) divisor of ΔDCG; by default the best list's DCG
 
     def of(self, client: int) -> TrainingLists:
         """Return one client's lists alone."""
@@ -61,33 +61,33 @@ class TrainingLists(NamedTuple):
 
 
 def dealt(lists: int, clients: int) -> Integers:
-    """(lists,) the client of each list, dealt one by one."""
+    """Return (lists,) the client of each list, in rotation."""
     return np.arange(lists, dtype=np.int64) % clients
 
 
 @dataclass(eq=False)
 class Boosting:
-    """A federation that grows trees; `scores` of all documents are what it has come to."""
+    """Federation that grows trees, with the current scores of all documents."""
 
     plan: TreePlan
     lists: TrainingLists
     bins: Bins
     clients: int
     seed: int
-    masked: bool = False  # every client and message of the sums is played
-    masks: bool = True  # with `masked`: under masks
+    masked: bool = False  # play every client and message of the sums
+    masks: bool = True  # with `masked`: use masks
     threads: int = 1
     pool: Executor | None = None
     messages: int = field(default=0, init=False)  # sums so far
 
     @cached_property
     def placed(self) -> Bytes:
-        """All documents in bins."""
+        """Binned features of all documents."""
         return self.bins.place(self.lists.features)
 
     @cached_property
     def rows(self) -> ClientRows:
-        """All clients' documents in one pass."""
+        """Rows of all clients together."""
         return self._rows(self.lists, self.placed)
 
     def _rows(self, lists: TrainingLists, placed: Bytes) -> ClientRows:
@@ -98,12 +98,12 @@ class Boosting:
 
     @cached_property
     def _each(self) -> dict[int, ClientRows]:
-        """Every client's documents on their own."""
+        """Rows of each client."""
         own = {client: self.lists.of(client) for client in range(self.clients)}
         return {client: self._rows(lists, self.bins.place(lists.features)) for client, lists in own.items()}
 
     def start(self, scores: Doubles) -> None:
-        """Go on from these scores of all documents (rows,)."""
+        """Start from these scores of all documents, (rows,)."""
         self.rows.scores[:] = scores
         if self.masked:
             for client, rows in self._each.items():
@@ -139,7 +139,7 @@ class Boosting:
     # ------------------------------------------------------------ random splits
 
     def leaf_sums(self, splits: DrawnSplits) -> Integers:
-        """(clients, trees, 2, leaves) Σ G and Σ H of each client in the leaves of drawn trees, whole numbers of 1/UNIT."""
+        """Return (clients, trees, 2, leaves) Σ G and Σ H of each client in the leaves of drawn trees, in integers of 1/UNIT."""
         self.rows.begin()
         trees, depth = splits.features.shape
         out = np.zeros((self.clients, trees, 2, 1 << depth), dtype=np.int64)
@@ -170,7 +170,7 @@ class Boosting:
         return drawn_trees(splits, values, self.bins, growth.leaves)
 
     def grow_with_noise(self, round_: int, mechanism: Mechanism, state: State) -> tuple[list[GrownTree], CohortSum]:
-        """Grow the trees of a round from leaf sums that go through a privacy mechanism; return what it released too."""
+        """Grow the trees of a round from leaf sums under a privacy mechanism; return the released sum too."""
         splits = self._splits(round_)
         sent = release_rows(self.leaf_sums(splits))
         total = released(sent, mechanism, state)
@@ -180,7 +180,7 @@ class Boosting:
 
 
 def released(sent: Doubles, mechanism: Mechanism, state: State) -> CohortSum:
-    """Return the sum of what all clients send (clients, numbers), clipped and with the noise of a round."""
+    """Return the sum of all clients' numbers (clients, numbers), clipped, with the noise of a round."""
     clients, size = sent.shape
     rows, who = np.zeros((clients, size + STATISTICS)), np.arange(clients, dtype=np.int64)
     rows[:, :size] = sent

@@ -1,4 +1,4 @@
-"""Sums of clients' whole numbers under masks: 64-bit numbers in limbs, each summed modulo 2^32.
+"""Sums of clients' integers under masks: 64-bit numbers in limbs, each summed modulo 2^32.
 
 The secure sum adds vectors modulo 2^32 (`privacy.secure_sum`). A number is therefore sent as limbs of b bits, so few that n
 clients' limbs add up below 2^31: b = 31 − ⌈log2 n⌉. The last limb has the sign. The total is that of the numbers
@@ -21,7 +21,7 @@ SESSION = b"quorank trees"
 
 
 def limb_bits(clients: int) -> int:
-    """Return the bits of a limb that so many clients may add up."""
+    """Return the bits of a limb that this number of clients may sum."""
     bits = 31 - max(1, (clients - 1).bit_length())
     require(bits >= 8, "trees.too-many-clients", "these are too many clients for one secure sum of histograms")
     return bits

@@ -47,7 +47,7 @@ Log = Callable[..., None]
 
 @dataclass(frozen=True)
 class Leaver:
-    """One client that has asked to leave, as stored."""
+    """Stored request of a client to leave."""
 
     client: int
     digest: str  # of its request
@@ -56,7 +56,7 @@ class Leaver:
     done: bool = False
     method: Method | None = None
     rounds: int = 0  # of the rebuilding
-    epsilon: float | None = None  # spent by the rebuilding, beside the run
+    epsilon: float | None = None  # spent by the rebuilding, in addition to the run
     refused: float | None = None  # total ε that a refused rebuilding would have reached
     shorter: int = 0  # rounds of the run that the rebuilding replaced
 
@@ -147,7 +147,7 @@ class Departures(ABC):
 
     @property
     def rebuilding(self) -> bool:
-        """Whether the ranker is being rebuilt."""
+        """True while the ranker is being rebuilt."""
         return self._current is not None
 
     @property
@@ -210,7 +210,7 @@ class Departures(ABC):
             rebuilding = rebuilding_of(
                 coordinator, self._federation, self.start, rounds, name, left, float(self.interval), self.storage()
             )
-        except BadInput as error:  # nothing can be learned in so few rounds within the privacy budget
+        except BadInput as error:  # too few rounds to learn anything within the privacy budget
             if not error.code.startswith("privacy."):
                 raise
             self._log("rebuilding_refused")

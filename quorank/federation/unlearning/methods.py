@@ -164,8 +164,8 @@ def rebuild(
         watch: Called after each round.
         step_factor: Factor of each server step; Δt if a round stands for Δt rounds.
         average: γ of the mean of rankers to return, unless the server averages itself; None returns the last.
-        lengths: "kept" applies eq. 6.2; "own" leaves updates as long as they are.
-        gain: Factor of an update of its own length before privacy bounds it (`momentum_over`).
+        lengths: "kept" applies eq. 6.2; "own" leaves updates unchanged.
+        gain: Factor of an unscaled update before privacy bounds it (`momentum_over`).
     """
     bound, calibration = engine.mechanism.bound, Calibration()
 

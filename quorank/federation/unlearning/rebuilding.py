@@ -1,7 +1,7 @@
-"""Coordinator of a rebuilding: a run of its own from the first ranker, without the clients that have left.
+"""Coordinator of a rebuilding: a separate run from the first ranker, without the clients that have left.
 
 Each of its rounds stands for several rounds of the run, so its steps are as many times longer, and the published ranker is
-a mean (`methods`, fresh). Its noise is that of the run's rounds, drawn from a seed of its own. Every sum is counted in the
+a mean (`methods`, fresh). Its noise is that of the run's rounds, drawn from another seed. Every sum is counted in the
 ledger before it is used (`rebuilding_ledger`).
 """
 

@@ -194,7 +194,7 @@ def test_one_attacker_that_knows_itself_only_is_no_attack() -> None:
 
 
 @given(st.integers(0, 1000), st.floats(0.1, 5.0))
-def test_sign_flip_sends_the_ranker_turned_round(seed, z) -> None:
+def test_sign_flip_sends_the_ranker_reversed_sum(seed, z) -> None:
     """Eq. 6.3: θ_g + Δ_mal = −z·(θ_g + Δ)."""
     updates, theta = honest_updates(seed)
     sent = SignFlip(2, z).poison(updates, first(2), theta, KEY, 0)

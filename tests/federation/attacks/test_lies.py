@@ -13,7 +13,7 @@ from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.federation import Federation
-from quorank.federation.attacks.lies import Lies, turned_round
+from quorank.federation.attacks.lies import Lies, reversed_sum
 from quorank.federation.rules import TrimmedMean
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, SecureSum
@@ -68,12 +68,12 @@ def test_the_same_lies_on_every_run(tiny_collection) -> None:
     assert one.updates.tobytes() == other.updates.tobytes()
 
 
-def test_turned_round_is_within_both_bounds() -> None:
+def test_reversed_sum_is_within_both_bounds() -> None:
     total = np.array([30.0, -40.0, 0.0])
-    assert turned_round(total, 1000.0, 500.0).tolist() == [-300.0, 400.0, 0.0]
-    assert np.abs(turned_round(total, 100.0, 500.0)).max() <= 100.0
-    assert turned_round(total, np.inf, np.inf).tolist() == [-300.0, 400.0, 0.0]
-    assert not turned_round(np.zeros(3), 10.0, 10.0).any()
+    assert reversed_sum(total, 1000.0, 500.0).tolist() == [-300.0, 400.0, 0.0]
+    assert np.abs(reversed_sum(total, 100.0, 500.0)).max() <= 100.0
+    assert reversed_sum(total, np.inf, np.inf).tolist() == [-300.0, 400.0, 0.0]
+    assert not reversed_sum(np.zeros(3), 10.0, 10.0).any()
 
 
 def test_dropped_rounds_are_counted_in_the_summary(tmp_path) -> None:
