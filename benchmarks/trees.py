@@ -28,7 +28,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import run_experiment
 from quorank.federation.rounds import State
-from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
+from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owners, released
 from quorank.kernels.arrays import Doubles
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
@@ -64,9 +64,9 @@ def main() -> None:
 
 
 def lists_of(data: RankingData, clients: int) -> TrainingLists:
-    """The labelled lists of a split, dealt to clients."""
+    """The labelled lists of a split, list_owners to clients."""
     gains = np.exp2(data.labels.astype(np.float64)) - 1.0
-    return TrainingLists(data.features, gains, data.offsets, dealt(data.n_queries, clients))
+    return TrainingLists(data.features, gains, data.offsets, list_owners(data.n_queries, clients))
 
 
 def grow(
@@ -252,7 +252,7 @@ def private_linear(split: Collection, clients: int, seed: int, epsilon: float, r
     data, best = split.train, 0.0
     bins = agreed_bins(cell_counts(data.features[:1]), 2)
     rows = Boosting(LambdaMART().tree_plan(64, 10), lists_of(data, clients), bins, clients, seed).rows
-    client = np.repeat(dealt(data.n_queries, clients), np.diff(data.offsets))
+    client = np.repeat(list_owners(data.n_queries, clients), np.diff(data.offsets))
     x, _ = centred(data)
     order = np.argsort(client, kind="stable")
     bounds = np.searchsorted(client[order], np.arange(clients))

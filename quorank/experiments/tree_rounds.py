@@ -24,7 +24,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, State
-from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
+from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owners, released
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED
@@ -119,7 +119,7 @@ class TreeRounds:
         train, logged, clients = self.collection.train, self.logged, self.experiment.federation.clients
         if logged is None:
             gains = np.exp2(train.labels.astype(np.float64)) - 1.0
-            return TrainingLists(train.features, gains, train.offsets, dealt(train.n_queries, clients))
+            return TrainingLists(train.features, gains, train.offsets, list_owners(train.n_queries, clients))
         whole = np.ones(len(logged.owners))
         return TrainingLists(train.features[logged.rows], logged.gains, logged.offsets, logged.owners, whole)
 

@@ -1,7 +1,7 @@
-"""Privacy: what is done to an update before it leaves, and what all releases of a run give away together.
+"""Privacy: protection of updates before they leave a client, and the privacy loss of all releases of a run.
 
-`mechanisms` are the parts, `secure_sum` the protocol that hides single updates, `accounting` and `ledger` count ε, and
-`audit` tries to refute it; `streams` is where their random draws come from.
+`mechanisms` are the parts, `secure_sum` the protocol that hides single updates, `accounting` and `ledger` compute ε,
+`audit` tries to refute it, and `streams` draws the random numbers.
 """
 
 from quorank.privacy.mechanisms import PRIVACIES

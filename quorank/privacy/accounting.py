@@ -5,10 +5,9 @@ With everyone in every round the T releases are together one Gaussian mechanism 
 in closed form (Balle and Wang 2018, as in the library). Sampled cohorts are composed from the library's privacy loss
 distributions ("pld", tight) or Rényi divergences ("rdp", quicker, looser).
 
-Where a round takes whoever comes, a client is in at most m of the T releases, and who came is no secret: ε is that of m
-releases with the client in each, without any amplification. Which rounds those are may depend on all that was released
-before, since Gaussian releases compose by Σ z⁻² alone, which never exceeds m·z⁻² (a Gaussian privacy filter: Smith and
-Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy").
+In open participation a client is in at most m of the T releases, which is no secret: ε is that of m releases without
+amplification. Its rounds may depend on all earlier releases, since Gaussian releases compose by Σ z⁻² alone, which never
+exceeds m·z⁻² (Smith and Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy").
 """
 
 from __future__ import annotations
@@ -29,25 +28,24 @@ if TYPE_CHECKING:
 Accountant = Literal["pld", "rdp"]
 
 COARSE, FINE = 1e-3, 1e-4
-"""Steps of a privacy loss distribution while searching and for the figure that is reported; both round up."""
+"""Steps of a privacy loss distribution for the search and for the reported ε; both round up."""
 
 LEAST_SAMPLED = 0.3
-"""For sampled cohorts a budget that asks for less noise than this is refused: its distributions fill the memory."""
+"""Smallest multiplier for sampled cohorts; the distributions of smaller ones exceed the memory."""
 
 LARGEST_EPSILON = 1e12
-"""Budgets above this have no noise that could be computed."""
+"""Largest ε for which noise can be computed."""
 
 LEAST_NOISE = 0.05
-"""Multipliers below this promise nothing, and their distributions fill the memory."""
+"""Smallest multiplier; the distributions of smaller ones exceed the memory."""
 
 
 def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "pld") -> DpEvent:
-    """Return the release of one round in the terms of the library.
+    """Return the release of one round as an event of the library.
 
-    A cohort of fixed size is a Poisson sample of rate 1 truncated to that size, which the privacy loss distributions
-    know; the Rényi accountant has an event of its own for it, where one client replaced by another moves the sum by
-    two clips. Where the cohort is everyone nothing is truncated, and the library would count adding a client, one clip:
-    there the event is the Gaussian release that two clips move.
+    For privacy loss distributions a cohort of fixed size is a Poisson sample of rate 1 truncated to that size; the Rényi
+    accountant has a separate event, in which replacing a client moves the sum by two clips. For a cohort of all clients
+    nothing is truncated and the library would count one clip, so the event is a Gaussian release with two clips.
     """
     import dp_accounting as dp
 
@@ -83,7 +81,7 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
     from dp_accounting import pld, rdp
 
     sampled, relation = setting.participation == "sampled", dp.NeighboringRelation
-    # the bound for large cohorts: as if everyone were in every round, where replacing one moves the sum two clips
+    # bound for large cohorts: full participation, where replacing a client moves the sum by two clips
     everyone = Setting(setting.clients, setting.clients, rounds)
     if sampled and setting.cohort == setting.clients:
         return _epsilon(everyone, z / 2.0, delta, accountant, rounds, step)
@@ -108,9 +106,9 @@ def noise_multiplier(setting: Setting, target: float, delta: float, accountant: 
 
 
 def pattern_of(setting: Setting) -> Setting:
-    """Return the setting without what accounting does not depend on, so that figures are computed once.
+    """Return the setting reduced to the fields that accounting depends on, as a cache key.
 
-    A client that takes part in m rounds of whoever comes is one that is in every round of a run of m.
+    Open participation with m rounds per client is full participation in m rounds.
     """
     if setting.open_arrivals:
         return Setting(1, 1, setting.participations())
@@ -126,11 +124,11 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
         return smallest(lambda z: epsilon(setting, z, delta) <= target, float(exact), 1e-9)
 
     def search(accountant: Accountant, start: float, precision: float, step: float, least: float) -> float:
-        def figure(z: float) -> float:
+        def epsilon_at(z: float) -> float:
             return _epsilon(setting, z, delta, accountant, setting.rounds, step)
 
-        found = _by_secants(figure, target, start, precision, least)
-        return smallest(lambda z: figure(z) <= target, start, precision, least) if found is None else found
+        found = _by_secants(epsilon_at, target, start, precision, least)
+        return smallest(lambda z: epsilon_at(z) <= target, start, precision, least) if found is None else found
 
     if accountant == "rdp":
         return search("rdp", 1.0, 1e-6, FINE, LEAST_NOISE)
@@ -142,16 +140,16 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
 
 
 def _by_secants(
-    figure: Callable[[float], float], target: float, start: float, precision: float, least: float
+    epsilon_at: Callable[[float], float], target: float, start: float, precision: float, least: float
 ) -> float | None:
-    """Return what `smallest` finds, from few figures: secants on log ε over log z, then its last step is checked.
+    """Return the result of `smallest` from fewer evaluations: secants on log ε over log z, with a check of the last step.
 
-    None where the figures around the root do not lie on the curve that led there. The library's Rényi divergences of
-    cohorts without replacement are such figures: at large z they are differences of nearly equal numbers.
+    None where ε around the root does not follow the curve, such as the library's Rényi divergences of cohorts without
+    replacement, which are differences of nearly equal numbers at large z.
     """
     z, slope, before = start, -1.0, (0.0, 0.0)
     for turn in range(8):
-        found = figure(z)
+        found = epsilon_at(z)
         if not 0.0 < found < math.inf:
             return None
         here = math.log(z), math.log(found / target)
@@ -173,7 +171,7 @@ def _by_secants(
         return x >= z
 
     high, low = smallest(beyond, start, precision, least), max(refused)
-    above, below = figure(high), figure(low)
+    above, below = epsilon_at(high), epsilon_at(low)
     if not 0.0 < above <= target < below < math.inf:
         return None
     steepness = math.log(above / below) / math.log(high / low) / slope
@@ -181,7 +179,7 @@ def _by_secants(
 
 
 def smallest(enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE) -> float:
-    """Search the smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
+    """Search the smallest z with `enough`, to a relative precision from above; every larger z must be enough too."""
     high = start
     while not enough(high):
         high *= 1.0 + max(precision, 1e-12) if high == start else 1.5
@@ -210,7 +208,7 @@ def spent(
 
 @contextmanager
 def quiet_library() -> Iterator[None]:
-    """Silence the library, which warns about Rényi orders that do not converge and leaves them out: the bound holds."""
+    """Silence the library's warnings about Rényi orders that it leaves out; the bound holds without them."""
     log = logging.getLogger("absl")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -221,5 +219,5 @@ def quiet_library() -> Iterator[None]:
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a δ outside [1e-12, 1): draws have 53 bits and distributions a grid, which mean nothing for a smaller δ."""
+    """Refuse a δ outside [1e-12, 1), the precision of draws and distributions."""
     require_range("delta", delta, least=1e-12, below=1.0)

@@ -1,19 +1,19 @@
-"""Composition of the losses of several mechanisms: one ε at one δ for all that they release together.
+"""Composition of the losses of several mechanisms: one ε at one δ for all releases together.
 
-A run's releases, its rebuildings after leavers, the reports of devices and other runs of the same clients add up to one
-loss. Its parts are kept in the form in which they add up best:
+A run's releases, its rebuildings, the reports of devices and other runs of the same clients add up to one loss, whose parts
+are kept in the form that composes most tightly:
 
-- Gaussian releases of everyone, or of whoever comes: the multipliers z₁ … z_k of those that a client is in are one release
+- Gaussian releases of full or open participation: the multipliers z₁ … z_k of a client's releases are one release
   with (Σ z_t⁻²)^(−1/2), whose ε is exact;
 - Gaussian releases of drawn cohorts: privacy loss distributions, convolved with that one release (`dp-accounting`);
 - Skellam noise: Rényi divergences, which add up at every order, those of the one Gaussian release included;
 - discrete Gaussian noise is counted as Gaussian, and what discreteness adds (`epsilon_slack`) once for all of it;
 - pure ε (randomised response, signs): it is added to the rest;
-- an (ε, δ) of which nothing more is known: both are added.
+- an (ε, δ) without more details: both are added.
 
-Where Rényi divergences meet drawn cohorts each gets half of δ. What is composed must be independent noise, and the
-relation the same: a client of which nothing counts. Adding or removing a client is that, for sums that are divided by a
-planned number; replacing one by another implies it, since nothing is one of the things that it can be replaced by.
+Rényi divergences and drawn cohorts together get half of δ each. The noise must be independent and the neighbouring relation
+the same: a client whose updates count as zero. Adding or removing a client is equivalent, for sums divided by a planned
+number, and replacing a client implies it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.privacy import accounting
-from quorank.privacy.mechanisms.discrete_gaussian import WholeNoise, epsilon_slack, gaussian_delta
+from quorank.privacy.mechanisms.discrete_gaussian import IntegerNoise, epsilon_slack, gaussian_delta
 from quorank.privacy.mechanisms.discrete_noise import ORDERS
 from quorank.privacy.setting import Setting
 
 NOTHING_COUNTS = "one client's updates count as zero, in all of them"
-"""The relation between federations that every other one implies."""
+"""Neighbouring relation that every other one implies."""
 
 
 class DrawnCohorts(NamedTuple):
@@ -46,14 +46,18 @@ class DrawnCohorts(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """What some releases give away about a client, in the forms in which losses are added up."""
+    """Privacy loss of releases about one client, in the forms that compose tightly.
+
+    >>> (Loss(pure=1.0) + Loss(pure=0.5)).pure
+    1.5
+    """
 
     gaussian: float = 0.0  # Σ z⁻² of releases that a client is known to be in
     drawn: tuple[DrawnCohorts, ...] = ()
-    renyi: tuple[float, ...] = ()  # divergences at `discrete_noise.ORDERS`; empty where there are none
+    renyi: tuple[float, ...] = ()  # divergences at `discrete_noise.ORDERS`; or empty
     pure: float = 0.0  # ε at δ = 0
-    stated: tuple[tuple[float, float], ...] = ()  # (ε, δ) of which nothing more is known
-    whole: tuple[WholeNoise, ...] = ()  # the discrete noise that was counted as Gaussian above
+    stated: tuple[tuple[float, float], ...] = ()  # (ε, δ) without more details
+    whole: tuple[IntegerNoise, ...] = ()  # discrete noise that is counted as Gaussian above
 
     def __add__(self, other: Loss) -> Loss:
         both = (self.renyi, other.renyi)
@@ -69,16 +73,16 @@ class Loss:
 
     @property
     def needs_delta(self) -> bool:
-        """Whether there is an ε at δ > 0 only."""
+        """True if there is an ε at δ > 0 only."""
         return bool(self.gaussian or self.drawn or self.renyi)
 
 
 class Composed(NamedTuple):
-    """The ε of a loss."""
+    """ε of a loss at δ."""
 
     epsilon: float
     delta: float
-    method: str  # how it was counted
+    method: str  # of computation
 
 
 def total_loss(losses: Iterable[Loss]) -> Loss:
@@ -97,10 +101,10 @@ def gaussian_loss(setting: Setting, noise_multiplier: float, rounds: int) -> Los
 
 
 def compose(loss: Loss, delta: float) -> Composed:
-    """Compute the ε of a loss at δ; a δ that the loss itself uses up is refused."""
+    """Compute the ε of a loss at δ; refuse a δ that the loss uses up."""
     used = math.fsum(spent for _, spent in loss.stated)
     rest = delta - used
-    sentence = f"what is added up has δ = {used:g} in it already: ask for a larger δ than {delta:g}"
+    sentence = f"the composed releases use up δ = {used:g}: ask for a larger δ than {delta:g}"
     require(rest > 0.0 or (rest >= 0.0 and not loss.needs_delta), "privacy.delta-used-up", sentence, "delta")
     if loss.needs_delta:
         accounting.check_delta(rest)
@@ -119,7 +123,7 @@ def compose(loss: Loss, delta: float) -> Composed:
 
 @lru_cache(maxsize=512)
 def _noisy_sums(loss: Loss, delta: float) -> tuple[float, str]:
-    """ε of the noisy sums of a loss, the least of the ways that count it, and the name of that way."""
+    """Return the smallest ε of the noisy sums of a loss over all methods, and the method."""
     everyone = math.fsum([loss.gaussian, *(_as_everyone(cohorts) for cohorts in loss.drawn)])
     if not loss.renyi:
         ways = [(_one_release(everyone, delta), "as one Gaussian release")]
@@ -134,7 +138,7 @@ def _noisy_sums(loss: Loss, delta: float) -> tuple[float, str]:
 
 
 def _as_everyone(cohorts: DrawnCohorts) -> float:
-    """Σ z⁻² as if everyone were in every round: for cohorts of fixed size a client replaced moves the sum two clips."""
+    """Return Σ z⁻² for full participation; in cohorts of fixed size replacing a client moves the sum by two clips."""
     clips = 2.0 if cohorts.setting.participation == "sampled" else 1.0
     return cohorts.rounds * (clips / cohorts.noise_multiplier) ** 2
 
@@ -159,7 +163,7 @@ def _distributions(loss: Loss, delta: float) -> float:
 
 
 def _renyi(divergences: tuple[float, ...], squares: float, delta: float) -> float:
-    """ε of Rényi divergences at ORDERS and of one Gaussian release: α·z⁻²/2 at order α."""
+    """Return ε of Rényi divergences at ORDERS and of one Gaussian release, α·z⁻²/2 at order α."""
     from dp_accounting.rdp import compute_epsilon
 
     together = np.asarray(divergences) + 0.5 * squares * np.asarray(ORDERS, dtype=np.float64)

@@ -133,7 +133,7 @@ class RebuildingFields(Entry):
 
 
 class RebuildingEntry(RebuildingFields, total=False):
-    """Rebuilding with a mechanism of its own, where that differs from the run's."""
+    """Rebuilding with its mechanism, where that differs from the run's."""
 
     mechanism: PartTable
 
@@ -270,7 +270,7 @@ def recount(content: Mapping[str, Any]) -> float | None:
 
 
 def check_together(content: Mapping[str, Any]) -> None:
-    """Recompute the entries beside the run's rounds, and the loss of all together; refuse other numbers."""
+    """Recompute the further entries and the loss of all together; refuse other numbers."""
     if "altogether" not in content:
         return
     part, entries, stated = content["mechanism"], content.get("unlearning", []), content["altogether"]
@@ -284,7 +284,7 @@ def check_together(content: Mapping[str, Any]) -> None:
     else:
         same = same and _equal(found["epsilon"], stated["epsilon"])
         same = same and (found["rounds"], found["delta"]) == (stated["rounds"], stated["delta"])
-    sentence = "the ledger does not add up: the entries beside the run's rounds were changed"
+    sentence = "the ledger does not add up: its further entries were changed"
     require(same, "ledger.inconsistent", sentence)
 
 

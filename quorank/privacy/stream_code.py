@@ -1,4 +1,4 @@
-"""Which generator a kernel draws from, chosen when it is compiled: what `streams` has in plain Python under these names."""
+"""Selection of a kernel's generator at compile time: the Numba overloads of `streams`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: in
 
 @overload(uniform_pair, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
 def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    """The same choice, made when a kernel is compiled; the function itself, since a call in between costs time."""
+    """Select the generator at compile time; return the function itself, since a call in between costs time."""
     chosen: Any = streams.secret_pair if key.dtype.bitwidth == 32 else draws.uniform_pair
     return chosen.py_func
 
@@ -27,6 +27,6 @@ def words(key: Any, block: int, interaction: int, client: int, round_: int) -> A
 
 @overload(words, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
 def _chosen_words(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    """The same choice, made when a kernel is compiled."""
+    """Select the generator at compile time."""
     chosen: Any = streams.secret_words if key.dtype.bitwidth == 32 else streams.seeded_words
     return chosen.py_func

@@ -1,12 +1,12 @@
 """Random streams of the privacy mechanisms: addressed draws under a seed in simulations, ChaCha20 under a secret.
 
-A mechanism's kernels draw uniform numbers by address (block, interaction, client, round), whatever the generator. Under
-a seed, a whole number, it is that of all simulations (`draws`): repeatable, and no secret. Under a secret of 32 bytes it
-is ChaCha20 (Bernstein 2008, "ChaCha, a variant of Salsa20"; RFC 8439, §2.3), whose four words of
-counter and nonce are the address. The kind of the key decides when a kernel is compiled, so simulations pay nothing.
+A mechanism's kernels draw uniform numbers by address (block, interaction, client, round). Under a seed, an integer, the
+generator is that of all simulations (`draws`): repeatable, and no secret. Under a secret of 32 bytes it is ChaCha20
+(Bernstein 2008, "ChaCha, a variant of Salsa20"; RFC 8439, §2.3), whose four words of counter and nonce are the address.
+The key's type selects the generator when a kernel is compiled, so simulations pay nothing.
 
-Each purpose has a key of its own, derived from the secret by keyed BLAKE2b. A device has a secret for each release; a
-coordinator has one for its run, so that a round that is done again after a crash has the same noise.
+Each purpose has a key derived from the secret by keyed BLAKE2b. A device has a secret for each release, a coordinator
+one for its run, so that a round repeated after a crash has the same noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorank.kernels.draws import Purpose
 Seed = int | bytes
 """A simulation's seed, or a secret."""
 Key = Uint64s | Uint32s
-"""Of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)."""
+"""Key of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)."""
 
 SECRET_BYTES = 32
 _LOW = np.uint64(0xFFFFFFFF)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.federation.rounds import State
-from quorank.federation.trees.boosting import Boosting, TrainingLists, dealt, released
+from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owners, released
 from quorank.federation.trees.histogram_sums import from_limbs, masked_sum, to_limbs
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
@@ -26,7 +26,7 @@ def some_lists(clients: int, lists: int = 12, seed: int = 1) -> TrainingLists:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     features = rng.random((offsets[-1], 9)).astype(np.float32)
     labels = np.clip(3 * features[:, 0] * features[:, 1] + rng.normal(size=len(features)) / 2, 0, 2).astype(int)
-    return TrainingLists(features, 2.0**labels - 1, offsets, dealt(lists, clients))
+    return TrainingLists(features, 2.0**labels - 1, offsets, list_owners(lists, clients))
 
 
 def grow(lists: TrainingLists, clients: int, learner: LambdaMART, trees: int = 3, **how):
@@ -47,7 +47,7 @@ LEARNERS = [LambdaMART(depth=3, least_data=3), LambdaMART(depth=3, splits="rando
 def test_a_federation_grows_the_trees_of_the_pooled_data(learner, clients) -> None:
     """Every client computes its own histograms, and only their sums are used: bit for bit the central trees."""
     lists = some_lists(clients)
-    central, _ = grow(lists._replace(owners=dealt(12, 1)), 1, learner)
+    central, _ = grow(lists._replace(owners=list_owners(12, 1)), 1, learner)
     federated, boosting = grow(lists, clients, learner, masked=True, masks=False)
     assert same(federated, central) and any(tree.value.any() for tree in central)
     assert boosting.messages == (9 if not boosting.plan.random else 3)

@@ -24,7 +24,7 @@ from quorank.privacy.mechanisms.discrete_gaussian import (
     LARGEST,
     LEAST,
     SURE,
-    WholeNoise,
+    IntegerNoise,
     discrete_gaussian,
     epsilon_slack,
     gaussian_delta,
@@ -198,7 +198,7 @@ def test_the_stated_epsilon_covers_the_exact_divergence(sigma, shift) -> None:
     p, q = p / p.sum(), q / q.sum()
     for delta in (1e-9, 1e-5, 0.01):
         gaussian = accounting.epsilon(Setting(1, 1, 1), sigma / shift, gaussian_delta(delta))
-        stated = gaussian + epsilon_slack([WholeNoise(sigma, 1)], gaussian, delta)
+        stated = gaussian + epsilon_slack([IntegerNoise(sigma, 1)], gaussian, delta)
         assert max(hockey_stick(p, q, stated), hockey_stick(q, p, stated)) <= delta
         assert stated - gaussian < 1e-6 + 1e-6 * gaussian
         if gaussian > 0.01:  # and not by much: a little less is not enough
@@ -220,12 +220,12 @@ def test_two_rounds_of_coarse_noise_are_covered_by_the_bounds_of_the_proof() -> 
 
 
 def test_the_price_is_small_and_grows_with_the_numbers_drawn() -> None:
-    one = epsilon_slack([WholeNoise(2.0**25, 46 * 300)], 2.0, 1e-5)
+    one = epsilon_slack([IntegerNoise(2.0**25, 46 * 300)], 2.0, 1e-5)
     assert 0 < one < 1e-11
-    assert epsilon_slack([WholeNoise(2.0**25, 8769 * 1000)], 2.0, 1e-5) < 1e-8
-    assert epsilon_slack([WholeNoise(2.0**24, 46 * 300)], 2.0, 1e-5) > 3.9 * one
+    assert epsilon_slack([IntegerNoise(2.0**25, 8769 * 1000)], 2.0, 1e-5) < 1e-8
+    assert epsilon_slack([IntegerNoise(2.0**24, 46 * 300)], 2.0, 1e-5) > 3.9 * one
     with refused("privacy.off-the-grid", "privacy"):
-        epsilon_slack([WholeNoise(100.0, 46)], 2.0, 1e-5)
+        epsilon_slack([IntegerNoise(100.0, 46)], 2.0, 1e-5)
 
 
 @pytest.mark.parametrize("how", [{}, {"quantile": 0.5}])
@@ -234,7 +234,7 @@ def test_a_budget_is_kept_with_the_price_and_as_before(how) -> None:
     setting = Setting(200, 200, 50, parameters=46)
     mechanism = ClippedGaussian(epsilon=6.0, **how).mechanism(setting, 1)
     assert 6.0 * (1 - 1e-6) < mechanism.statement()["epsilon"] <= 6.0
-    assert mechanism.statement()["noise"] == "discrete Gaussian, in whole numbers"
+    assert mechanism.statement()["noise"] == "discrete Gaussian, in integers"
     if not how:
         assert mechanism.noise_multiplier == pytest.approx(accounting.noise_multiplier(setting, 6.0, 1e-5), rel=1e-6)
 

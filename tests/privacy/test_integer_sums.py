@@ -296,7 +296,7 @@ def test_groups_and_rules_that_fit_together_are_taken_and_others_refused() -> No
     Federation(40, privacy=SecureSum(groups=8))
     for options, match in (
         ({"aggregation": TrimmedMean(byzantine=4), "privacy": SecureSum(groups=8)}, "4 malicious clients"),
-        ({"aggregation": Mixing(history=0.9), "privacy": SecureSum(groups=8)}, "groups are drawn anew"),
+        ({"aggregation": Mixing(history=0.9), "privacy": SecureSum(groups=8)}, "groups are redrawn"),
         ({"aggregation": TrimmedMean(), "privacy": SecureSum()}, "secure sums hide them"),
     ):
         with pytest.raises(BadInput, match=match):

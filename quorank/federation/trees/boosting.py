@@ -60,7 +60,7 @@ class TrainingLists(NamedTuple):
         return TrainingLists(self.features[rows], self.gains[rows], offsets, self.owners[own], best)
 
 
-def dealt(lists: int, clients: int) -> Integers:
+def list_owners(lists: int, clients: int) -> Integers:
     """Return (lists,) the client of each list, in rotation."""
     return np.arange(lists, dtype=np.int64) % clients
 
@@ -139,7 +139,7 @@ class Boosting:
     # ------------------------------------------------------------ random splits
 
     def leaf_sums(self, splits: DrawnSplits) -> Integers:
-        """Return (clients, trees, 2, leaves) Σ G and Σ H of each client in the leaves of drawn trees, in integers of 1/UNIT."""
+        """Return Σ G and Σ H of each client and leaf, (clients, trees, 2, leaves), in integers of 1/UNIT."""
         self.rows.begin()
         trees, depth = splits.features.shape
         out = np.zeros((self.clients, trees, 2, 1 << depth), dtype=np.int64)

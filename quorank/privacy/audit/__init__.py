@@ -1,1 +1,1 @@
-"""Audits of a run's privacy claim: canaries, the bound on ε from right guesses, noise taken off, clicks guessed."""
+"""Audits of a run's privacy claim: canaries with a lower bound on ε, noise subtraction, reconstruction of clicks."""

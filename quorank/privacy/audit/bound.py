@@ -2,7 +2,7 @@
 
 The paper is "Privacy Auditing with One (1) Training Run".
 
-m fair coins decide which canaries take part in a run. An auditor who sees what the run released guesses r of the coins
+m fair coins decide which canaries take part in a run. From the releases an auditor guesses r of the coins
 and is right v times. Had the run been (ε, δ)-differentially private, then
 
     P[v or more are right] ≤ β + 2mδ·α,    β = P[W ≥ v],    α = max over i = 1 … m of P[v > W ≥ v − i] / i,
@@ -24,11 +24,11 @@ from scipy.special import betainc
 from quorank.errors import require_range
 
 LARGEST_EPSILON = 64.0
-"""No number of canaries that fits in memory can refute more."""
+"""Limit on ε that canaries in memory can refute."""
 
 
 def guess_accuracy(epsilon: float) -> float:
-    """Return e^ε / (1 + e^ε): how often the best guess about one coin is right under ε-differential privacy."""
+    """Return e^ε / (1 + e^ε), the accuracy of the best guess about one coin under ε-differential privacy."""
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
@@ -48,7 +48,7 @@ def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float = 1.0) -> float:
-    """Compute β + 2mδ·α, at most 1: how likely so many right guesses are if the run is (ε, δ)-differentially private.
+    """Compute β + 2mδ·α, at most 1: the probability of this many right guesses if the run is (ε, δ)-differentially private.
 
     It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always. Where β alone is
     `enough`, it is β.

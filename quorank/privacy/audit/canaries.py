@@ -1,7 +1,7 @@
 """Canary clients, which make one run auditable (Steinke, Nasr, Jagielski 2023; Andrew et al. 2024 for federations).
 
 A canary is a client that sends, in each round in which it takes part, a vector as long as clipping allows, in a secret
-direction of its own. One fair coin per canary, thrown before the run, decides whether it is there at all. Afterwards the
+direction. One fair coin per canary, thrown before the run, decides whether it is present. Afterwards the
 auditor looks for each canary in the released sums and guesses the coins; `bound` turns right guesses into an ε.
 
 With d parameters no more than d directions are orthogonal, and an audit wants hundreds of canaries. So a canary's
@@ -38,13 +38,13 @@ SLOW_WAVES = 8
 """Cosines over the rounds, from the constant up, that count as honest; at most a quarter of the rounds."""
 
 SPAN_BYTES = 1 << 24
-"""Codes are made anew, span by span of rounds, rather than kept."""
+"""Bytes of the codes of a span of rounds, which are recomputed when needed."""
 
 PASSES = 3
-"""The covariance of what is not canary is estimated again after each pass, without the canaries found so far."""
+"""Passes, each with a new estimate of the covariance without the canaries found so far."""
 
 SHARES = (1.0, 0.2)
-"""How many of the canaries are guessed, fixed before any coin is seen; an audit pays for each by Bonferroni."""
+"""Shares of the canaries that are guessed, fixed in advance; an audit pays for each by Bonferroni."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Canaries:
         return self._draws(COIN, 0) < 0.5
 
     def updates(self, round_: int) -> Doubles:
-        """Return (m, d) the updates of all canaries in a round, whatever their coins."""
+        """Return (m, d) the updates of all canaries in a round, for both coins."""
         return self._codes(round_, round_ + 1).reshape(self.count, self.parameters)
 
     def contribution(self, round_: int, rate: float = 1.0) -> Doubles:

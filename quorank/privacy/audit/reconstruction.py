@@ -1,7 +1,7 @@
 """Reconstruction attack: a client's clicks guessed from what it released.
 
 The threat is that of RAIFLE (Pham, Kulkarni, Houmansadr 2025, "RAIFLE: Reconstruction Attacks on Interaction-based
-Federated Learning with Adversarial Data Manipulation"), made as strong as can be: the server knows θ, η, the candidate
+Federated Learning with Adversarial Data Manipulation"), in its strongest form: the server knows θ, η, the candidate
 lists and the order in which a client saw them, and wants to know what was clicked. It may also choose the features
 (`manipulated_features`). RAIFLE searches for clicks by gradient descent; with a linear ranker the update of PDGD is
 
@@ -12,8 +12,8 @@ interactions are taken apart as a multi-user receiver does it: the others count 
 that their patterns have given what is known so far, and each is decoded in turn, over several sweeps. The θ that a client
 moves between its interactions is followed along the best guesses.
 
-A list in which nothing or everything was clicked expresses no preference and leaves no update: the two cannot be told
-apart, and the attack says what is likelier beforehand. `accuracy` counts such lists like others unless left out.
+A list without or with all clicks leaves no update: the two cannot be distinguished, and the attack returns the prior.
+`accuracy` counts such lists like others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, softmax
-from scipy.stats import rankdata
+from scipy.stats import mannwhitneyu
 
 from quorank.data.ranking import RankingData, grades_of
 from quorank.errors import require, require_range
@@ -44,11 +44,11 @@ Release = Literal["exact", "clipped", "signs"]
 
 MOST_SHOWN = 12  # the attack lists 2^k patterns
 FLOORS = (0.1, 0.03, 0.01, 1e-3, 1e-4)
-"""Noise that the attack supposes at least, sweep by sweep, as a share of an update: early guesses are still wrong."""
+"""Smallest assumed noise per sweep, as a share of an update, since early guesses are inaccurate."""
 
 
 class Nuisance(NamedTuple):
-    """Mean (d,) and covariance (d, d) of what else is in a release, for example of the other clients of a sum."""
+    """Mean (d,) and covariance (d, d) of the rest of a release, for example of the other clients of a sum."""
 
     mean: Doubles
     covariance: Doubles
@@ -166,7 +166,7 @@ def _fit_signs(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, tiny
 
 
 def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], rate: float) -> dict[str, float]:
-    """Measure how well P(click) of the shown documents of some lists tells what was clicked.
+    """Measure how well P(click) of the shown documents predicts the clicks.
 
     `auc` is the chance that a clicked document gets the higher probability (ties count half); `balanced_accuracy` is
     the mean of the shares of clicked and of other documents that are guessed rightly, by the likelier answer: both are
@@ -176,8 +176,8 @@ def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], 
     p = np.concatenate([np.asarray(g, dtype=np.float64) for g in guessed])
     true = np.concatenate([np.asarray(c, dtype=np.bool_) for c in clicks])
     require(true.any() and not true.all(), "attack.one-class", "accuracy needs clicked documents and others")
-    ranks, positive = rankdata(np.round(p, 9)), int(true.sum())
-    area = (ranks[true].sum() - positive * (positive + 1) / 2) / (positive * (true.size - positive))
+    rounded, pairs = np.round(p, 9), int(true.sum()) * int((~true).sum())
+    area = mannwhitneyu(rounded[true], rounded[~true], method="asymptotic").statistic / pairs
     sure = np.clip(p, 1e-3, 1.0 - 1e-3)
     loss = -np.mean(np.log2(np.where(true, sure, 1.0 - sure)))
     base = -np.mean(np.log2(np.where(true, rate, 1.0 - rate)))
@@ -190,7 +190,7 @@ def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], 
 
 
 def manipulated_features(k: int, d: int, interactions: int = 1) -> Floats:
-    """Return (interactions, k, d) features by which a server can read clicks: a direction of its own for every document.
+    """Return (interactions, k, d) features by which a server can read clicks: one direction per document.
 
     Unit vectors while they last (interactions·k ≤ d), then cosines of as many frequencies.
     """
@@ -222,7 +222,7 @@ def reconstruction_study(
     k: int = 10,
     flip: float = 0.25,
 ) -> dict[str, dict[str, float]]:
-    """Attack `clients` simulated clients of a linear ranker, each in a cohort of its own, under each kind of release.
+    """Attack `clients` simulated clients of a linear ranker, each in a separate cohort, under each kind of release.
 
     The names are "natural/…" for the features of the data and "manipulated/…" for those that a server would choose: it
     gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.

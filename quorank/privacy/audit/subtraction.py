@@ -1,4 +1,4 @@
-"""Subtraction attack: a known update told present or absent, by which of the two leaves noise that can have been drawn.
+"""Subtraction attack: test for a known update by the noise that remains with and without it.
 
 The threat is that of Mironov 2012, "On Significance of the Least Significant Bits for Differential Privacy", for Gaussian
 noise (Jin et al. 2022, "Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems"), made as
@@ -10,7 +10,7 @@ sent. Only one update is in question. Without it or with it the noise must have 
 Noise by Box and Muller in float64 comes in pairs from two uniform numbers that are multiples of 2^-53. Inverted, a pair
 names the few multiples from which it can have come; whether any of them gives the ranker's bits is seen by drawing it
 forwards. The true noise always passes. Noise that is off by an update passes by accident in one pair of ten, so that
-twenty pairs decide, whatever ε was stated. Where both or neither explain the bits, the attacker guesses the likelier one.
+twenty pairs decide, for any stated ε. Where both or neither explain the bits, the attacker guesses the likelier one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from quorank.privacy.audit.bound import epsilon_lower_bound
 
 TRIALS = 600
 PAIRS = 32
-"""So many pairs of numbers are looked at: twenty decide."""
+"""Limit on the pairs of numbers that are tested; twenty decide."""
 _WIDEST = 200  # candidates on either side of what a pair names
 
 
 @kernel
 def _explained(after: Doubles, before: Doubles, plain: Doubles, std: float, step: float, weight: float) -> int:
-    """How many of the first pairs of `after` some pair of uniform numbers gives, to the last bit."""
+    """Return the number of the first pairs of `after` that some pair of uniform numbers gives, to the last bit."""
     found, fine = 0, 9007199254740992.0
     for i in range(0, min(len(after) // 2, PAIRS) * 2, 2):
         x = ((after[i] - before[i]) / step * weight - plain[i]) / std
@@ -75,7 +75,7 @@ def _explained(after: Doubles, before: Doubles, plain: Doubles, std: float, step
 
 
 class Round(NamedTuple):
-    """What the attacker knows of a round, but for the update in question."""
+    """Attacker's knowledge of a round, except for the presence of the update."""
 
     before: Doubles  # the ranker before it; zeros where its noisy sum is seen
     others: Doubles  # the sum of what all others sent
@@ -110,12 +110,12 @@ class Subtraction:
 
     @property
     def advantage(self) -> float:
-        """By how much the share of right guesses exceeds a coin's, doubled: 1 for an attacker who is always right."""
+        """Twice the excess of right guesses over one half: 1 for an attacker that is always right."""
         return 2.0 * self.correct / self.trials - 1.0
 
 
 Noisy = Callable[[Doubles, bytes], Doubles]
-"""Makes of a round's sum (d,), under a secret, the ranker after the round."""
+"""Return the ranker after a round from its sum (d,), under a secret."""
 
 
 def subtraction_attack(

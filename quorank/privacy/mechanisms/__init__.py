@@ -1,7 +1,7 @@
-"""Privacy mechanisms: one part a file, each with the mechanism that it becomes for a run; `PRIVACIES` lists the parts.
+"""Privacy mechanisms; `PRIVACIES` lists the parts.
 
-The mathematics lies beside them: `clipping`, `correlated` (noise over rounds), `discrete_noise` (Skellam), `quantise`
-(rounding to whole numbers); `figure_response` tells one figure from 0 to 1 by randomised response.
+Their mathematics: `clipping`, `discrete_gaussian`, `discrete_noise` (Skellam), `quantise` (stochastic rounding) and
+`metric_response`.
 """
 
 from quorank.parts import Family

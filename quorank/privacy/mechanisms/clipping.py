@@ -1,7 +1,7 @@
-"""Clipping of updates to an L2 norm, so that no client can move a sum by more than it, and their grid of whole numbers.
+"""Clipping of updates to an L2 norm, which bounds their contribution to a sum, and their rounding to integers.
 
-On the grid an update is a vector of whole numbers of 1/unit, rounded towards zero. Its squared norm is then a whole
-number below 2^52, which float64 adds up exactly: the bound on a client's contribution holds to the last bit.
+On the grid an update is a vector of integers in units of 1/unit, rounded towards zero. Its squared norm is an integer below
+2^52, which float64 computes exactly: the bound on a client's contribution holds to the last bit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 
 CLIP_BITS, SUM_BITS = 26, 49
-"""A clip is below 2^26 units of the grid, and the sum of a planned cohort below 2^49: both sums and squares are exact."""
+"""A clip is below 2^26 units and the sum of a planned cohort below 2^49, so sums and squares are exact."""
 
 SLACK = 1.0 + 1e-9
-"""A clipped update may exceed the clip by rounding, and by no more than this factor."""
+"""Factor by which a clipped update may exceed the clip through rounding."""
 
 
 @kernel
@@ -33,7 +33,7 @@ def norm(vector: Doubles) -> float:
 
 @kernel
 def _clip_rows(updates: Doubles, clip: float) -> tuple[int, int]:
-    """u ← u·min(1, clip/‖u‖) for every row; (rows that were within, −1 or the first row that is not finite)."""
+    """Scale every row by min(1, clip/‖u‖); return (rows within the clip, −1 or the first row that is not finite)."""
     within = 0
     for i in range(updates.shape[0]):
         length = norm(updates[i])
@@ -48,7 +48,7 @@ def _clip_rows(updates: Doubles, clip: float) -> tuple[int, int]:
 
 
 def clip_updates(updates: Doubles, clip: float, clients: Integers) -> int:
-    """Clip updates (clients, parameters) in place and return how many were within the clip; refuse what is not finite."""
+    """Clip updates (clients, parameters) in place; return the number within the clip, refuse non-finite ones."""
     within, bad = _clip_rows(updates, clip)
     if bad >= 0:
         raise not_finite(int(clients[bad]))
@@ -63,11 +63,11 @@ def grid_unit(clip: float, cohort: int) -> float:
 
 @kernel
 def _to_grid(updates: Doubles, unit: float, longest: float) -> None:
-    """u ← ⌊|u|·unit⌋ with its sign; where float64 has clipped a row to slightly too much, each number loses a unit."""
+    """Round |u|·unit down, keeping signs; a row that exceeds the norm by float64 rounding is reduced."""
     for i in range(updates.shape[0]):
         factor, square = unit, np.inf
         while square > longest * longest:
-            even, odd = 0.0, 0.0  # sums of whole numbers below 2^53: exact in any order
+            even, odd = 0.0, 0.0  # sums of integers below 2^53: exact in any order
             for j in range(0, updates.shape[1] - 1, 2):
                 one, two = float(np.int64(updates[i, j] * factor)), float(np.int64(updates[i, j + 1] * factor))
                 even += one * one
@@ -82,7 +82,7 @@ def _to_grid(updates: Doubles, unit: float, longest: float) -> None:
 
 @kernel
 def _first_false(releases: Doubles, longest: float) -> tuple[int, bool]:
-    """Where the first row stands that is longer than `longest`, or not finite, or not whole (True); −1 where none is."""
+    """Return the first row that is too long or not finite (False) or not integer (True), or −1."""
     for i in range(releases.shape[0]):
         square, whole = 0.0, True
         for j in range(releases.shape[1]):
@@ -99,9 +99,9 @@ def _first_false(releases: Doubles, longest: float) -> tuple[int, bool]:
 
 
 def clip_to_grid(updates: Doubles, clip: float, unit: float, clients: Integers) -> int:
-    """Clip updates (clients, parameters) and turn them into whole numbers of 1/unit, in place; return how many were within.
+    """Clip updates (clients, parameters) and round them to integers of 1/unit in place; return the number within the clip.
 
-    The norm of the whole numbers is at most ⌊clip·unit⌋, exactly.
+    The norm of the integers is at most ⌊clip·unit⌋, exactly.
     """
     within = clip_updates(updates, clip, clients)
     _to_grid(updates, unit, math.floor(clip * unit))
@@ -109,7 +109,7 @@ def clip_to_grid(updates: Doubles, clip: float, unit: float, clients: Integers) 
 
 
 def check_grid(releases: Doubles, clip: float, unit: float, clients: Integers) -> None:
-    """Refuse, on the coordinator, releases that are not whole numbers or have a norm above ⌊clip·unit⌋, exactly."""
+    """Refuse releases that are not integers or have a norm above ⌊clip·unit⌋, exactly."""
     at, fraction = _first_false(releases, math.floor(clip * unit))
     if at < 0:
         return
@@ -117,8 +117,8 @@ def check_grid(releases: Doubles, clip: float, unit: float, clients: Integers) -
         raise not_finite(int(clients[at]))
     if fraction:
         sentence = (
-            f"the update of client {clients[at]} is not in whole numbers of 2^{-round(math.log2(unit))}: an older version "
-            "sent it; install the same version on both sides"
+            f"the update of client {clients[at]} does not consist of integers of 2^{-round(math.log2(unit))}; install "
+            "the same version on both sides"
         )
         raise BadInput("update.not-whole", sentence)
     length = math.hypot(*releases[at].tolist()) / unit
@@ -127,14 +127,14 @@ def check_grid(releases: Doubles, clip: float, unit: float, clients: Integers) -
 
 
 def not_finite(client: int) -> BadInput:
-    """Return the refusal of an update that is not finite."""
+    """Return the error for a non-finite update."""
     advice = 'lower eta, or normalise the features (data.normalize = "query")'
     sentence = f"the update of client {client} holds a number that is not finite: it is refused; {advice}"
     return BadInput("update.not-finite", sentence)
 
 
 def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
-    """Refuse, on the coordinator, a release (clients, parameters) that is not finite or longer than the clip."""
+    """Refuse a release (clients, parameters) that is not finite or longer than the clip."""
     lengths = np.sqrt(np.einsum("ij,ij->i", releases, releases))
     if not (lengths <= clip * SLACK).all():
         at = int(np.flatnonzero(~(lengths <= clip * SLACK))[0])
@@ -146,14 +146,14 @@ def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
 
 @dataclass(frozen=True)
 class ReleaseBound:
-    """Bounds of an honest client's release: its norm, and whether it is in whole numbers of 1/unit."""
+    """Bounds of an honest release: its norm, and whether it consists of integers of 1/unit."""
 
     clip: float  # C, of the update
-    unit: float = 1.0  # what the release multiplies the update by
+    unit: float = 1.0  # factor between update and release
     integers: bool = False
 
     def check(self, releases: Doubles, clients: Integers) -> None:
-        """Refuse releases (clients, parameters) beyond it, by the client's number."""
+        """Refuse releases (clients, parameters) beyond the bounds, naming the client."""
         if self.integers:
             check_grid(releases, self.clip, self.unit, clients)
         else:

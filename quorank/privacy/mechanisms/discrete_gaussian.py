@@ -1,12 +1,12 @@
-"""The discrete Gaussian: whole numbers k with probability proportional to exp(−k²/2σ²), drawn without rounding error.
+"""The discrete Gaussian: integers k with probability proportional to exp(−k²/2σ²), drawn without rounding error.
 
-Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy". Noise in floating point can be taken off
-a sum again (Mironov 2012, "On Significance of the Least Significant Bits for Differential Privacy"); noise of whole
-numbers on a sum of whole numbers cannot: every total is possible with and without a client.
+Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy". Floating-point noise can be
+removed from a sum (Mironov 2012, "On Significance of the Least Significant Bits for Differential Privacy"); integer noise
+on an integer sum cannot: every total is possible with and without a client.
 
-**The draw** is by rejection. Blocks of W = 2^w whole numbers have constant hats of integer heights H_i, with
+**The draw** is by rejection. Blocks of W = 2^w integers have constant hats of integer heights H_i, with
 H_i ≥ c·exp(−(iW)²/2σ²) for an integer c and Σ H_i = 2^63. A block is drawn by an alias table of integers, a place in it by
-w bits, a sign by one: k = place, or −1 − place, so that every whole number stands for one outcome. It is accepted if a
+w bits, a sign by one: k = place, or −1 − place, so that every integer stands for one outcome. It is accepted if a
 uniform number U is below c·exp(−k²/2σ²)/H_i. Only this comparison meets a real number. It is made with the bits of U that
 are there and with float64, whose error is at most `MARGIN`·(1 + k²/2σ²) of the probability. Where they do not decide (once
 in some 2^40 draws for σ = 2^27, and as much more often as σ is wider), `_decided` takes as many more bits of U and
@@ -18,7 +18,7 @@ Q(k)/P(k) = (1 + θ)·∫ exp(−x²/2σ²)·cosh(kx/σ²) dx over |x| ≤ ½, w
 
     1 − 1/24σ²  ≤  Q(k)/P(k)  ≤  (1 + θ)·exp(k²/24σ⁴).
 
-Whole numbers plus Q are rounded sums with Gaussian noise, so that what accountants say of these holds for them. With P in
+Integers plus Q are rounded sums with Gaussian noise, to which the accountants' results apply. With P in
 its place, m numbers in all, ε grows by no more than `epsilon_slack`, and δ by no more than the factor that
 `gaussian_delta` sets aside. docs/privacy/discrete-noise.md has the proof.
 """
@@ -40,15 +40,15 @@ from quorank.privacy.streams import Key, words
 
 BLOCKS = 512
 REACH = BLOCKS // 16
-"""In standard deviations: a block is at least σ/16 wide, and nothing beyond the last one is drawn."""
+"""Largest draw in standard deviations; a block is at least σ/16 wide."""
 LARGEST = 2.0**46
-"""The largest standard deviation: every number that can be drawn is below 2^53, exact as float64."""
+"""Largest standard deviation; every draw is below 2^53, exact in float64."""
 LEAST, COARSEST = 2.0**-10, 2.0**12
-"""The smallest standard deviation that is drawn, and that is accounted for as Gaussian."""
+"""Smallest standard deviations for drawing and for accounting as Gaussian."""
 MARGIN = 2.0**-42
-"""Relative error of a probability in float64, with room: see `_fill`."""
+"""Bound on the relative error of a probability in float64: see `_fill`."""
 SET_ASIDE = 1e-7
-"""The share of δ, and of a budget ε, that is kept for discreteness."""
+"""Share of δ and ε that is reserved for discreteness."""
 
 _FRACTION_BITS = np.uint64(54)
 _COLUMN_MASK, _FRACTION_MASK = np.uint64(BLOCKS - 1), np.uint64((1 << 54) - 1)
@@ -58,7 +58,7 @@ _TINY = 1e-280  # more than what float64 loses of a probability that nearly vani
 
 
 class HatTable(NamedTuple):
-    """The hat of one σ, as the kernel needs it."""
+    """Hat of one σ for the kernel."""
 
     sigma: float
     bits: int  # w: a block holds 2^w numbers
@@ -73,7 +73,7 @@ column; below which 63 − w bits of U each of its numbers is accepted."""
 
 @lru_cache(maxsize=64)
 def table_for(sigma: float) -> HatTable:
-    """Return the hat for a standard deviation, in units of a whole number."""
+    """Return the hat for a standard deviation, in units of an integer."""
     sentence = f"the standard deviation of the noise must lie between {LEAST:g} and 2^46 units, got {sigma:g}"
     require(LEAST <= sigma <= LARGEST, "privacy.off-the-grid", sentence, "privacy")
     bits = max(0, math.frexp(sigma / 16.0)[1])
@@ -84,7 +84,7 @@ def table_for(sigma: float) -> HatTable:
 
 @kernel
 def _build(sigma: float, bits: int, columns: Integers) -> float:
-    """Fill the table and return c; float64 is enough here, since a hat may be any that is high enough."""
+    """Fill the table and return c; float64 suffices, since a hat only has to be high enough."""
     width = math.ldexp(1.0, bits)
     heights, cuts, aliases, sure = columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]
     shape = np.empty(BLOCKS + 1)
@@ -100,7 +100,7 @@ def _build(sigma: float, bits: int, columns: Integers) -> float:
     heights[0] += rest + 1
     for i in range(BLOCKS):
         sure[i] = np.int64(math.ldexp(top * shape[i + 1] / heights[i] * (1.0 - 2.0**-30), 63 - bits))
-    # Vose's alias table in whole numbers: each column holds 2^54, of at most two blocks
+    # Vose's alias table in integers: each column holds 2^54, of at most two blocks
     left, waiting = heights.copy(), np.empty(BLOCKS, dtype=np.int64)
     smalls, larges = 0, BLOCKS  # small blocks wait at the front, large ones at the back
     for i in range(BLOCKS):
@@ -236,15 +236,15 @@ def gaussian_delta(delta: float) -> float:
     return delta * (1.0 - SET_ASIDE)
 
 
-class WholeNoise(NamedTuple):
-    """How much discrete Gaussian noise some releases hold."""
+class IntegerNoise(NamedTuple):
+    """Amount of discrete Gaussian noise in some releases."""
 
     sigma: float  # the least standard deviation, in units
     numbers: int
 
 
-def epsilon_slack(drawn: Sequence[WholeNoise], epsilon: float, delta: float) -> float:
-    """Compute what discreteness adds to ε of releases with this noise, at this (ε, δ): all of it as coarse as the coarsest.
+def epsilon_slack(drawn: Sequence[IntegerNoise], epsilon: float, delta: float) -> float:
+    """Compute the contribution of discreteness to ε of releases with this noise, all as coarse as the coarsest.
 
     With m numbers of deviation ≥ σ, a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and
     Massart (2000, lemma 1) a Gaussian vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) but with probability e^−τ, and

@@ -1,4 +1,4 @@
-"""Skellam noise: whole numbers that clients draw in shares, so that a secure sum of their updates is private.
+"""Skellam noise: integers that clients draw in shares, so that a secure sum of their updates is private.
 
 Skellam noise (Agarwal, Kairouz, Liu 2021, "The Skellam Mechanism for Differentially Private Federated
 Learning") is the difference of two Poisson numbers of mean μ/2, with variance μ. A sum of Skellam numbers is Skellam and
@@ -8,8 +8,8 @@ place. The discrete Gaussian (Canonne, Kamath, Steinke 2020) lacks this: a sum o
 
 Poisson numbers come from inversion below a mean of 10 and from transformed rejection above (Hörmann 1993, "The
 transformed rejection method for generating Poisson random variables", algorithm PTRS, with a hat that covers). Both
-are exact up to the rounding of float64. Under a simulation's key the draws are addressed, and whoever knows the seed can
-subtract the noise; a device's key is its own secret (`streams`).
+are exact up to the rounding of float64. A simulation's draws are addressed by its seed, from
+which the noise can be subtracted; a device's key is a secret (`streams`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73
 _ORDERS = np.array(ORDERS, dtype=np.float64)
 
 _REJECTION_FROM = 10.0  # algorithm PTRS asks for a mean of at least 10
-_LARGEST_VARIANCE = 1e15  # whole numbers stay exact as float64
+_LARGEST_VARIANCE = 1e15  # integers stay exact as float64
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -130,14 +130,14 @@ def skellam_rows(key: Key, round_: int, clients: Integers, variance: float, out:
 
 
 def l1_bound(l2: float, size: int) -> float:
-    """Return the largest L1 norm of a vector of `size` whole numbers with L2 norm l2: min(√size · l2, l2²)."""
+    """Return the largest L1 norm of a vector of `size` integers with L2 norm l2: min(√size · l2, l2²)."""
     return min(math.sqrt(size) * l2, l2 * l2)
 
 
 def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -> float | Doubles:
     """Compute ε(α) ≤ αΔ₂²/2μ + min(((2α − 1)Δ₂² + 6Δ₁)/4μ², 3Δ₁/2μ): Rényi privacy of one release (their Theorem 3.5).
 
-    Δ₂ and Δ₁ bound what one client can change in the sum of whole numbers, after scaling and rounding. For neighbours
+    Δ₂ and Δ₁ bound what one client can change in the sum of integers, after scaling and rounding. For neighbours
     that differ by adding or removing a client they are the norms of a client's own vector; for replacing, twice them.
     """
     gaussian = order * l2 * l2 / (2.0 * variance)
@@ -152,7 +152,7 @@ def skellam_divergences(variance: float, l2: float, l1: float, rounds: int) -> t
 
 def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: float) -> float:
     """Return the ε, at this δ, of `rounds` releases that each hold Skellam noise of this variance: Rényi orders add up."""
-    from dp_accounting.rdp import compute_epsilon  # imported late: it takes longer than all of ours
+    from dp_accounting.rdp import compute_epsilon  # imported late: it is slow
 
     require_range("rounds", rounds, least=1)
     epsilon, _ = compute_epsilon(ORDERS, skellam_divergences(variance, l2, l1, rounds), delta)

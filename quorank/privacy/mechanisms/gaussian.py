@@ -1,32 +1,29 @@
 """Clipped updates and Gaussian noise on their sum, calibrated to (ε, δ) for a client and the whole run.
 
 Each client's update (the change of the parameters, not the parameters) is clipped to L2 norm C and rounded towards zero
-to whole numbers of 1/unit, a power of two (`clipping`). The sum of a cohort gets a discrete Gaussian whole number of
-standard deviation z·C·unit on each number (`discrete_gaussian`), with z from `accounting` for the participation that
-really happens, and is divided by the unit and the planned size of a cohort, which no client can change. Sums of whole
-numbers and noise of whole numbers: nothing of a client's update shows in low-order bits, as it does under noise in
-floating point. The accountants count Gaussian noise; what discreteness adds to their ε is computed and counted too.
+to integers of 1/unit, a power of two (`clipping`). The sum of a cohort gets a discrete Gaussian integer of
+standard deviation z·C·unit on each number (`discrete_gaussian`), with z from `accounting` for the actual participation, and
+is divided by the unit and the planned size of a cohort, which no client can change. Sums and noise are integers, so
+low-order bits leak nothing, unlike noise in floating point. Accountants count it as Gaussian noise, plus the effect of
+discreteness on ε.
 
-Where a round takes whoever comes, the planned size K is the most that a round takes: the unit leaves room for K updates,
-and no more are summed. One client moves the sum by at most C however many came, so the noise is z·C also where fewer than
-K did, and the sum is still divided by K. Dividing by the number that came would be as private, since that number is no
-secret, but would make the noise on the ranker larger the fewer came, beyond what the step and the signal-to-noise ratio
-were planned for; so a round of few moves the ranker by less instead.
+In open participation the planned size K is the maximum of a round. One client moves the sum by at most C, so the noise is
+z·C for any number of replies, and the sum is divided by K. Dividing by the actual number would be as private, but would
+increase the noise on the ranker in small rounds; instead they move the ranker less.
 
-With `quantile` the clip follows that quantile of the updates' norms (Andrew et al. 2021): each client also tells
+With `quantile` the clip follows that quantile of the updates' norms (Andrew et al. 2021): each client also reports
 whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
 follows the clip, so that the noise is as fine in every round.
 
-With `sum = "secure"` the updates are whole numbers under masks (`integer_sums`) and the noise is Skellam, drawn by the
+With `sum = "secure"` the updates are integers under masks (`integer_sums`) and the noise is Skellam, drawn by the
 clients in shares or by the coordinator. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021
-(`discrete_noise`), with the sensitivity of the rounded update. Neighbouring are two federations in which one client's
-updates count, or count as zero: the client stays, and so does its share of the noise. Subsampling is not accounted for:
-sampled cohorts count as if everyone were in every round. It holds against a server that follows the protocol, as the
-masks do.
+(`discrete_noise`), with the sensitivity of the rounded update. Neighbouring federations differ in
+whether one client's updates count as zero; its share of the noise stays. Subsampling is not accounted for. The guarantee
+holds against a server that follows the protocol, as the masks do.
 
-In a simulation the noise is addressed by the seed like every other draw, so that runs can be repeated: whoever knows
-the seed can subtract it. A deployed coordinator has a secret in the seed's place (`streams`).
+In a simulation the noise is addressed by the seed, from which it can be subtracted. A deployed coordinator uses a secret
+instead (`streams`).
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import (
     SET_ASIDE,
-    WholeNoise,
+    IntegerNoise,
     discrete_gaussian,
     epsilon_slack,
     gaussian_delta,
@@ -62,49 +59,53 @@ from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for
 
 HOPELESS, COSTLY = 1.0, 10.0
-"""Below these `signal_to_noise` of the whole run nothing can be learned, and the run is refused; and the ranker was seen to
-end more than 1 % below one without privacy."""
+"""Limits on `signal_to_noise` of the whole run: below the first it is refused, below the second it lost more than 1 %."""
 
 CARRIED = 80
-"""Searches that a client's momentum speaks of."""
+"""Number of searches in a client's momentum."""
 
 FARTHEST = 1e3
-"""A clip that follows a quantile stays within this factor of where it started."""
+"""Bound on the factor between a clip that follows a quantile and its start."""
 
 UNIT = "unit"
-"""Where the memory of a run, and so each task, holds the unit of a round."""
+"""Key of the unit of a round in the memory, and so in each task."""
 
 COUNT_UNIT = 2.0**22
-"""The noise on the count of updates within the clip is in whole numbers of half a client over this."""
+"""Units per half client of the noise on the count of updates within the clip."""
 
 SUM_STREAM, COUNT_STREAM = 0, 1
-"""Of a round's draws: for its sum, and for its count of updates within the clip."""
+"""Streams of a round's draws: for its sum, and for its count of updates within the clip."""
 
 FINE = 2.0**22
-"""Standard deviation of Skellam noise, in integer units, above which no finer scale is chosen: rounding is negligible."""
+"""Standard deviation of Skellam noise, in integer units, above which rounding is negligible."""
 
-NOISE = "discrete Gaussian, in whole numbers"
-"""Of plain sums, as statements say it."""
+NOISE = "discrete Gaussian, in integers"
+"""Noise of plain sums, as named in statements."""
 
 
 @dataclass(frozen=True)
 class ClippedGaussian(Privacy):
-    """Whole-run, client-level (ε, δ) differential privacy of all rankers and of every noisy sum."""
+    """Whole-run, client-level (ε, δ) differential privacy of all rankers and of every noisy sum.
+
+    >>> part = ClippedGaussian(epsilon=2.0, clip=0.05)
+    >>> round(part.multiplier(Setting(clients=1000, cohort=1000, rounds=300)), 2)
+    34.53
+    """
 
     kind: ClassVar[str] = "gaussian"
 
     epsilon: float = 8.0  # ε of the whole run
     delta: float = 1e-5  # δ of the whole run
-    clip: float = 0.05  # C, on the L2 norm of an update; with `quantile`, of the first round
+    clip: float = 0.05  # C, bound on the L2 norm of an update; with `quantile`, in the first round
     noise_multiplier: float | None = None  # z; if given, ε follows from it instead
-    quantile: float | None = None  # γ: the share of updates that should be within the clip
-    clip_rate: float = 0.2  # η_C, how fast the clip follows its quantile
-    accountant: Accountant = "pld"  # how ε is counted: privacy loss distributions or Rényi differential privacy
-    sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees nothing but sums, under masks
-    noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
-    masks: bool = True  # play every message of the secure sums; without, only their sums
-    dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
-    groups: int | None = None  # in how many groups a cohort of secure sums is summed, for a rule that sees their means
+    quantile: float | None = None  # γ, target share of updates within the clip
+    clip_rate: float = 0.2  # η_C, rate at which the clip follows its quantile
+    accountant: Accountant = "pld"  # accounting by privacy loss distributions or Rényi differential privacy
+    sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees masked sums only
+    noise_by: Literal["clients", "coordinator"] = "clients"  # source of the noise of a secure sum
+    masks: bool = True  # play every message of the secure sums, or their sums only
+    dropouts: float = 0.0  # share of a cohort that leaves during a round of secure sums
+    groups: int | None = None  # groups of a cohort of secure sums, whose means a rule combines
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0, most=1e6)
@@ -165,7 +166,7 @@ class ClippedGaussian(Privacy):
         return recommended_step(setting, self.multiplier(setting) * math.sqrt(self.sum_groups), self.clip)
 
     def multiplier(self, setting: Setting) -> float:
-        """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
+        """Return z: `noise_multiplier`, or the smallest within (ε, δ) for the whole run."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         return self.calibrated(
@@ -173,13 +174,13 @@ class ClippedGaussian(Privacy):
         )
 
     def calibrated(self, accounted: Setting, slack: Callable[[float], float]) -> float:
-        """Return the multiplier whose Gaussian ε over the accounted setting, with what discreteness adds, is within ε."""
+        """Return the multiplier whose ε over the accounted setting, discreteness included, is within ε."""
         delta, budget = gaussian_delta(self.delta), self.epsilon * (1.0 - SET_ASIDE)
         z = accounting.noise_multiplier(accounted, budget, delta, self.accountant)
         more = slack(z)
         if more <= self.epsilon - budget:
             return z
-        sentence = "so many numbers cannot be kept within so small an epsilon: raise it, or send fewer"
+        sentence = "epsilon is too small for this number of parameters: raise it, or send fewer"
         require(more < self.epsilon / 4.0, "privacy.too-much-noise", sentence, "privacy")
         return accounting.noise_multiplier(accounted, self.epsilon - 2.0 * more, delta, self.accountant)
 
@@ -200,7 +201,7 @@ class ClippedGaussian(Privacy):
         return mechanism
 
     def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
-        """Clipping alone, where the noise of the sum is the coordinator's."""
+        """Return clipping alone, where the coordinator adds the noise."""
         if self.sum == "plain":
             return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
         return self.mechanism(setting, seed)
@@ -211,39 +212,37 @@ class ClippedGaussian(Privacy):
         return mechanism
 
     def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
-        """Return what every mechanism of this part states."""
+        """Return the common statement of all mechanisms of this part."""
         who = {"participation": setting.participation, "cohort": setting.cohort}
         stated = setting.stated(self.kind, "central", rounds, epsilon, self.delta, pairs=setting.neighbouring)
         return stated | {"noise_multiplier": multiplier, "clip": self.clip} | who
 
 
 def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
-    """Return the longest possible sum of updates over the expected length of the noise on it, of a round and of the run.
+    """Return the largest norm of a sum of updates over the expected norm of its noise, for a round and the run.
 
-    A cohort that agrees completely moves the sum by cohort·C; the noise has the length z·C·√parameters, and over
-    T rounds the one grows with T, the other with √T.
+    A unanimous cohort moves the sum by cohort·C; the noise has the norm z·C·√parameters. Over T rounds the first grows with
+    T, the second with √T.
     """
     one = setting.cohort / (multiplier * math.sqrt(setting.parameters))
     return {"round": one, "run": one * math.sqrt(setting.rounds)}
 
 
 def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
-    """Return the server's step at which noise of this multiplier and clip costs least, as measured.
+    """Return the server's step with the least measured cost of this noise (docs/results/privacy.md).
 
-    The measurements are in docs/results/privacy.md.
-    With a small clip all updates are about as long as it, so step·clip is how far a round goes: at most 2, and so short
-    that the noise of the whole run, step·clip·z·√T/cohort on each parameter, stays below 0.4.
+    Updates have about the norm of a small clip, so a round moves by step·clip: at most 2, and with noise of the whole run,
+    step·clip·z·√T/cohort on each parameter, of at most 0.4.
     """
     noise = multiplier * math.sqrt(setting.rounds) / setting.cohort
     return min(2.0, 0.4 / noise) / clip
 
 
 def recommended_momentum(interactions: int) -> float:
-    """Return the momentum of clients at which a release speaks of about CARRIED searches, where each round has so many.
+    """Return the client momentum at which a release averages about CARRIED searches, for this number per round.
 
-    An update of few searches is mostly chance, and the clip makes it as long as one of many: a client that sends what its
-    last searches say together points more surely, and moves the sum no farther. Beyond CARRIED the older ones, which were
-    made with older rankers, mislead (docs/results/privacy.md).
+    An update of few searches is noisy, and the clip gives it the norm of one of many; momentum reduces that noise at the
+    same sensitivity. Beyond CARRIED searches of older rankers mislead (docs/results/privacy.md).
     """
     return max(0.0, 1.0 - interactions / CARRIED)
 
@@ -254,8 +253,8 @@ class GaussianMechanism(Mechanism):
 
     can_release_again: ClassVar[bool] = True
     promise = (
-        "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against everybody who "
-        "sees the rankers, not against the coordinator"
+        "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against readers of the "
+        "rankers, not against the coordinator"
     )
 
     part: ClippedGaussian
@@ -270,7 +269,7 @@ class GaussianMechanism(Mechanism):
 
     @property
     def sum_multiplier(self) -> float:
-        """The multiplier of the sum alone: larger than z where the count of updates within the clip has its part."""
+        """Multiplier of the sum alone, larger than z if the count within the clip is released too."""
         if self.part.quantile is None:
             return self.noise_multiplier
         return float((self.noise_multiplier**-2 - (2.0 * self.count_noise) ** -2) ** -0.5)
@@ -287,12 +286,12 @@ class GaussianMechanism(Mechanism):
         return self._memory(self.part.clip)
 
     def _memory(self, clip: float) -> Memory:
-        """What a round with this clip needs."""
+        """Return the memory of a round with this clip."""
         unit = {UNIT: np.array([grid_unit(clip, self.setting.cohort)])}
         return unit if self.part.quantile is None else unit | {"clip": np.array([clip])}
 
     def clip(self, memory: Memory) -> float:
-        """Return C of the round that the memory is of."""
+        """Return C of the round with this memory."""
         return self.part.clip if self.part.quantile is None else float(memory["clip"][0])
 
     def unit_of(self, memory: Memory) -> float:
@@ -303,8 +302,8 @@ class GaussianMechanism(Mechanism):
         known = set(memory) == {UNIT} if self.part.quantile is None else set(memory) == {UNIT, "clip"}
         if not known or memory[UNIT].tolist() != [grid_unit(self.clip(memory), self.setting.cohort)]:
             sentence = (
-                "this run was begun by an older version of Quorank, or with other privacy: its noise was no whole numbers; "
-                "install the same version on both sides and start the run anew"
+                "this run was begun by another version of Quorank, or with other privacy; install the same version on "
+                "both sides and start the run again"
             )
             raise BadInput("privacy.other-noise", sentence, "privacy")
 
@@ -322,7 +321,7 @@ class GaussianMechanism(Mechanism):
         return Sum(_noisy(total, noise, unit), float(self.setting.cohort), after, clip, std)
 
     def _follow(self, within: int, count: int, round_: int, memory: Memory) -> Memory:
-        """C ← C·exp(−η_C·(b̃ − γ)), with b̃ the noisy share of updates within the clip."""
+        """Return the memory with C·exp(−η_C·(b̃ − γ)), b̃ the noisy share of updates within the clip."""
         if self.part.quantile is None:
             return memory
         noise = np.empty(1, dtype=np.int64)  # on twice the count less the half: one client moves that by 1
@@ -334,39 +333,39 @@ class GaussianMechanism(Mechanism):
         return self._memory(min(max(float(memory["clip"][0]) * factor, low), high))
 
     def check_noise(self) -> None:
-        """Refuse noise that is too wide for whole numbers, or too narrow to be accounted for."""
+        """Refuse noise that is too wide for integers below 2^53, or too narrow for accounting."""
         self.slack(self.setting.rounds, self.part.epsilon)
-        sentence = "this much noise does not fit whole numbers below 2^53: lower the noise multiplier, or raise epsilon"
+        sentence = "this much noise does not fit integers below 2^53: lower the noise multiplier, or raise epsilon"
         require(self._widest_sigma <= WIDEST, "privacy.too-much-noise", sentence, "privacy")
 
     @property
     def _widest_sigma(self) -> float:
-        """The largest standard deviation of a number that is drawn, in its units."""
+        """Largest standard deviation of any noise, in its units."""
         wide = self.sum_multiplier * self._longest_clip
         return wide if self.part.quantile is None else max(wide, self._count_sigma)
 
     @property
     def _count_sigma(self) -> float:
-        """The standard deviation of the noise on the count, in its units."""
+        """Standard deviation of the noise on the count, in its units."""
         return 2.0 * self.count_noise * COUNT_UNIT
 
     def slack(self, rounds: int, epsilon: float) -> float:
-        """Return what discreteness adds to ε of the first rounds."""
+        """Return the contribution of discreteness to ε of the first rounds."""
         return epsilon_slack(self.drawn(rounds), epsilon, self.part.delta)
 
-    def drawn(self, rounds: int) -> tuple[WholeNoise, ...]:
-        """Return the noise of those of the first rounds that a client can be in: of sums, and of counts steering clips."""
+    def drawn(self, rounds: int) -> tuple[IntegerNoise, ...]:
+        """Return the noise of one client's participations in the first rounds: of sums, and of counts that steer clips."""
         counts = self.setting.participations(rounds)
-        sums = WholeNoise(0.5 * self.sum_multiplier * self._longest_clip, counts * self.setting.parameters)
-        return (sums,) if self.part.quantile is None else (sums, WholeNoise(self._count_sigma, counts))
+        sums = IntegerNoise(0.5 * self.sum_multiplier * self._longest_clip, counts * self.setting.parameters)
+        return (sums,) if self.part.quantile is None else (sums, IntegerNoise(self._count_sigma, counts))
 
     @property
     def _longest_clip(self) -> float:
-        """The power of two below which a clip is, in units, and at least half of which it has, whatever it is."""
+        """Next power of two above any clip, in units."""
         return self.part.clip * grid_unit(self.part.clip, self.setting.cohort) / math.frexp(self.part.clip)[0]
 
     def epsilon(self, rounds: int) -> float:
-        """Return ε of the first rounds: of as much Gaussian noise, and what discreteness adds."""
+        """Return ε of the first rounds, discreteness included."""
         part, delta = self.part, gaussian_delta(self.part.delta)
         spent = accounting.epsilon(self.setting, self.noise_multiplier, delta, part.accountant, rounds)
         return self._discrete(spent, rounds) if rounds > 0 else 0.0
@@ -391,17 +390,17 @@ class GaussianMechanism(Mechanism):
 
 
 def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
-    """A sum of whole numbers with noise of whole numbers, in the units of an update."""
+    """Return an integer sum with integer noise, in units of an update."""
     return np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
 
 
 def _marks(rounds: int) -> list[int]:
-    """The rounds after which ε is shown in a curve: up to 30, evenly over the run."""
+    """Return up to 30 rounds, evenly over the run, for the curve of ε."""
     return sorted({max(1, round(rounds * i / 30)) for i in range(1, 31)})
 
 
 def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> SkellamSums:
-    """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
+    """Return the mechanism with a scale that cannot wrap, and the variance for the budget."""
     check_secure(setting, part.masks, part.dropouts, part.sum_groups)
     everyone = Setting(setting.clients, setting.clients, setting.rounds)
     rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
@@ -415,7 +414,7 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
         variance = (part.noise_multiplier * part.clip * scale) ** 2
     else:
         variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
-    sentence = "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip"
+    sentence = "the noise does not fit integers modulo 2^32: raise epsilon or the clip"
     require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
     drawn = variance, part.noise_by, part.masks, part.dropouts, part.sum_groups
     return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
@@ -428,14 +427,14 @@ def _variance(epsilon: float, delta: float, rounds: int, longest: float, paramet
 
 @dataclass(frozen=True, eq=False)
 class SkellamSums(IntegerSums):
-    """Secure sums of whole numbers with Skellam noise of an accounted variance."""
+    """Secure sums of integers with Skellam noise of an accounted variance."""
 
     part: ClippedGaussian = field(default_factory=ClippedGaussian)
     longest: float = 0.0  # L2 norm of a rounded update, in integer units
 
     @property
     def sum_multiplier(self) -> float:
-        """Standard deviation, over the clip, of the noise on the sum of a cohort: that of all its groups together."""
+        """Standard deviation of the noise on the sum of a cohort over the clip, of all groups together."""
         return self.least_multiplier * math.sqrt(self.groups)
 
     @property
@@ -443,10 +442,7 @@ class SkellamSums(IntegerSums):
         return math.sqrt(self.variance) / (self.scale * self.clip)
 
     def epsilon(self, rounds: int, colluders: int = 0) -> float:
-        """Return ε of the first rounds, against clients of a sum who tell their shares of the noise.
-
-        Of the `least` shares on which the noise rests theirs are taken off; none is left where all of them collude.
-        """
+        """Return ε of the first rounds against colluding clients of a sum, whose shares of the noise do not count."""
         numbers, honest = l1_bound(self.longest, self.setting.parameters), self.least - colluders
         left = self.variance * (honest / self.least) if self.noise_by == "clients" else self.variance
         if left <= 0.0:
@@ -454,7 +450,7 @@ class SkellamSums(IntegerSums):
         return skellam_epsilon(left, self.longest, numbers, rounds, self.part.delta)
 
     def _with_colluders(self, rounds: int) -> list[dict[str, float]]:
-        """ε against a few numbers of colluding clients, from one to as many as the masks tolerate."""
+        """Return ε for several numbers of colluding clients, up to the number that the masks tolerate."""
         if self.noise_by != "clients" or rounds < 1:
             return []
         most = self.collusion["with_server"]

@@ -1,17 +1,16 @@
-"""Secure sums: the part `SecureSum` and its mechanism, sums of whole numbers modulo 2^32 under masks.
+"""Secure sums: the part `SecureSum` and its mechanism, sums of integers modulo 2^32 under masks.
 
-A client clips its update, multiplies it by a public scale, rounds it at random and, where noise is asked for, adds its
-share of it: all whole numbers, so that masks cancel exactly. The noise is Skellam, which is closed under addition: n
-shares of variance σ²/n are exactly one draw of variance σ², so noise by the clients and by the coordinator have the
-same distribution.
+A client clips its update, multiplies it by a public scale, rounds it randomly and adds its share of the noise, if any: all
+integers, so that masks cancel exactly. Skellam noise is closed under addition: n shares of variance σ²/n are one draw of
+variance σ², so noise by clients and by the coordinator have the same distribution.
 
-A sum that is opened is used only if honest clients could have sent it: each number and the length are bounded by the
-clients times the clip, with the rounding, and the tail of the noise (`sum_bounds`). Else one of them has lied, nobody
-knows who, and the sum is not used: a liar can stop a round, and move a sum as far as all of the cohort together.
+An opened sum is used only if honest clients could have sent it: numbers and norm are bounded by the clip, the rounding and
+the tail of the noise (`sum_bounds`). Otherwise an unknown client has lied, and the sum is dropped: a liar can stop a round,
+and move a sum as far as the whole cohort.
 
-With `groups` a liar moves less. The cohort of a round is divided by lot into so many groups, each summed on its own with
-the whole noise, and a robust rule combines the means of the groups: a liar spoils its own group. A client is in one group,
-so ε is that of one sum; the noise on the mean of all is √groups times as large.
+With `groups` a liar moves less. The cohort is divided randomly into groups, each summed with the whole noise, and a robust
+rule combines their means. A client is in one group, so ε is that of one sum; the noise on the mean of all groups is √groups
+times as large.
 """
 
 from __future__ import annotations
@@ -40,19 +39,23 @@ if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
 
 MOST_DROPOUTS = 0.3
-"""The largest share of a cohort that may be planned to leave during a round."""
+"""Largest planned share of a cohort that leaves during a round."""
 
 
 @dataclass(frozen=True)
 class SecureSum(Privacy):
-    """Secure sums without noise: the server sees nothing but the sum of a cohort, and there is no ε."""
+    """Secure sums without noise: the server sees the sum of a cohort only, and there is no ε.
+
+    >>> SecureSum(clip=1.0, groups=4).sum_groups
+    4
+    """
 
     kind: ClassVar[str] = "secure-sum"
 
-    clip: float = 1.0  # on the L2 norm of an update, so that a sum cannot wrap
-    masks: bool = True  # play every message of the protocol; without, only its sums
-    dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
-    groups: int | None = None  # in how many groups a cohort is summed, for a rule that sees their means; by default one
+    clip: float = 1.0  # bound on the L2 norm of an update, so that a sum cannot wrap
+    masks: bool = True  # play every message of the protocol, or its sums only
+    dropouts: float = 0.0  # share of a cohort that leaves during a round, half of them before sending
+    groups: int | None = None  # groups of a cohort, whose means a rule combines; one by default
 
     def __post_init__(self) -> None:
         require_range("clip", self.clip, least=1e-9, most=1e9)
@@ -73,7 +76,7 @@ class SecureSum(Privacy):
 
     @property
     def sums_histograms(self) -> Literal["", "exact", "noisy"]:
-        # a histogram less a part of it needs the same clients in both
+        # the difference of two histograms needs the same clients in both
         return "exact" if self.sum_groups == 1 and self.dropouts == 0.0 else ""
 
     def without_masks(self) -> SecureSum:
@@ -89,7 +92,7 @@ class SecureSum(Privacy):
 
 
 def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1) -> None:
-    """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one in a sum."""
+    """Refuse a cohort of unknown size, or with fewer than 2 clients in a sum."""
     left = f"{setting.participation} leaves its size to chance: use full or sampled"
     sentence = f"secure sums are planned for a known cohort, and {left}"
     require(setting.known_size, "option.conflict", sentence, "privacy")
@@ -104,7 +107,7 @@ def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1
 
 @cache
 def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
-    """Return who holds whose shares when more leave than on average: up to four standard deviations above the mean."""
+    """Return the neighbourhood for up to four standard deviations more dropouts than the mean."""
     from quorank.privacy.secure_sum.graph import neighbours_for
 
     margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
@@ -113,7 +116,7 @@ def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
 
 @dataclass(frozen=True, eq=False)
 class IntegerSums(Mechanism):
-    """Updates clipped, scaled, rounded to whole numbers, with their share of the noise, and summed under masks."""
+    """Clipped updates, scaled and rounded to integers, with their shares of the noise, summed under masks."""
 
     setting: Setting
     seed: Seed
@@ -124,8 +127,8 @@ class IntegerSums(Mechanism):
     masks: bool = True
     dropouts: float = 0.0
     groups: int = 1
-    # what came in, by round and client: its vector, or None where only one sum is played
-    _came: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
+    # received vectors by round and client; None where only the sum is played
+    _received: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def promise(self) -> str:  # type: ignore[override]
@@ -138,7 +141,7 @@ class IntegerSums(Mechanism):
             )
         return (
             "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
-            "ε holds against everybody who sees the rankers, not against the coordinator"
+            "ε holds against readers of the rankers, not against the coordinator"
         )
 
     @property
@@ -152,22 +155,22 @@ class IntegerSums(Mechanism):
 
     @property
     def least(self) -> int:
-        """The clients on whose shares the noise rests: those of a sum who are expected to stay, and a margin below that."""
+        """Number of clients whose shares make up the noise: a safe lower bound on those of a sum that stay."""
         n, q = self.size, self.dropouts / 2.0
         return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
 
     @property
     def size(self) -> int:
-        """The clients of one sum, planned: those of the smallest group."""
+        """Planned clients of the smallest sum."""
         return self.setting.cohort // self.groups
 
     @property
     def signed_by(self) -> int:
-        """The least number of clients in a sum that clients agree to: enough for the noise, and more than half."""
+        """Smallest number of survivors that clients sign: enough for the noise, and more than half."""
         return max(self.least, -(-self.setting.cohort // self.groups) // 2 + 1, 2)
 
     def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
-        """Return how many updates were within the clip, and all as whole numbers with the clients' shares of noise."""
+        """Return the number of updates within the clip, and all as integers with the clients' shares of noise."""
         within = clip_updates(updates, self.clip, clients)
         rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
         numbers = rounded.view(np.int32).astype(np.int64)
@@ -179,24 +182,26 @@ class IntegerSums(Mechanism):
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         within, numbers = self.numbers(updates, round_, clients)
-        came = self._came.setdefault(round_, {})
-        for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
-            del self._came[other]
+        received = self._received.setdefault(round_, {})
+        for other in [known for known in self._received if known != round_]:  # of an abandoned round
+            del self._received[other]
         kept = self.masks or self.groups > 1
-        came.update(zip(clients.tolist(), numbers.astype(np.uint32) if kept else [None] * len(clients), strict=True))
+        received.update(
+            zip(clients.tolist(), numbers.astype(np.uint32) if kept else [None] * len(clients), strict=True)
+        )
         numbers[self._leaving(clients, round_) == BEFORE] = 0
-        updates[:] = numbers  # whole numbers below 2^53: exact
+        updates[:] = numbers  # integers below 2^53: exact
         return within
 
     def resend(self, releases: Doubles, round_: int, clients: Integers) -> None:
-        """Let these clients send other whole numbers (clients, parameters) than `release` made, as liars do."""
+        """Replace the releases of these clients by other integers (clients, parameters), as liars do."""
         numbers = releases.astype(np.int64)
         if self.masks or self.groups > 1:
-            self._came[round_].update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
+            self._received[round_].update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
         releases[self._leaving(clients, round_) == BEFORE] = 0.0
 
     def grouped(self, clients: Integers, round_: int) -> list[Integers]:
-        """Divide the cohort of a round by lot into groups whose sizes differ by one at most."""
+        """Divide the cohort of a round randomly into groups whose sizes differ by at most one."""
         if self.groups == 1:
             return [clients]
         draws = np.empty(len(clients))
@@ -213,7 +218,7 @@ class IntegerSums(Mechanism):
         return self.sum_bounds(present, parameters, 0.0 if self.noise_by == "coordinator" else self.noise_on(present))
 
     def sum_bounds(self, present: int, parameters: int, noise: float) -> tuple[int, float]:
-        """Return the largest number and the largest L2 norm, in integer units, that `present` honest clients sum to.
+        """Return the bounds on number and L2 norm, in integer units, of a sum of `present` honest clients.
 
         Rounding takes a number of a clipped update to ⌈clip·scale⌉ at most, and its norm to `quantised_norm_bound`. The
         noise, of standard deviation `noise` in integer units, is within z = 10.6 of them on each number, and as long as
@@ -232,7 +237,7 @@ class IntegerSums(Mechanism):
         return bool(np.abs(values).max(initial=0.0) <= number and math.sqrt(values.dot(values)) <= length)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
-        sent = self._came.pop(round_, {})
+        sent = self._received.pop(round_, {})
         clients = np.array(sorted(sent), dtype=np.int64)
         words = total.astype(np.int64).astype(np.uint32)
         opened = []
@@ -247,12 +252,12 @@ class IntegerSums(Mechanism):
     def _opened(
         self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, group: int, words: Uint32s
     ) -> OpenedSum | None:
-        """The sum of one group; None where too few stay: nothing is revealed then."""
+        """Return the sum of one group; None if too few clients stay."""
         from quorank.privacy.secure_sum.server import RoundFailed
 
         present = int(np.count_nonzero(leaving != BEFORE))
         if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
-            return None  # the noise would lack shares that it rests on
+            return None  # the noise would be incomplete
         if self.masks:
             try:
                 words = self._masked(sent, clients, leaving, round_, words)
@@ -267,17 +272,17 @@ class IntegerSums(Mechanism):
         return self.judged(words, present, len(clients))
 
     def judged(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
-        """Return an opened sum of `present` of the `asked` clients, and whether honest ones could have sent it."""
+        """Return an opened sum of `present` of the `asked` clients with its plausibility."""
         return OpenedSum(words, present, asked, self.plausible(words, present, self.noise_on(present)))
 
     def noise_on(self, present: int) -> float:
-        """Return the standard deviation, in integer units, of the noise that so many clients' shares add up to."""
+        """Return the standard deviation, in integer units, of the noise of `present` clients' shares."""
         return math.sqrt(self.variance * (present / self.least if self.noise_by == "clients" else 1.0))
 
     def combined(self, opened: Sequence[OpenedSum | None], parameters: int, memory: Memory) -> Sum:
-        """Return the sum of a round from those of its groups; what failed or is not plausible is left out.
+        """Return the sum of a round from its groups, without failed and implausible ones.
 
-        Where no group is left the ranker stays as it is. A sum that was opened is a release all the same.
+        Without any group the ranker stays as it is. An opened sum counts as a release in any case.
         """
         seen = [one for one in opened if one is not None]
         used = [one for one in seen if one.plausible]
@@ -297,7 +302,7 @@ class IntegerSums(Mechanism):
     def _masked(
         self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, expected: Uint32s
     ) -> Uint32s:
-        """Play the protocol with every message; its sum must be the plain one."""
+        """Play the protocol with every message and check its sum."""
         from quorank.privacy.secure_sum.in_process import secure_sum
 
         result = secure_sum(
@@ -320,7 +325,7 @@ class IntegerSums(Mechanism):
 
     @cached_property
     def collusion(self) -> dict[str, Any]:
-        """How many clients of one sum may collude, with the server and without, and no other client's input shows."""
+        """Tolerated numbers of colluding clients of one sum, with and without the server."""
         from quorank.privacy.secure_sum.graph import tolerated_colluders
 
         sizes, alone = {self.size, -(-self.setting.cohort // self.groups)}, max(0, self.signed_by - 2)
@@ -332,13 +337,13 @@ class IntegerSums(Mechanism):
 
     @property
     def plan(self) -> Neighbourhood:
-        """The neighbourhood of a sum on a network, the same for groups whose sizes differ by one."""
+        """Neighbourhood of a sum on a network, the same for groups whose sizes differ by one."""
         small, large = (neighbourhood_of(n, self.dropouts) for n in (self.size, -(-self.setting.cohort // self.groups)))
         return replace(large, threshold=max((large.neighbours + 1) // 2 + 1, min(small.threshold, large.threshold)))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
         done = self.setting.rounds if rounds is None else rounds
-        warning = "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded"
+        warning = "the server sees sums only, but a sum without noise has no ε: its leak about a client is unbounded"
         stated = self.setting.stated(SecureSum.kind, "secure sums", done, None)
         grouped = {"groups": self.groups} if self.groups > 1 else {}
         return stated | {"clip": self.clip, "warning": warning, "collusion": self.collusion} | grouped
@@ -352,7 +357,7 @@ def secure_sums(mechanism: Mechanism) -> IntegerSums:
 
 
 class OpenedSum(NamedTuple):
-    """Sum of one group as its server sees it, modulo 2^32."""
+    """Opened sum of one group, modulo 2^32."""
 
     words: Uint32s
     present: int  # clients whose input is in it
@@ -361,10 +366,10 @@ class OpenedSum(NamedTuple):
 
 
 PROVIDED = "clients have pinned each other's identities, and not by the server's word"
-"""What a number of tolerated colluders rests on: clients that a server invents are colluders of its own."""
+"""Condition of the tolerated number of colluders: clients invented by a server count as colluders."""
 
 OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
-"""The code of a sum that is not used."""
+"""Error code of an unused sum."""
 
 
 @lru_cache(maxsize=64)
@@ -373,7 +378,7 @@ def _longest(clip: float, scale: float, parameters: int) -> float:
 
 
 BEFORE, AFTER = 1, 2
-"""When a client leaves: before it sends its masked update, or after, before it helps to unmask the others."""
+"""Times at which a client leaves: before sending its masked update, or after it and before unmasking."""
 
 
 @kernel

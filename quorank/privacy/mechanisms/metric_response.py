@@ -1,9 +1,9 @@
-"""Randomised response on one figure from 0 to 1 that a client reports, for means over a cohort.
+"""Randomised response on one metric from 0 to 1 that a client reports, for means over a cohort.
 
-The figure x is rounded at random to one of the m + 1 values 0, 1/m, …, 1, keeping its mean, and that value is sent with
+The metric x is rounded randomly to one of the m + 1 values 0, 1/m, …, 1, keeping its mean, and that value is sent with
 probability p = e^ε/(e^ε + m), else one of the m others, each with q = 1/(e^ε + m) (`randomised_response`): ε-local
-differential privacy for the report, whatever x was and whoever reads it. (v − q·Σv)/(p − q) of the value v that came is
-unbiased for x. m is the one with the least variance at the worst x. With m = 1 it is the one-bit mechanism of Duchi,
+differential privacy for the report. (v − q·Σv)/(p − q) is unbiased for x, where v is the reported value. m minimises the
+variance at the worst x. With m = 1 it is the one-bit mechanism of Duchi,
 Jordan and Wainwright (2013, "Local privacy and statistical minimax rates"), which is best below ε = log 3. Worst variances:
 
 | ε | 0.1 | 0.5 | 1 | 2 | 3 | 4 | 8 |
@@ -14,7 +14,7 @@ Jordan and Wainwright (2013, "Local privacy and statistical minimax rates"), whi
 | m + 1 values | 100 | 4.17 | 1.17 | 0.25 | 0.0970 | 0.0442 | 0.00278 |
 | m | 1 | 1 | 1 | 2 | 3 | 4 | 16 |
 
-What is sent is a whole number of steps from 0 to m, so low-order bits leak nothing and a false number is noticed.
+The report is an integer from 0 to m, so low-order bits leak nothing and invalid numbers are noticed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ from quorank.privacy.mechanisms.randomised_response import RandomisedResponse, m
 from quorank.privacy.streams import Seed
 
 LEAST, MOST = 0.01, 10.0
-"""ε of a report lies between these: less says nothing, more hides nothing."""
+"""Bounds on ε of a report."""
 _MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
 class MetricResponse:
-    """Randomised response of one run's reports."""
+    """Randomised response of one run's reports.
+
+    >>> MetricResponse(epsilon=4.0).steps
+    4
+    """
 
     epsilon: float  # ε, of one report
 
@@ -49,7 +53,7 @@ class MetricResponse:
 
     @cached_property
     def steps(self) -> int:
-        """m: the number of steps from 0 to 1 with the least variance at the worst figure."""
+        """m, number of steps from 0 to 1 with the least variance at the worst metric."""
         return min(range(1, _MOST_STEPS + 1), key=lambda m: worst_variance(self.epsilon, m))
 
     @property
@@ -59,27 +63,27 @@ class MetricResponse:
 
     @cached_property
     def variance(self) -> float:
-        """The most that the variance of one unbiased report can be, over all figures."""
+        """Largest variance of one unbiased report over all metrics."""
         return worst_variance(self.epsilon, self.steps)
 
     def respond(self, x: float, seed: Seed, round_: int, client: int) -> int:
-        """Return what is sent for the figure x: a number of steps."""
-        require_range("reported figure", x, least=0.0, most=1.0)
+        """Return the report of the metric x, a number of steps."""
+        require_range("reported metric", x, least=0.0, most=1.0)
         return int(self.respond_all(np.array([x]), seed, round_, np.array([client], dtype=np.int64))[0])
 
-    def respond_all(self, figures: Doubles, seed: Seed, round_: int, clients: Integers) -> Integers:
-        """Return what these clients (clients,) send for their figures (clients,), all between 0 and 1."""
+    def respond_all(self, metrics: Doubles, seed: Seed, round_: int, clients: Integers) -> Integers:
+        """Return the reports of these clients (clients,) for their metrics (clients,) in [0, 1]."""
         part = RandomisedResponse(true_probability(self.epsilon, self.steps))
-        sent = part.privatise(figures[:, None, None], self.values, seed, round_, clients)
+        sent = part.privatise(metrics[:, None, None], self.values, seed, round_, clients)
         return np.rint(sent[:, 0] * self.steps).astype(np.int64)
 
     def unbiased(self, steps: float, count: int = 1) -> float:
-        """Return the mean figure of `count` clients whose reports add up to so many steps; it may lie outside [0, 1]."""
+        """Return the unbiased mean metric of `count` clients from the sum of their reports; it may lie outside [0, 1]."""
         p, q = true_probability(self.epsilon, self.steps), other_probability(self.epsilon, self.steps)
         return (steps / (self.steps * count) - q * (self.steps + 1) / 2.0) / (p - q)
 
     def error(self, count: int) -> float:
-        """Return the most that the standard error of the mean of `count` reports can be, by their noise."""
+        """Return the largest standard error of the mean of `count` reports through their noise."""
         return math.sqrt(self.variance / count)
 
     def epsilon_of(self, rounds: int, delta: float) -> float:
@@ -105,16 +109,16 @@ class MetricResponse:
         return high
 
     def statement(self, rounds: int, delta: float) -> dict[str, Any]:
-        """Return what `rounds` reports of one client give away, beside its updates."""
+        """Return the statement of `rounds` reports of one client."""
         horizon = f"{rounds} report{'s' if rounds != 1 else ''}, one a round, by adding up"
-        stated = {"kind": "figure", "model": "local", "unit": "client", "epsilon_per_report": self.epsilon}
+        stated = {"kind": "metric", "model": "local", "unit": "client", "epsilon_per_report": self.epsilon}
         whole = {"epsilon": self.epsilon * rounds, "delta": 0.0, "horizon": horizon}
         composed = {"epsilon": self.epsilon_of(rounds, delta), "delta": delta}
         return stated | whole | {"composed": composed, "values": self.steps + 1}
 
 
 def _added(one: Doubles, two: Doubles) -> Doubles:
-    """The chances of the sum of two whole numbers with these chances; what rounding makes negative is 0."""
+    """Return the distribution of the sum of two integers with these distributions."""
     size = len(one) + len(two) - 1
     product = np.fft.rfft(one, size) * np.fft.rfft(two, size)
     return np.maximum(np.fft.irfft(product, size), 0.0)

@@ -1,20 +1,19 @@
 """Clipped parameters and Laplace noise in shares, exactly as published (FPDGD algorithm 3, eqs 13 to 16).
 
-Read what it does not give before relying on it. The name ε is the paper's, and it is smaller than what is lost:
+The paper's ε understates the privacy loss:
 
 - Laplace noise of scale Δ/ε gives ε for an L1 sensitivity Δ, but the clip bounds the L2 norm; in L1 two clipped
   vectors may be up to √d·Δ apart, so one round may cost up to √d·ε;
 - each client adds only the n-th part of the noise, so it is complete only if all n clients are honest and present;
 - ε is of one round, and nothing is added up: T rounds may cost T times as much;
-- the bound is on the noisy sum. A single message carries next to no noise of its own;
-- the shares are floating-point numbers. Which of these can occur depends on the update, so that exact rankers may tell
-  more than any ε says (Mironov 2012, "On significance of the least significant bits for differential privacy").
+- the bound is on the noisy sum. A single message carries almost no noise;
+- the shares are floating-point numbers, whose possible values depend on the update, so exact rankers may leak more than any
+  ε (Mironov 2012, "On significance of the least significant bits for differential privacy").
 
-For the last reason no ε is stated. What exact noise would cost is: the parameters of a client lie in a ball of diameter Δ
-in L2, so within √d·Δ in L1; on the sum of n of them lies Laplace noise of scale Δ/ε; so one round costs up to √d·ε, and T
-rounds up to T·√d·ε, for one client whose data are replaced. That takes n shares, no fewer, and clients that count alike:
-a client of a larger weight moves the sum farther, and a cohort with fewer clients than planned has less noise. So cohorts
-of a size left to chance, and clients with different numbers of interactions, are refused.
+For the last reason no ε is stated. With exact noise: the parameters of a client lie in a ball of diameter Δ in L2, so
+within √d·Δ in L1; the sum of n of them has Laplace noise of scale Δ/ε; so one round costs up to √d·ε, and T rounds up to
+T·√d·ε, for one client whose data are replaced. This needs n shares and equal weights, so cohorts of varying size and
+clients with different numbers of interactions are refused.
 """
 
 from __future__ import annotations
@@ -33,18 +32,22 @@ from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 NEGLIGIBLE = -48.0
-"""A share below e^−48 of its scale (10⁻²¹) is 0: most shares are, because their shape 1/n is small."""
+"""Logarithm of the relative size below which a share is 0, as most are, since their shape 1/n is small."""
 
 
 @dataclass(frozen=True)
 class PublishedLaplace(Privacy):
-    """FPDGD's own mechanism: parameters clipped to Δ/2 after each local step, then γ − γ' on each number."""
+    """FPDGD's mechanism: parameters clipped to Δ/2 after each local step, then γ − γ' on each number.
+
+    >>> PublishedLaplace(epsilon=4.5, sensitivity=3.0).longest_update
+    1.5
+    """
 
     kind: ClassVar[str] = "published"
     needs_client_parameters: ClassVar[bool] = True
     needs_equal_shares: ClassVar[bool] = True
 
-    epsilon: float = 4.5  # ε of the paper: of one round, and understated (see above)
+    epsilon: float = 4.5  # ε of the paper, of one round and understated (see above)
     sensitivity: float = 5.0  # Δ, twice the bound on the norm of the parameters
 
     def __post_init__(self) -> None:
@@ -86,7 +89,7 @@ class PublishedMechanism(Mechanism):
 
     @property
     def scale(self) -> float:
-        """λ = Δ/ε, of the Laplace noise and of its gamma shares."""
+        """λ = Δ/ε, scale of the Laplace noise and of its gamma shares."""
         return self.part.sensitivity / self.part.epsilon
 
     @cached_property
@@ -94,7 +97,7 @@ class PublishedMechanism(Mechanism):
         return key_for(self.seed, Purpose.NOISE_SHARE)
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
-        """θ + γ − γ' is sent; as all clients start from the same θ, so is the update plus the same noise."""
+        """Add γ − γ' to each update: equivalent to sending θ + γ − γ', as all clients start from the same θ."""
         _add_shares(updates, 1.0 / self.setting.cohort, self.scale, self._key, round_, clients)
         return 0
 
@@ -104,7 +107,7 @@ class PublishedMechanism(Mechanism):
         return Sum(total, weight, memory, self.part.sensitivity, deviation)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        """Return the published figure under its own name, and under another what exact noise would cost; no ε."""
+        """Return the published ε and the cost of exact noise under their own names; no ε."""
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         root = math.sqrt(setting.parameters)
@@ -151,7 +154,7 @@ def gamma_share(
 
 @kernel
 def _add_shares(updates: Doubles, shape: float, scale: float, key: Key, round_: int, clients: Integers) -> None:
-    """update += γ − γ' on every number (algorithm 3)."""
+    """Add γ − γ' to every number (algorithm 3)."""
     for i in range(updates.shape[0]):
         for j in range(updates.shape[1]):
             plus, at = gamma_share(shape, scale, key, 0, j, clients[i], round_)

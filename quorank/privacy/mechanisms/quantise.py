@@ -21,7 +21,7 @@ from quorank.kernels.compiled import kernel
 from quorank.privacy.streams import Key, uniform_pair
 
 LARGEST = 2**31 - 1
-"""The largest quantised number, of either sign, that is told from another modulo 2^32."""
+"""Largest quantised number, of either sign, that is unique modulo 2^32."""
 _TAIL_BITS = 80
 TAIL = math.sqrt(2.0 * math.log(2.0) * (_TAIL_BITS + 1))
 """z: 2·exp(−z²/2) = 2^-80."""
@@ -40,7 +40,7 @@ def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Intege
 
 
 def dequantise(total: Uint32s, scale: float) -> Doubles:
-    """Return the sum that a total modulo 2^32 stands for: from −2^31 to 2^31 − 1, divided by `scale`."""
+    """Return the sum of a total modulo 2^32, from −2^31 to 2^31 − 1, divided by `scale`."""
     return total.view(np.int32).astype(np.float64) / scale
 
 
@@ -64,7 +64,7 @@ def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
 
 
 def quantised_norm_bound(clip: float, scale: float, d: int) -> float:
-    """Compute the most that the L2 norm of a quantised update of d numbers and norm ≤ clip can be, in integer units.
+    """Compute the largest L2 norm of a quantised update of d numbers and norm ≤ clip, in integer units.
 
     If every number x_j is rounded away from 0, |y_j| = ⌈|x_j|⌉: all d numbers can be
     1 for nothing, and for each number to go from level to level + 1 costs 2·level − 1 of ‖x‖² ≤ (clip·scale)² = c² and
@@ -80,14 +80,14 @@ def quantised_norm_bound(clip: float, scale: float, d: int) -> float:
 
 @kernel
 def rounded(x: float, u: float) -> Any:
-    """Round x down or up to a whole number, up if u is below the part behind the point."""
+    """Round x down, or up if u is below its fractional part."""
     low = math.floor(x)
     return low + 1 if u < x - low else low
 
 
 @kernel
 def _quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers, out: Uint32s) -> int:
-    """−1, or where in the rows stands the first number that is out of range."""
+    """Quantise all rows; return −1, or the place of the first number out of range."""
     d: int = rows.shape[1]
     for at in range(len(clients)):
         u, v = 0.0, 0.0

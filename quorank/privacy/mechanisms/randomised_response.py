@@ -1,8 +1,8 @@
 """Randomised response on the metric that an evolution-strategies client sends (FOLtR-ES §3.3).
 
-The metric takes n values. The true one is sent with probability p, else one of the n − 1 others, each alike: that is
-ε-local differential privacy with ε = log(p(n − 1)/(1 − p)) (eq. 6) for the number that is sent, and no more than that:
-a client sends two numbers a round (the antithetic halves), so its ε adds up over them and over the rounds.
+The metric takes n values. The true one is sent with probability p, else one of the n − 1 others uniformly: ε-local
+differential privacy with ε = log(p(n − 1)/(1 − p)) (eq. 6) per sent number. A client sends two numbers a round (the
+antithetic halves), so ε adds up over them and over the rounds.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 class RandomisedResponse(Privacy):
     """Randomised response on a client's metrics.
 
+    >>> round(RandomisedResponse(p=0.9).epsilon(11), 3)
+    4.5
+
     `per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
     and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
     as in the published code, which spends ε once for every interaction.
@@ -35,15 +38,15 @@ class RandomisedResponse(Privacy):
     protects_metric: ClassVar[bool] = True
     protects_messages: ClassVar[bool] = True
 
-    p: float = 0.9  # p, the probability of the truth
-    per: Literal["message", "interaction"] = "message"  # the mean over interactions once, or the metric of each
+    p: float = 0.9  # p, probability of the true value
+    per: Literal["message", "interaction"] = "message"  # privatise the mean over interactions, or the metric of each
 
     def __post_init__(self) -> None:
         sentence = f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"'
         require(0.0 < self.p < 1.0, "value.out-of-range", sentence, "p")
 
     def check_values(self, values: int) -> None:
-        sentence = f"must be above 1/{values}, or the answer says less than nothing, got {self.p}"
+        sentence = f"must be above 1/{values}, the probability of a uniform answer, got {self.p}"
         require(self.p > 1.0 / values, "privacy.p-too-small", sentence, "privacy.p")
 
     def epsilon(self, n: int) -> float:
@@ -51,7 +54,7 @@ class RandomisedResponse(Privacy):
         return math.log(self.p * (n - 1) / (1.0 - self.p))
 
     def privatise(self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers) -> Doubles:
-        """Return what is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
+        """Return the sent values (clients, 2) for measured metrics (clients, 2, interactions / 2)."""
         self.check_values(len(values))
         raw = measured if self.per == "interaction" else measured.mean(axis=2, keepdims=True)
         sent = np.empty_like(raw)
@@ -65,7 +68,7 @@ class RandomisedResponse(Privacy):
 
 @dataclass(frozen=True, eq=False)
 class ResponseMechanism(AddingUp, Plain):
-    """Mechanism of clients that randomise what they measure: their messages are summed as they come."""
+    """Mechanism of clients that randomise their metrics; messages are summed unchanged."""
 
     part: RandomisedResponse
     setting: Setting
@@ -80,7 +83,7 @@ class ResponseMechanism(AddingUp, Plain):
 
 
 def metric_values(metric: str, k: int) -> Doubles:
-    """Return the n = k + 1 values that a metric may take: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
+    """Return the n = k + 1 possible values of a metric: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
     if metric == "maxrr":
         return np.concatenate(([0.0], 1.0 / np.arange(k, 0, -1)))
     return np.linspace(0.0, 1.0, k + 1)
@@ -88,7 +91,7 @@ def metric_values(metric: str, k: int) -> Doubles:
 
 @kernel
 def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int:
-    """Return `index` with probability p (u < p), else one of the n − 1 others, each alike (chosen by v)."""
+    """Return `index` with probability p (u < p), else one of the n − 1 others uniformly (chosen by v)."""
     if u < p:
         return index
     other = min(int(v * (n - 1)), n - 2)
@@ -97,7 +100,7 @@ def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int
 
 @kernel
 def round_at_random(x: float, values: Doubles, u: float) -> int:
-    """Return the index of one of the two values around x, chosen so that its mean is x."""
+    """Return the index of one of the two values around x, with mean x."""
     low = 0
     while low < len(values) - 1 and values[low + 1] <= x:
         low += 1

@@ -1,8 +1,8 @@
 """Sign-only updates: one bit a parameter leaves the client, truthful or flipped at random.
 
-The bit of a parameter is the sign of its update, a fair coin where the update is zero. With p < 1 each bit is flipped
-with probability 1 − p, which is ε-local differential privacy with ε = log(p/(1 − p)) for the bit, so d of that for a
-message and T·d for a run. With p = 1 there is no ε at all: less is said, nothing is hidden.
+The bit of a parameter is the sign of its update, a fair coin for an update of zero. With p < 1 each bit is flipped with
+probability 1 − p, which is ε-local differential privacy with ε = log(p/(1 − p)) per bit, d·ε per message and T·d·ε per run.
+With p = 1 there is no ε.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 @dataclass(frozen=True)
 class Signs(Privacy):
-    """Every parameter moves by ±size; the mean over clients is debiased by 1/(2p − 1)."""
+    """Signs of the updates; the mean over clients is debiased by 1/(2p − 1).
+
+    >>> Signs(p=0.75, size=0.01).mechanism(Setting(10, 10, 1, parameters=2), 1).statement()["epsilon_per_bit_sent"]
+    1.0986122886681098
+    """
 
     kind: ClassVar[str] = "signs"
     protects_messages: ClassVar[bool] = True
 
-    p: float = 1.0  # the probability of the true sign
-    size: float = 0.01  # of a step
+    p: float = 1.0  # p, probability of the true sign
+    size: float = 0.01  # magnitude of each sent number
 
     def __post_init__(self) -> None:
         require_range("p", self.p, above=0.5, most=1.0)
@@ -81,7 +85,7 @@ class SignMechanism(AddingUp):
         whole = setting.horizon(done)
         stated = {"kind": self.part.kind, "model": "local", "unit": "client", "rounds": done, "bits_sent": sent, "p": p}
         if p == 1.0:
-            warning = "true signs have no ε: a message says one bit a parameter, and nothing hides it"
+            warning = "true signs have no ε: a message reveals one bit per parameter"
             return stated | {"epsilon": None, "delta": 0.0, "horizon": whole, "warning": warning}
         each = math.log(p / (1.0 - p))
         budget = {"epsilon": each * sent, "delta": 0.0, "horizon": f"{whole}, by adding up"}
@@ -90,7 +94,7 @@ class SignMechanism(AddingUp):
 
 @kernel
 def _take_signs(updates: Doubles, p: float, size: float, key: Key, round_: int, clients: Integers) -> int:
-    """updates ← ±size; −1, or the first row that is not finite."""
+    """Replace updates by ±size; return −1, or the first row that is not finite."""
     for i in range(updates.shape[0]):
         for j in range(updates.shape[1]):
             if not abs(updates[i, j]) < np.inf:

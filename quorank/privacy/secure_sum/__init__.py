@@ -5,8 +5,8 @@ the sparse graph of Bell et al. 2020, without any transport:
 
 - `client` and `server` are the two roles, messages in and messages out;
 - `identity` guards both against a server that lies: signed keys, and a least number of survivors;
-- `messages` are the bytes between them, `roster` says who takes part and in which order, `graph` who masks with whom, who
-  holds whose shares and how many may collude, `masks` makes masks, commitments and sealed shares from keys, `shamir`
+- `messages` are the bytes between them, `roster` lists the clients in their order, `graph` defines neighbours,
+  holders of shares and tolerated colluders, `masks` makes masks, commitments and sealed shares from keys, `shamir`
   splits secrets;
 - `in_process` plays the whole protocol in one process.
 

@@ -5,11 +5,9 @@ a mask with each neighbour; the neighbours hold shares of the self mask's seed b
 its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
 self mask stays.
 
-A client computes its neighbours by itself from the roster of all who take part, and refuses others (`roster`). It masks
-with all of them whom the server names as having shared, also where their shares do not arrive. It tells a share only if
-that is the one its owner has committed itself to: the server knows whoever tells another. What a client cannot see alone,
-that all are told the same and that keys are those of the clients they are said to be of, is checked with signatures
-(`identity`).
+A client computes its neighbours from the roster, and refuses others (`roster`). It masks with all of them that the server
+names as having shared, also where their shares do not arrive. It reveals a share only if it matches its owner's commitment,
+since the server detects false shares. Consistent rosters and the owners of keys are checked with signatures (`identity`).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from quorank.privacy.secure_sum.shamir import split_secret
 
 
 class SecureClient:
-    """One client in one round: advertise, share, mask, unmask, each once and in this order.
+    """Client of one round: advertise, share, mask, unmask, each once and in this order.
 
     `agreed` is the neighbourhood that the client takes part with, by default that of `neighbours_for`; `entropy(n)` gives
     n random bytes.
@@ -75,10 +73,10 @@ class SecureClient:
         self._mask_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._self_seed = entropy(KEY)
         self._key_list: KeyList | None = None
-        self.roster: Roster | None = None  # of the round, once it was told
+        self.roster: Roster | None = None  # of the round
         self.ring: Ring | None = None
         self._channels: dict[int, ShareChannel] = {}
-        self.sharers = b""  # U2 as it was told, as bits of the roster
+        self.sharers = b""  # U2 as received, as bits of the roster
         self._owners = frozenset[int]()  # those of U2 whose shares it holds or should hold, itself among them
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
         self._committed: dict[int, bytes] = {}  # by owner: its commitments to them
@@ -165,16 +163,13 @@ class SecureClient:
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
-        seeds, keys = self._told(request.survivors, b"b"), self._told(request.dropped, b"s")
+        seeds, keys = self._revealed(request.survivors, b"b"), self._revealed(request.dropped, b"s")
         self._held, self._self_seed = {}, b""
         del self._mask_key, self._channel_key
         return UnmaskReply(*self._head, seeds, keys)
 
-    def _told(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
-        """The shares of one secret of these owners that are held.
-
-        A share that is not the one its owner has committed itself to is kept back: to tell it would look like a lie.
-        """
+    def _revealed(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
+        """Return the held shares of one secret of these owners, without shares that do not match the commitment."""
         part, committed = (slice(KEY), slice(COMMITMENT)) if of == b"b" else (slice(KEY, None), slice(COMMITMENT, None))
         found = []
         for owner in owners:
@@ -201,7 +196,7 @@ class SecureClient:
         self._require(len(survivors) >= threshold, "secure-sum.too-few", asked)
 
     def _check_step(self, step: str, message: SecureSumMessage | None = None) -> None:
-        """Each step happens once, in its turn, and for a message of this round to this client."""
+        """Check that a step happens once, in order, for a message of this round to this client."""
         asked = f"was asked to {step} in round {self.occasion.round}, but is ready for: {self._next}"
         self._require(self._next == step, "secure-sum.phase", asked)
         if message is not None:

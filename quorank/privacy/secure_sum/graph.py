@@ -42,7 +42,7 @@ EVERYBODY = 128
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """How far a client's neighbourhood reaches; a client's shares are held by its neighbours and by itself."""
+    """Size of a client's neighbourhood; its neighbours and itself hold its shares."""
 
     neighbours: int  # k, who hold a client's shares
     threshold: int  # t, how many shares give the secret
@@ -73,7 +73,7 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     Beyond, it is the smallest ring that is safe by exact hypergeometric tails, summed over all clients: the round fails
     with probability at most 2^-16 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
     keys, and is unsafe with probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses who
-    leaves and whose keys are left out (as many as may leave). Where no ring is, all are neighbours up to 255 clients.
+    leaves and whose keys are left out (as many as may leave). Without such a ring all are neighbours, up to 255 clients.
     """
     sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
     require(2 <= n < 2**31, "secure-sum.too-few", sentence)
@@ -177,11 +177,11 @@ class Ring:
         return cls([named[at] for at in order], neighbourhood)
 
     def holders(self, client: int) -> list[int]:
-        """Return who holds the client's shares, in the order of their places 1, 2, …: its neighbours and itself."""
+        """Return the holders of the client's shares in the order of their places 1, 2, …: its neighbours and itself."""
         return self._around(client, self.neighbourhood.neighbours)
 
     def masked_with(self, client: int) -> list[int]:
-        """Return with whom the client shares a mask, and itself."""
+        """Return the clients with which the client shares a mask, and itself."""
         return self._around(client, self.neighbourhood.masks)
 
     def _everybody(self, count: int) -> bool:

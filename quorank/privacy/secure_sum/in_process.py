@@ -32,7 +32,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, eq=False)
 class SecureSumResult:
-    """Result of a secure sum: the total, who is in it, and what it cost."""
+    """Result and cost of a secure sum."""
 
     total: Uint32s  # modulo 2^32
     survivors: tuple[int, ...]  # whose vectors are in the sum
@@ -44,23 +44,23 @@ class SecureSumResult:
 
     @property
     def bytes_sent(self) -> float:
-        """What a client that stays to the end sends, on average."""
+        """Mean bytes sent by a client that stays to the end."""
         return sum(self.sent.values())
 
     @property
     def bytes_received(self) -> float:
-        """What a client that stays to the end receives, on average."""
+        """Mean bytes received by a client that stays to the end."""
         return sum(self.received.values())
 
     @property
     def seconds(self) -> float:
-        """All the work, one after the other."""
+        """Sequential time of all clients and the server."""
         return self.seconds_clients + self.seconds_server
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: a thousand clients are many objects, and none is garbage before the end."""
+    """Suspend garbage collection: a thousand clients are many objects, all needed until the end."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -127,20 +127,20 @@ class _Post:
         self.seconds = 0.0
 
     def timed(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do a client's work and add up its time."""
+        """Run a client's work and add its time."""
         started = time.perf_counter()
         result = work(*args, **kwargs)
         self.seconds += time.perf_counter() - started
         return result
 
     def send(self, kind: type[M], step: Callable[..., M], *args: object) -> M:
-        """Let a client take a step, and read on the server what it sends."""
+        """Run a client's step and decode its message on the server."""
         raw = self.timed(lambda: step(*args).to_bytes())
         self.sent[kind.WORDS].append(len(raw))
         return kind.from_bytes(raw)
 
     def hand(self, message: M) -> M:
-        """Read on a client what the server sends."""
+        """Decode the server's message on a client."""
         raw = message.to_bytes()
         self.received[message.WORDS].append(len(raw))
         return self.timed(type(message).from_bytes, raw)

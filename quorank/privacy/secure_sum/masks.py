@@ -1,7 +1,7 @@
 """Masks and sealed shares of a secure sum: X25519, keyed BLAKE2b, SHAKE-256 and ChaCha20-Poly1305.
 
 Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning" (§4): two clients agree on
-a secret by X25519, keyed BLAKE2b makes a seed of it, and SHAKE-256 stretches the seed to a mask modulo 2^32. Every seed
+a secret by X25519, keyed BLAKE2b derives a seed from it, and SHAKE-256 expands the seed to a mask modulo 2^32. Every seed
 is bound to the session, the round and the clients it is for: a key that is used again gives another mask.
 """
 
@@ -40,12 +40,12 @@ class Occasion:
     def __post_init__(self) -> None:
         size = len(self.session)
         require(1 <= size <= 255, "secure-sum.session", f"a session is named by 1 to 255 bytes, got {size}")
-        sentence = f"a round is a whole number from 0 to 2^32 − 1, got {self.round}"
+        sentence = f"a round is an integer from 0 to 2^32 − 1, got {self.round}"
         require(0 <= self.round < 2**32, "secure-sum.round", sentence)
 
     @cached_property
     def tag(self) -> bytes:
-        """Sixteen bytes that stand for the session on messages."""
+        """Tag of the session on messages, 16 bytes."""
         digest = hashes.Hash(_SHA256)
         digest.update(self.session)
         return digest.finalize()[:16]
@@ -92,7 +92,7 @@ def seed_commitment(occasion: Occasion, owner: int, seed: bytes) -> bytes:
     return hashlib.blake2b(place + b"seed" + seed, digest_size=KEY, person=occasion.tag).digest()
 
 
-def stretch_seed(seed: bytes, length: int) -> Uint32s:
+def expand_seed(seed: bytes, length: int) -> Uint32s:
     """Return (length,) integers modulo 2^32 that look uniform without the seed: SHAKE-256, an extendable output."""
     raw = hashlib.shake_256(seed).digest(4 * length)
     return np.frombuffer(raw, dtype="<u4").astype(np.uint32, copy=False)
@@ -100,13 +100,13 @@ def stretch_seed(seed: bytes, length: int) -> Uint32s:
 
 def self_mask(occasion: Occasion, seed: bytes, client: int, length: int) -> Uint32s:
     """Return PRG(b_u), (length,): what a client adds that only its own seed removes."""
-    return stretch_seed(occasion.seed(seed, b"quorank self mask", client, client), length)
+    return expand_seed(occasion.seed(seed, b"quorank self mask", client, client), length)
 
 
 def pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length: int) -> Uint32s:
     """Return ±PRG(s_uv), (length,), plus for the client with the smaller number: what two clients add cancels."""
     low, high = min(client, other), max(client, other)
-    mask = stretch_seed(occasion.seed(secret, b"quorank pair mask", low, high), length)
+    mask = expand_seed(occasion.seed(secret, b"quorank pair mask", low, high), length)
     return mask if client == low else np.negative(mask)
 
 
@@ -114,7 +114,7 @@ def wide_pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, l
     """Return the same modulo 2^64, (length,), for sums that 32 bits cannot hold."""
     low, high = min(client, other), max(client, other)
     seed = occasion.seed(secret, b"quorank wide mask", low, high)
-    mask = stretch_seed(seed, 2 * length).astype("<u4").view("<u8").astype(np.uint64)
+    mask = expand_seed(seed, 2 * length).astype("<u4").view("<u8").astype(np.uint64)
     return mask if client == low else np.negative(mask)
 
 

@@ -35,7 +35,7 @@ Keyed = tuple[tuple[int, bytes], ...]
 
 
 class MessageReader:
-    """Reader of a message's bytes from the front; every step says what is missing."""
+    """Sequential reader of a message's bytes."""
 
     def __init__(self, raw: bytes, words: str) -> None:
         self.raw, self.words, self.at = raw, words, 0
@@ -82,7 +82,7 @@ def _numbers(clients: tuple[int, ...]) -> bytes:
 
 
 class _Layout(NamedTuple):
-    """How a field of a message is written to bytes and read from them."""
+    """Encoding and decoding of a message's field."""
 
     write: Callable[[Any], bytes]
     read: Callable[[MessageReader], Any]
@@ -155,20 +155,20 @@ class AdvertiseKeys(SecureSumMessage):
 
 @dataclass(frozen=True)
 class KeyList(SecureSumMessage):
-    """Server to client: who takes part, and the keys of those it shares masks with, in their order, with its own."""
+    """Server to client: the roster, and the keys of its neighbours and itself, in ring order."""
 
     KIND: ClassVar[int] = 2
     WORDS: ClassVar[str] = "the key list"
     LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _BLOB, _KEY_PAIRS)
 
     threshold: int  # t
-    roster: bytes  # all who take part, as `roster` reads it
+    roster: bytes  # encoded `Roster`
     neighbours: Keyed  # with their channel and mask keys
 
 
 @dataclass(frozen=True)
 class ShareKeys(SecureSumMessage):
-    """Client to server: for each other holder its sealed shares, by receiver, and what commits the client to them."""
+    """Client to server: sealed shares by receiver, and the commitments to them."""
 
     KIND: ClassVar[int] = 3
     WORDS: ClassVar[str] = "the shares"
@@ -181,7 +181,7 @@ class ShareKeys(SecureSumMessage):
 
 @dataclass(frozen=True)
 class ShareDelivery(SecureSumMessage):
-    """Server to client: who has shared, and what they sealed for it, by sender, each with the commitments to it."""
+    """Server to client: the sharing clients, and their sealed shares for it with commitments, by sender."""
 
     KIND: ClassVar[int] = 4
     WORDS: ClassVar[str] = "the delivery of shares"
@@ -209,7 +209,7 @@ class MaskedInput(SecureSumMessage):
 
 @dataclass(frozen=True)
 class UnmaskRequest(SecureSumMessage):
-    """Server to client: of those whose shares it holds, whose input is in the sum and whose is not."""
+    """Server to client: survivors and dropped clients among those whose shares it holds."""
 
     KIND: ClassVar[int] = 6
     WORDS: ClassVar[str] = "the unmask request"

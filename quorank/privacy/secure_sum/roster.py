@@ -1,10 +1,10 @@
-"""Roster of a secure sum: who takes part with which keys, and the neighbours that follow from it.
+"""Roster of a secure sum: its clients with their keys, and the neighbours that follow from it.
 
-The server tells every client the whole roster: the clients in their order, each with a digest of its two public keys. From
-it a client computes by itself who its neighbours are: all others in a small cohort, else the nearest on a ring whose order
-is drawn from a hash of the roster. The keys are fresh in every round, so the order is known to nobody before the keys are;
-a server that would choose it must try rosters, and each try costs a slow hash (scrypt, 16 MB). Sealed shares and signed
-lists of survivors are bound to the roster: clients that were told different ones share nothing and agree on nothing.
+The server sends every client the whole roster: the clients in their order, each with a digest of its two public keys. From
+it a client computes its neighbours: all others in a small cohort, else the nearest on a ring whose order is drawn from a hash
+of the roster. The keys are fresh in every round, so the order is unknown before the keys; a server that tries rosters to
+choose the order pays a slow hash (scrypt, 16 MB) for each. Sealed shares and signed lists of survivors are bound to the
+roster: clients with different rosters cannot complete a round.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Roster:
 
     @classmethod
     def of(cls, keys: Iterable[AdvertiseKeys]) -> Roster:
-        """Write the roster of those who sent these keys."""
+        """Return the roster of the senders of these keys."""
         found = sorted((message.client, keys_digest(message.channel_key, message.mask_key)) for message in keys)
         return cls(np.array(found, dtype=_ENTRY).tobytes())
 
     @cached_property
     def digest(self) -> bytes:
-        """What stands for the whole roster."""
+        """Digest of the roster."""
         return hashlib.blake2b(self.raw, digest_size=32, person=b"quorank roster").digest()
 
     @cached_property
@@ -64,12 +64,12 @@ class Roster:
         return at is not None and self._keys[at].tobytes() == keys_digest(channel_key, mask_key)
 
     def pack(self, clients: Collection[int]) -> bytes:
-        """Write which of the roster's clients these are: a bit each."""
+        """Encode a subset of the clients, one bit each."""
         chosen = set(clients)
         return np.packbits([client in chosen for client in self.clients], bitorder="little").tobytes()
 
     def unpack(self, raw: bytes) -> frozenset[int]:
-        """Read which clients `pack` wrote."""
+        """Decode a subset that `pack` encoded."""
         bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little")
         fits = len(raw) == -(-len(self) // 8) and not bits[len(self) :].any()
         require(fits, "secure-sum.malformed", "a choice of the roster's clients cannot be read; have it sent again")
@@ -93,5 +93,5 @@ def roster_and_ring(raw: bytes, occasion: Occasion, neighbourhood: Neighbourhood
 
 @lru_cache(maxsize=4096)
 def keys_digest(channel_key: bytes, mask_key: bytes) -> bytes:
-    """Return what stands for a client's two public keys."""
+    """Return the digest of a client's two public keys."""
     return hashlib.blake2b(channel_key + mask_key, digest_size=DIGEST, person=b"quorank keys").digest()

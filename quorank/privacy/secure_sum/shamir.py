@@ -1,7 +1,7 @@
 """Shamir's secret sharing (1979, "How to share a secret") of byte strings, each byte over the field of 256 elements.
 
 The secret is the constant term of a random polynomial of degree t − 1, a share is its value at the holder's place
-1, 2, …: any t shares give the secret, any t − 1 are uniform whatever the secret is. The field is GF(2)[z] modulo
+1, 2, …: any t shares give the secret, any t − 1 are uniform for every secret. The field is GF(2)[z] modulo
 z⁸ + z⁴ + z³ + z + 1 (that of AES). Eight bytes are multiplied at once in a 64-bit word by shifts and exclusive ors:
 only places steer a branch, and they are public, so the time taken says nothing about a secret, as a table would.
 """
@@ -38,7 +38,7 @@ def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[
 def join_shares(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
     """Return the secret from exactly `threshold` shares and the places at which they stand."""
     apart = len(shares) == len(places) == len(set(places)) > 0 and all(1 <= p <= MOST_HOLDERS for p in places)
-    sentence = f"each share needs a place of its own from 1 to {MOST_HOLDERS}, got {list(places)}"
+    sentence = f"each share needs a distinct place from 1 to {MOST_HOLDERS}, got {list(places)}"
     require(apart, "secure-sum.shares", sentence)
     size = len(shares[0])
     alike = size > 0 and size % 8 == 0 and all(len(share) == size for share in shares)

@@ -1,4 +1,4 @@
-"""Reports of a figure by randomised response: their law, their variance, the choice of steps, and what they cost."""
+"""Reports of a metric by randomised response: their law, their variance, the choice of steps, and what they cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def law(x: float, epsilon: float, m: int) -> dict[int, float]:
 
 
 @given(EPSILONS, FIGURES, FIGURES)
-def test_no_two_figures_are_told_apart_by_more_than_epsilon(epsilon: float, x: float, y: float) -> None:
+def test_no_two_metrics_are_told_apart_by_more_than_epsilon(epsilon: float, x: float, y: float) -> None:
     m = MetricResponse(epsilon).steps
     one, two = law(x, epsilon, m), law(y, epsilon, m)
     for sent in range(m + 1):
@@ -52,27 +52,27 @@ def test_no_two_figures_are_told_apart_by_more_than_epsilon(epsilon: float, x: f
 
 @given(EPSILONS, FIGURES, st.integers(1, 12))
 def test_a_report_is_unbiased_and_its_variance_is_the_stated_one(epsilon: float, x: float, m: int) -> None:
-    figure = MetricResponse(epsilon)
-    figure.__dict__["steps"] = m
+    response = MetricResponse(epsilon)
+    response.__dict__["steps"] = m
     chances = law(x, epsilon, m)
-    mean = sum(chance * figure.unbiased(sent) for sent, chance in chances.items())
-    assert mean == pytest.approx(x, abs=1e-9 * figure.unbiased(m))
-    variance = sum(chance * (figure.unbiased(sent) - x) ** 2 for sent, chance in chances.items())
+    mean = sum(chance * response.unbiased(sent) for sent, chance in chances.items())
+    assert mean == pytest.approx(x, abs=1e-9 * response.unbiased(m))
+    variance = sum(chance * (response.unbiased(sent) - x) ** 2 for sent, chance in chances.items())
     assert variance == pytest.approx(variance_at(x, epsilon, m), rel=1e-6, abs=1e-9)
     assert variance <= worst_variance(epsilon, m) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0])
 def test_the_worst_variance_is_reached_and_no_other_number_of_steps_nor_laplace_noise_has_less(epsilon) -> None:
-    figure, grid = MetricResponse(epsilon), np.linspace(0.0, 1.0, 5001)
-    for m in (figure.steps, 1, 2, 7):
+    response, grid = MetricResponse(epsilon), np.linspace(0.0, 1.0, 5001)
+    for m in (response.steps, 1, 2, 7):
         highest = max(variance_at(float(x), epsilon, m) for x in grid)
         assert highest <= worst_variance(epsilon, m) <= highest * 1.001
-    assert figure.variance == min(worst_variance(epsilon, m) for m in range(1, 65))
+    assert response.variance == min(worst_variance(epsilon, m) for m in range(1, 65))
     c = (math.exp(epsilon) + 1.0) / (math.exp(epsilon) - 1.0)
     assert worst_variance(epsilon, 1) == pytest.approx(c * c / 4.0), "one bit is Duchi's mechanism"
-    assert figure.variance < 0.7 * 2.0 / epsilon**2, "Laplace noise of scale 1/ε"
-    assert figure.error(25) == pytest.approx(math.sqrt(figure.variance) / 5.0)
+    assert response.variance < 0.7 * 2.0 / epsilon**2, "Laplace noise of scale 1/ε"
+    assert response.error(25) == pytest.approx(math.sqrt(response.variance) / 5.0)
 
 
 def test_no_noise_of_the_same_epsilon_has_less_variance() -> None:
@@ -86,8 +86,8 @@ def test_no_noise_of_the_same_epsilon_has_less_variance() -> None:
 
 def test_a_liar_moves_the_mean_by_what_the_documents_say() -> None:
     for epsilon, reach in ((1.0, 2.2), (0.1, 20.0)):
-        figure = MetricResponse(epsilon)
-        assert figure.unbiased(figure.steps) - figure.unbiased(0) == pytest.approx(reach, rel=0.02)
+        response = MetricResponse(epsilon)
+        assert response.unbiased(response.steps) - response.unbiased(0) == pytest.approx(reach, rel=0.02)
 
 
 def test_one_bit_is_best_below_log_3() -> None:
@@ -104,29 +104,29 @@ def test_the_table_of_the_module() -> None:
 
 @pytest.mark.parametrize(("epsilon", "x"), [(0.5, 0.3), (1.0, 1.0), (2.0, 0.3), (4.0, 0.61), (4.0, 0.0)])
 def test_what_devices_send_follows_the_law(epsilon: float, x: float) -> None:
-    figure, give = MetricResponse(epsilon), seeded((epsilon, x))
-    sent = [figure.respond(x, give(32), 7, client) for client in range(3000)]
-    assert_follows(sent, law(x, epsilon, figure.steps))
-    values = [figure.unbiased(steps) for steps in sent]
+    response, give = MetricResponse(epsilon), seeded((epsilon, x))
+    sent = [response.respond(x, give(32), 7, client) for client in range(3000)]
+    assert_follows(sent, law(x, epsilon, response.steps))
+    values = [response.unbiased(steps) for steps in sent]
     assert_mean(values, x)
-    assert figure.unbiased(sum(sent), len(sent)) == pytest.approx(np.mean(values))
+    assert response.unbiased(sum(sent), len(sent)) == pytest.approx(np.mean(values))
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.1, 300), (1.0, 40), (2.0, 9), (4.0, 5)])
 def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, rounds: int) -> None:
-    figure, delta, step = MetricResponse(epsilon), 1e-5, 1e-4
-    k, q = figure.steps + 1, other_probability(epsilon, figure.steps)
+    response, delta, step = MetricResponse(epsilon), 1e-5, 1e-4
+    k, q = response.steps + 1, other_probability(epsilon, response.steps)
     loss = pld.from_randomized_response(k * q, k, value_discretization_interval=step)
     bound = loss.self_compose(rounds).get_epsilon_for_delta(delta)
-    found = figure.epsilon_of(rounds, delta)
+    found = response.epsilon_of(rounds, delta)
     assert found - 1e-6 <= bound <= found + rounds * step + 1e-6, "the library rounds each loss up by less than a step"
     assert found <= epsilon * rounds
 
 
 def test_the_composition_of_three_reports_by_hand() -> None:
-    figure, delta = MetricResponse(1.0), 0.01
+    response, delta = MetricResponse(1.0), 0.01
     p, q = true_probability(1.0, 1), other_probability(1.0, 1)
-    assert figure.steps == 1 and p + q == pytest.approx(1.0)
+    assert response.steps == 1 and p + q == pytest.approx(1.0)
 
     def passed(epsilon: float) -> float:
         total = 0.0
@@ -135,7 +135,7 @@ def test_the_composition_of_three_reports_by_hand() -> None:
             total += max(0.0, first - math.exp(epsilon) * second)
         return total
 
-    found = figure.epsilon_of(3, delta)
+    found = response.epsilon_of(3, delta)
     assert passed(found) <= delta * (1 + 1e-6) and passed(found - 1e-4) > delta
 
 
@@ -153,9 +153,9 @@ def test_an_epsilon_that_is_refused(epsilon: float) -> None:
         MetricResponse(epsilon)
 
 
-def test_figures_that_are_refused() -> None:
+def test_metrics_that_are_refused() -> None:
     for x in (-0.01, 1.01, math.nan):
-        with pytest.raises(BadInput, match="reported figure: must be at least 0 and at most 1"):
+        with pytest.raises(BadInput, match="reported metric: must be at least 0 and at most 1"):
             MetricResponse(1.0).respond(x, bytes(32), 0, 0)
     with pytest.raises(BadInput, match="delta"):
         MetricResponse(1.0).epsilon_of(3, 0.0)
