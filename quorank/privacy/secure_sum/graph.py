@@ -11,7 +11,7 @@ Who may collude with a server that lies about who left, and nobody's input shows
 - fewer than 2·least − n clients, or fewer than 2t − n: else two lists of survivors can be signed by enough, and one part
   of a client's holders tells one secret, the other part the other;
 - at most least − 2 clients: the sum of a cohort without what colluders put in is that of the others;
-- on a ring, so few that whoever the server says has left, the masks still join the honest clients who stay into one
+- on a ring, so few that for any dropouts named by the server the masks still join the honest clients who stay into one
   group. It would fall into two by two gaps of m/2 places without any of them. Clients therefore refuse a list of
   survivors on which two such gaps hold no more survivors than colluders could be in them (`margin`).
 

@@ -1,7 +1,7 @@
 """Roster of a secure sum: its clients with their keys, and the neighbours that follow from it.
 
 The server sends every client the whole roster: the clients in their order, each with a digest of its two public keys. From
-it a client computes its neighbours: all others in a small cohort, else the nearest on a ring whose order is drawn from a hash
+it a client computes its neighbours: all others in a small cohort, else the nearest on a ring in an order drawn from a hash
 of the roster. The keys are fresh in every round, so the order is unknown before the keys; a server that tries rosters to
 choose the order pays a slow hash (scrypt, 16 MB) for each. Sealed shares and signed lists of survivors are bound to the
 roster: clients with different rosters cannot complete a round.
