@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from quorank.experiments.grid import Cell
     from quorank.reproduce.figure import Figure, PaperFigure
-    from quorank.reproduce.markdown_page import FigureContent
+    from quorank.reproduce.report import FigureReport
     from quorank.reproduce.studies.study import StudyResults
-    from quorank.reproduce.studies.study_file import StudyFigure
+    from quorank.reproduce.studies.study_figure import StudyFigure
 
 MOST_JOBS = 8  # default; every job holds its own collection in memory
 
@@ -66,24 +66,23 @@ def reproduce(
     several = len(names) > 1
     require(not (several and json), "option.conflict", "is for one figure; several have a results.json each", "--json")
     chosen = [_load(name, quick=quick, data=data, repetitions=repetitions) for name in names]
-    contents: list[FigureContent] = []
+    reports: list[FigureReport] = []
     for figure in chosen:
         folder = out / figure.name.replace("/", "-") if out and several else out or _default_folder(figure)
-        content = _reproduce(figure, folder, jobs, json, wanted=pages is not None)
-        if content is not None and pages is not None:
-            contents.append(content)
-            _write_pages(contents, pages, listed=several)
+        reports.append(_reproduce(figure, folder, jobs, json))
+        if pages is not None:
+            _write_pages(reports, pages, listed=several)
 
 
-def _write_pages(contents: list[FigureContent], folder: Path, *, listed: bool) -> None:
+def _write_pages(reports: list[FigureReport], folder: Path, *, listed: bool) -> None:
     """Write the page of the last figure, and the one that lists all so far."""
     from quorank.experiments.run_directory import make_folder
-    from quorank.reproduce.markdown_page import write_index, write_page
+    from quorank.reproduce.report import write_index
 
     make_folder(folder)
-    say(f"page     {write_page(contents[-1], folder)}")
+    say(f"page     {reports[-1].write_markdown(folder)}")
     if listed:
-        say(f"index    {write_index(contents, folder)}")
+        say(f"index    {write_index(reports, folder)}")
 
 
 def _select(requested: list[str]) -> list[str]:
@@ -97,34 +96,27 @@ def _select(requested: list[str]) -> list[str]:
 
 def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
     from quorank.reproduce.figure import load_figure, study_names
-    from quorank.reproduce.studies.study_file import load_study
+    from quorank.reproduce.studies.study_figure import load_study
 
     load = load_study if name in study_names() else load_figure
     return load(name, quick=quick, data=data, repetitions=repetitions)
 
 
-def _reproduce(
-    chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool, *, wanted: bool
-) -> FigureContent | None:
-    """Run a figure, write and print its report, and return the content of its page if `wanted`."""
-    from quorank.reproduce import figure_report
+def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool) -> FigureReport:
+    """Run a figure; write, print and return its report."""
     from quorank.reproduce.figure import Figure
-    from quorank.reproduce.results import as_dict, read_results
-    from quorank.reproduce.studies import report as study_report
+    from quorank.reproduce.figure_report import figure_report
+    from quorank.reproduce.results import read_results
+    from quorank.reproduce.studies.study_figure import study_report
 
     if isinstance(chosen, Figure):
         _run(chosen, folder, jobs)
-        results = read_results(chosen, folder)
-        figure_report.write_report(results, folder)
-        shown = figure_report.render_results(results)
-        print_result(as_dict(results), json, lambda _: _show(shown, folder, drawn=True), allow_nan=False)
-        return figure_report.page_content(results) if wanted else None
-    measured = _measure(chosen, folder)
-    study_report.write_report(chosen, measured, folder)
-    rendered, drawn = study_report.render_results(chosen, measured), bool(measured.charts)
-    content = study_report.as_dict(chosen, measured)
-    print_result(content, json, lambda _: _show(rendered, folder, drawn=drawn), allow_nan=False)
-    return study_report.page_content(chosen, measured) if wanted else None
+        report = figure_report(read_results(chosen, folder))
+    else:
+        report = study_report(chosen, _measure(chosen, folder))
+    report.write(folder)
+    print_result(report.results, json, lambda _: _show(report, folder), allow_nan=False)
+    return report
 
 
 def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
@@ -143,13 +135,13 @@ def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
         return chosen.part.measure(StudyRequest(chosen.data, chosen.header.repetitions, folder, progress))
 
 
-def _show(report: Any, folder: Path, *, drawn: bool) -> None:
+def _show(report: FigureReport, folder: Path) -> None:
     from rich.console import Console
 
     from quorank.reproduce.report import DRAWINGS, REPORT
 
-    Console().print(report)
-    if drawn:
+    Console().print(report.terminal())
+    if report.drawing is not None:
         print(f"figure   {folder / DRAWINGS[0]}")
     print(f"report   {folder / REPORT}")
 

@@ -33,7 +33,7 @@ from quorank.files.documents import (
     parse_toml,
     read_json,
 )
-from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.manifest import MANIFEST, digest_of, read_manifest
 from quorank.kernels.arrays import Doubles
 
 _PART = Either((Text(), Table({}, {"kind": Text()})))
@@ -52,7 +52,7 @@ CONFIG_SHAPE = Table(
         "evaluation": Table({}, {"k": Whole(1), "every": Whole(1), "no_relevant": Text(), "cutoffs": Items(Whole(1))}),
     },
 )
-"""What commands about finished runs ask of `run.toml`; `Experiment.read` checks all of it."""
+"""Keys of `run.toml` that commands about finished runs read; `Experiment.read` checks all of it."""
 _FIGURES = Each(Maybe(Number()))
 _OFFLINE = Table({"ndcg@10": Number(), "maxrr": Number()})
 _PRIVACY = Table({}, {"epsilon": Maybe(Number(0.0)), "delta": Maybe(Number(0.0, 1.0))})
@@ -99,7 +99,7 @@ SUMMARY_SHAPE = Table(
     },
 )
 SPENT_SHAPE = Table({}, {"spent": Maybe(Items(Table({"round": Whole(0), "epsilon": Number(0.0)})))})
-"""What is read of `ledger.json` here; `privacy.ledger` checks all of it."""
+"""Key of `ledger.json` that is read here; `privacy.ledger` checks all of it."""
 INDEX_SHAPE: DocumentShape = Table({"runs": Items(Text(longest=255))}, {"axes": ANYTHING})
 OFFLINE_NDCG, OFFLINE_MAXRR = "offline_ndcg@10", "offline_maxrr"
 ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED = "online_ndcg@10", "online_maxrr", "online_discounted"
@@ -126,7 +126,7 @@ class Run:
         return value
 
     def figure(self, section: str, name: str) -> float:
-        """Return a figure of the summary, e.g. ("offline", "ndcg@10"); NaN where the run has none."""
+        """Return a metric of the summary, e.g. ("offline", "ndcg@10"); NaN where the run has none."""
         value = self.summary.get(section, {}).get(name)
         return float(value) if isinstance(value, int | float) else math.nan
 
@@ -148,7 +148,7 @@ class Run:
 
     @property
     def repetition(self) -> tuple[int, str]:
-        """What tells repetitions apart: the seed and the fold."""
+        """Seed and fold, which differ between repetitions."""
         return self.seed, str(self.setting("data.fold", ""))
 
 
@@ -170,6 +170,8 @@ def load_run(path: Path | str) -> Run:
     again = "summary.json is missing and there is no checkpoint to resume from; run it again"
     require(has_summary, "run.unfinished", again, str(folder))
     digests = read_manifest(folder)
+    if digests is None:
+        raise storage.damaged(folder, f"{MANIFEST} is missing; run it again")
 
     def digest(name: str) -> str | None:
         return digest_of(digests, folder, name)
@@ -177,9 +179,7 @@ def load_run(path: Path | str) -> Run:
     config = _read_config(folder / storage.CONFIG, digest(storage.CONFIG))
     summary = read_json(folder / storage.SUMMARY, SUMMARY_SHAPE, digest=digest(storage.SUMMARY))
     history = _read_history(folder / storage.HISTORY, summary["rounds"], digest(storage.HISTORY))
-    spent: tuple[tuple[int, float], ...] = ()
-    if digests is not None or (folder / storage.LEDGER).exists():
-        spent = spent_of(read_json(folder / storage.LEDGER, SPENT_SHAPE, digest=digest(storage.LEDGER)))
+    spent = spent_of(read_json(folder / storage.LEDGER, SPENT_SHAPE, digest=digest(storage.LEDGER)))
     return Run(folder, config, summary, history, spent)
 
 

@@ -1,9 +1,9 @@
-"""The directory of a run: the names of its files, and how they come and go.
+"""Directory of a run: names of its files, creation, cleaning and sealing.
 
-Each file appears whole or not at all. `manifest.json` holds the digests of all that are read back, and `summary.json` comes
-last and marks a finished run (`finished_run` reads it back). What processes that were killed left behind is removed when a
-run is begun, resumed or changed.
-Nothing here loads a federation or compiles anything, so that commands about finished runs start at once.
+Files are written atomically. `manifest.json` holds the digests of all files that are read back; `summary.json` comes last
+and marks a finished run (`finished_run` reads it back). Leftovers of killed processes are removed when a run is started,
+resumed or changed. Nothing here loads a federation or compiles anything, so that commands about finished
+runs start at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
 ROUNDS = "rounds.parquet"
-"""Online figures of every round, where `history.parquet` has rows of evaluated rounds only."""
+"""Online metrics of every round; `history.parquet` has rows of evaluated rounds only."""
 UNLEARNED = "unlearned.json"
 CARRIED = "carried.bin"
 """Updates that clients on a network carry into the next round, while the run lasts (`engines.carried_updates`)."""
@@ -33,7 +33,7 @@ REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
 SEALED = (CONFIG, RANKER, HISTORY, ROUNDS, LEDGER, SUMMARY, UNLEARNED)
 """Files whose digests the manifest holds, beside those of kept updates; the report is made again from them."""
 CLIENTS = "clients"
-"""Folder of the updates that clients keep for unlearning, a file each (`kept_updates`)."""
+"""Directory of the updates that clients keep for unlearning, one file each (`kept_updates`)."""
 
 
 def new_folder(stem: str) -> Path:
@@ -59,7 +59,7 @@ def check_new(folder: Path, *, overwrite: bool = False) -> None:
 
 
 def open_new(folder: Path, experiment: Experiment) -> None:
-    """Make the directory of a run, without what an earlier run left there, and write `run.toml`."""
+    """Create the directory of a run, delete files of an earlier run, and write `run.toml`."""
     make_folder(folder)
     clear(folder)
     write_whole(folder / CONFIG, config_bytes(experiment))
@@ -71,22 +71,19 @@ def config_bytes(experiment: Experiment) -> bytes:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote to this run left behind."""
+    """Remove leftovers of killed processes."""
     remove_leftovers(folder, folder / CLIENTS, folder / Path(REBUILT[0]).parent)
     (folder / CARRIED).unlink(missing_ok=True)  # the checkpoint holds it too
     if is_finished(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed behind its last file
 
 
-def seal(folder: Path, changed: Iterable[str], known: Mapping[str, str] | None) -> None:
-    """Write the manifest of a finished run again: with the digests of changed files, and of others as they were known.
-
-    Where nothing was known, as of a run of an earlier version, all files are taken as they are now.
-    """
+def seal(folder: Path, changed: Iterable[str], known: Mapping[str, str]) -> None:
+    """Write the manifest of a finished run again, with new digests of the changed files and `known` ones of the others."""
     names = [*(name for name in SEALED if (folder / name).is_file())]
     names += [kept_name(client) for client in clients_with_kept(folder)]
-    old = {} if known is None else {name: known[name] for name in names if name in known and name not in set(changed)}
-    added = set(names) if known is None else set(changed) & set(names)
+    added = set(changed) & set(names)
+    old = {name: known[name] for name in names if name in known and name not in added}
     write_manifest(folder, old | {name: sha256(read_whole(folder / name, 1 << 31)) for name in added})
 
 
@@ -100,7 +97,7 @@ def make_folder(folder: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Delete what an earlier run or grid left here, and nothing else."""
+    """Delete the files of an earlier run or grid, and nothing else."""
     tidy(folder)
     names = (*OUTPUTS, *REBUILT, GRID_INDEX, GRID_FILE)
     kept = [kept_file(folder, client) for client in clients_with_kept(folder)]
@@ -114,7 +111,7 @@ def clear(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a run that came to nothing, and its folder if nothing else is in it."""
+    """Delete a failed run, and its directory if nothing else is in it."""
     clear(folder)
     if not any(folder.iterdir()):
         folder.rmdir()

@@ -1,11 +1,10 @@
-"""Report of a figure whose curves are runs: its drawing, its tables for a terminal, and a page that loads nothing."""
+"""Report of a figure whose curves are runs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,23 +17,70 @@ from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.panel_files import draw
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
 from quorank.reproduce.figure import Figure
-from quorank.reproduce.markdown_page import FigureContent, PageTable
-from quorank.reproduce.report import QUICK_NOTE, PageSection, html_page, terminal_report, terminal_table, write_files
-from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
+from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable
+from quorank.reproduce.results import (
+    Finding,
+    PanelResult,
+    Results,
+    VariantResult,
+    as_dict,
+    learning_curve,
+    measure_title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
-    from rich.console import Group as Renderable
 
 PRIVACY = ("privacy", "what the ledger states")
-FINDINGS = ("the paper's findings", "here", "as said", "p < .05", "opposite\np < .05")
 POINTS = 80  # of a curve: more than a panel of this size shows
 START = 0.08  # share of the x axis that may leave the panel: the steep beginning would take all its height
 
 
-def write_report(results: Results, folder: Path) -> None:
-    """Write drawing, results and page into the figure's directory."""
-    write_files(folder, as_dict(results), html_report(results), draw_results(results))
+def figure_report(results: Results) -> FigureReport:
+    """Return the report of a figure's runs."""
+    figure = results.figure
+    tables = [
+        ReportTable(
+            f"{panels[0].collection}: {measure_title(panels[0].measure)}",
+            ("", *(figure.column_label(panel.column) for panel in panels)),
+            _table_rows(panels, figure),
+        )
+        for panels in panel_rows(results)
+    ]
+    if rows := _privacy_rows(results):
+        tables.append(ReportTable("Privacy", PRIVACY, rows))
+    asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
+    settings = [("runs of each setting", f"{results.repetitions}{asked}")]
+    for panels in panel_rows(results)[:: len(figure.header.measures)]:
+        for entry in panels[0].variants:
+            settings.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(entry.runs[0])))
+    ends = [
+        f"{panel.collection} {figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
+        for panel in results.panels
+        for entry in panel.variants
+    ]
+    drawn = [
+        (row[0].y_label.replace("\n", ": "), [replace(panel, y_label="") for panel in row])
+        for panels in panel_rows(results)
+        for row in _rows_of_panels(panels, results)
+    ]
+    return FigureReport(
+        figure,
+        as_dict(results),
+        [_finding(finding) for finding in results.findings],
+        tables,
+        _notes(results),
+        settings,
+        drawn,
+        f"{figure.title}; at the end: {', '.join(ends)}",
+        draw_results(results),
+    )
+
+
+def _finding(finding: Finding) -> ReportFinding:
+    sign, sure, opposite = finding.counts()
+    tested = "" if sure == "–" else f", {sure} significant, {opposite} significant the other way"
+    return ReportFinding(finding.check.claim, finding.verdict, f"{sign} as said{tested}")
 
 
 def draw_results(results: Results) -> Drawing:
@@ -63,7 +109,7 @@ def draw_results(results: Results) -> Drawing:
 
 
 def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[list[Panel]]:
-    """The panels of one collection and measure as they are drawn: values and, of several runs, paired differences."""
+    """Return the panels of one collection and measure: values and, for several runs, paired differences."""
     measure = panels[0].measure
     name = measure_title(measure)
     rows = [([_curves(panel, results) for panel in panels], f"{panels[0].collection}\n{name}")]
@@ -105,7 +151,7 @@ def _curves(panel: PanelResult, results: Results) -> tuple[Curve, ...]:
 
 
 def _y_range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """The range that shows every curve from shortly after its beginning, and every mark with its deviation."""
+    """Return the range of every curve after its steep beginning, and of every mark with its deviation."""
     values: list[float] = []
     for curve in curves:
         if len(curve.x) == 1:
@@ -129,7 +175,7 @@ def panel_rows(results: Results) -> list[Sequence[PanelResult]]:
 
 
 def _table_rows(panels: Sequence[PanelResult], figure: Figure) -> list[list[str]]:
-    """A row per variant: its label, then per panel the final value, below it the difference and the paper's number."""
+    """Return a row per variant: its label, then per panel the final value, the difference and the paper's number."""
     variants = zip(*(panel.variants for panel in panels), strict=True)
     return [
         [entries[0].label, *(_value_text(entry, panel, figure) for entry, panel in zip(entries, panels, strict=True))]
@@ -167,7 +213,7 @@ def _difference_text(difference: Difference, digits: int) -> str:
 
 
 def _privacy_rows(results: Results) -> list[list[str]]:
-    """A row per collection and variant with a privacy mechanism: what it gives one client, by the ledger."""
+    """Return a row per collection and variant with a privacy mechanism: the statement of its ledger."""
     rows = []
     for panels in panel_rows(results)[:: len(results.figure.header.measures)]:
         for entry in panels[0].variants:
@@ -179,12 +225,8 @@ def _privacy_rows(results: Results) -> list[list[str]]:
     return rows
 
 
-def _finding_rows(results: Results) -> list[list[str]]:
-    return [[f.check.claim, f.verdict, *f.counts()] for f in results.findings]
-
-
 def _notes(results: Results) -> list[str]:
-    """What a reader must know to read the figures."""
+    """Return notes on the measures, tests and bands."""
     figure, repetitions = results.figure, results.repetitions
     variants, measures = results.panels[0].variants, figure.header.measures
     lines = []
@@ -227,67 +269,4 @@ def _notes(results: Results) -> list[str]:
         )
     if figure.data is not None:
         lines.append(f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.")
-    return [*lines, QUICK_NOTE] if figure.quick else lines
-
-
-def render_results(results: Results) -> Renderable:
-    """Return the tables and notes for a terminal of 80 columns."""
-    tables = []
-    for panels in panel_rows(results):
-        caption = f"{panels[0].collection}, {measure_title(panels[0].measure)}"
-        labels = (results.figure.column_label(panel.column) for panel in panels)
-        tables.append(terminal_table([caption, *labels], _table_rows(panels, results.figure)))
-    if rows := _privacy_rows(results):
-        tables.append(terminal_table(PRIVACY, rows, left=(0, 1)))
-    if results.findings:
-        tables.append(terminal_table(FINDINGS, _finding_rows(results), left=(0, 1)))
-    return terminal_report(results.figure, tables, _notes(results))
-
-
-def html_report(results: Results) -> str:
-    """Return the page: paper, claim, what was measured, settings and data."""
-    figure, sections = results.figure, []
-    if results.findings:
-        sections.append(PageSection("Findings", FINDINGS, _finding_rows(results)))
-    for panels in panel_rows(results):
-        head = ["", *(figure.column_label(panel.column) for panel in panels)]
-        name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"
-        sections.append(PageSection(name, head, _table_rows(panels, figure)))
-    if rows := _privacy_rows(results):
-        sections.append(PageSection("Privacy", PRIVACY, rows))
-    asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
-    settings = [("runs of each setting", f"{results.repetitions}{asked}")]
-    for panels in panel_rows(results)[:: len(figure.header.measures)]:
-        for entry in panels[0].variants:
-            settings.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(entry.runs[0])))
-    ends = [
-        f"{panel.collection} {figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
-        for panel in results.panels
-        for entry in panel.variants
-    ]
-    drawn = [
-        (row[0].y_label.replace("\n", ": "), [replace(panel, y_label="") for panel in row])
-        for panels in panel_rows(results)
-        for row in _rows_of_panels(panels, results)
-    ]
-    description = f"{figure.title}; at the end: {', '.join(ends)}"
-    return html_page(figure, drawn, description, sections, _notes(results), settings)
-
-
-def page_content(results: Results) -> FigureContent:
-    """Return what a Markdown page shows of these results."""
-    figure = results.figure
-    tables = [
-        PageTable(
-            f"{panels[0].collection}: {measure_title(panels[0].measure)}",
-            ("", *(figure.column_label(panel.column) for panel in panels)),
-            _table_rows(panels, figure),
-        )
-        for panels in panel_rows(results)
-    ]
-    findings = []
-    for finding in results.findings:
-        sign, sure, opposite = finding.counts()
-        tested = "" if sure == "–" else f", {sure} significant, {opposite} significant the other way"
-        findings.append((finding.check.claim, finding.verdict, f"{sign} as said{tested}"))
-    return FigureContent(figure, draw_results(results), findings, tables, _notes(results))
+    return lines

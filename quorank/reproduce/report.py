@@ -1,8 +1,10 @@
-"""What the reports of all reproduced figures share: the files, the frame of the page, tables for a terminal."""
+"""Report of a reproduced figure: files, page, tables for a terminal, Markdown pages for the documentation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +12,7 @@ from quorank import __version__
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes
 from quorank.reports import page
-from quorank.reports.panel_files import save
+from quorank.reports.panel_files import save, save_small
 from quorank.reports.panel_svg import panel_svg
 from quorank.reports.panels import DASHES, Panel
 from quorank.reproduce.figure import PaperFigure
@@ -18,105 +20,183 @@ from quorank.reproduce.figure import PaperFigure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from rich.console import Group as Renderable
-    from rich.table import Table
 
-RESULTS, REPORT = "results.json", "report.html"
+RESULTS, REPORT, INDEX = "results.json", "report.html", "README.md"
 DRAWINGS = ("figure.png", "figure.svg")
 QUICK_NOTE = "Quick version: smaller than the paper's experiment; trends, not results."
-
-
-def write_files(folder: Path, results: Mapping[str, Any], html: str, drawing: Drawing | None) -> None:
-    """Write the drawing, results.json and report.html into the figure's directory."""
-    if drawing is not None:
-        for name in DRAWINGS:
-            save(drawing, folder / name)
-    write_whole(folder / RESULTS, json_bytes(results))
-    write_whole(folder / REPORT, html.encode())
-
-
 MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
 LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
 """Marks and lines in the legend of a page."""
+NUMBER = re.compile(r"[+−-]?\d[\d.,]*%?( .*)?", re.DOTALL)
 
 
-class PageSection(NamedTuple):
-    """Titled table of a page."""
+class ReportTable(NamedTuple):
+    """Titled table; lines of a cell are separated by a line break."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
+class ReportFinding(NamedTuple):
+    """Finding of the paper, the verdict here, and the measurement."""
+
+    claim: str
+    verdict: str
+    seen: str
+
+
 PanelRows = Sequence[tuple[str, Sequence[Panel]]]
 """Titles, each with a row of panels."""
 
 
-def html_page(
-    figure: PaperFigure,
-    rows: PanelRows,
-    description: str,
-    sections: Iterable[PageSection],
-    notes: Iterable[str],
-    settings: Iterable[tuple[str, str]],
-) -> str:
-    """Return the report as a page that loads nothing: paper, panels with descriptions, tables, notes, settings.
+@dataclass(frozen=True, eq=False)
+class FigureReport:
+    """Content of the report of a figure, in whatever form it is shown."""
 
-    Each panel is a drawing of its own, so that it keeps its size on a phone. One legend above stands for all panels; where
-    their curves differ, names stand in the drawings.
-    """
-    panels = [panel for _, row in rows for panel in row]
-    labels = [curve.label for curve in panels[0].curves] if panels else []
-    shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
-    legend = []
-    if shared:
-        signs = MARKS if panels[0].form in ("points", "marks") else LINES
-        for number, curve in enumerate(panels[0].curves):
-            legend.append((curve.label, f"var(--curve-{curve.colour_as(number) + 1})", signs[curve.line_as(number)]))
-    drawn = [
-        (title, [panel_svg(panel, f"{description}: {title} {panel.title}", named=not shared) for panel in row])
-        for title, row in rows
+    figure: PaperFigure
+    results: Mapping[str, Any]  # of results.json
+    findings: Sequence[ReportFinding]
+    tables: Sequence[ReportTable]
+    notes: Sequence[str]
+    settings: Sequence[tuple[str, str]]
+    panels: PanelRows  # of the page
+    description: str  # of the panels
+    drawing: Drawing | None  # of all panels
+
+    @property
+    def all_tables(self) -> list[ReportTable]:
+        """The findings as a table, and the other tables."""
+        head = ("the paper's findings", "here", "seen")
+        return [*([ReportTable("Findings", head, self.findings)] if self.findings else []), *self.tables]
+
+    @property
+    def all_notes(self) -> list[str]:
+        return [*self.notes, *([QUICK_NOTE] if self.figure.quick else [])]
+
+    def write(self, folder: Path) -> None:
+        """Write the drawing, results.json and report.html into the figure's directory."""
+        if self.drawing is not None:
+            for name in DRAWINGS:
+                save(self.drawing, folder / name)
+        write_whole(folder / RESULTS, json_bytes(self.results))
+        write_whole(folder / REPORT, self.html().encode())
+
+    def html(self) -> str:
+        """Return the report as a page that loads nothing.
+
+        Each panel is a drawing of its own, so that it keeps its size on a phone. One legend stands for all panels; where
+        their curves differ, names stand in the drawings.
+        """
+        figure = self.figure
+        panels = [panel for _, row in self.panels for panel in row]
+        labels = [curve.label for curve in panels[0].curves] if panels else []
+        shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
+        legend = []
+        if shared:
+            signs = MARKS if panels[0].form in ("points", "marks") else LINES
+            for number, curve in enumerate(panels[0].curves):
+                colour = f"var(--curve-{curve.colour_as(number) + 1})"
+                legend.append((curve.label, colour, signs[curve.line_as(number)]))
+        drawn = [
+            (title, [panel_svg(panel, f"{self.description}: {title} {panel.title}", named=not shared) for panel in row])
+            for title, row in self.panels
+        ]
+        heading = f"{figure.name}: {figure.title}"
+        size = "quick: smaller than published" if figure.quick else "as published"
+        return page.render(
+            "figure.html",
+            "quorank.reproduce",
+            title=f"{heading} · Quorank",
+            eyebrow="Quorank reproduces",
+            heading=heading,
+            lead=figure.header.claim,
+            header=figure.header,
+            rows=drawn,
+            legend=legend,
+            sections=self.all_tables,
+            notes=self.all_notes,
+            settings=[("size", size), *self.settings],
+            command=figure.command,
+            version=__version__,
+        )
+
+    def terminal(self) -> Renderable:
+        """Return tables and notes for a terminal of 80 columns; columns of numbers are right-justified."""
+        from rich import box
+        from rich.console import Group as Renderable
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = []
+        for title, head, rows in self.all_tables:
+            table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title, title_justify="left")
+            for index, name in enumerate(head):
+                numbers = all(NUMBER.fullmatch(row[index]) for row in rows)
+                table.add_column(Text(name), justify="right" if index and numbers else "left", overflow="fold")
+            for row in rows:
+                table.add_row(*map(Text, row))
+            shown.append(table)
+        notes = (Padding(Text(note, style="dim"), (0, 1)) for note in self.all_notes)
+        return Renderable(Text(f"{self.figure.name}: {self.figure.title}", style="bold"), *shown, *notes)
+
+    @property
+    def page_name(self) -> str:
+        """Name of the Markdown page without its ending: fpdgd/figure3 is fpdgd-figure3."""
+        return self.figure.name.replace("/", "-")
+
+    def markdown(self) -> str:
+        """Return the Markdown page."""
+        figure = self.figure
+        lines = [f"# {figure.name}: {_text(figure.title)}", ""]
+        lines += [f"*What the paper found:* {_text(figure.header.claim)}", "", f"{_text(figure.header.paper)}.", ""]
+        lines += [f"*Where this differs:* {_text(figure.header.differs)}", ""] if figure.header.differs else []
+        lines += ["<!-- not run: minutes to hours -->", "```bash", figure.command, "```", ""]
+        if self.drawing is not None:
+            picture = f"{self.page_name}.png"
+            lines += [f"[![{_text(figure.title)}]({picture})]({picture})", ""]
+        for table in self.all_tables:
+            lines += [f"## {_text(table.title)}", "", *_markdown_table(table.head, table.rows), ""]
+        lines += [f"- {_text(note)}" for note in self.all_notes]
+        return "\n".join([*lines, "", f"Run with Quorank {__version__}."]) + "\n"
+
+    def write_markdown(self, folder: Path) -> Path:
+        """Write the Markdown page and its picture; return the page's path."""
+        if self.drawing is not None:
+            save_small(self.drawing, folder / f"{self.page_name}.png")
+        return write_whole(folder / f"{self.page_name}.md", self.markdown().encode())
+
+
+def write_index(reports: Iterable[FigureReport], folder: Path) -> Path:
+    """Write the Markdown page that lists all figures with their findings."""
+    lines = [
+        "# The papers' figures, run again by one command",
+        "",
+        "Figures that `quorank reproduce` has run, with the papers' findings counted: a finding *holds* where every "
+        "comparison is significant as the paper says, *in part* where some are and none the other way, and is *undecided* "
+        "where none is. Quick versions are smaller than the papers' experiments: they show trends.",
+        "",
     ]
-    heading = f"{figure.name}: {figure.title}"
-    size = "quick: smaller than published" if figure.quick else "as published"
-    return page.render(
-        "figure.html",
-        "quorank.reproduce",
-        title=f"{heading} · Quorank",
-        eyebrow="Quorank reproduces",
-        heading=heading,
-        lead=figure.header.claim,
-        header=figure.header,
-        rows=drawn,
-        legend=legend,
-        sections=sections,
-        notes=notes,
-        settings=[("size", size), *settings],
-        command=figure.command,
-        version=__version__,
-    )
+    rows = []
+    for report in reports:
+        name = report.page_name
+        shown = "" if report.drawing is None else f"[![{_text(report.figure.title)}]({name}.png)]({name}.md)"
+        verdicts = [finding.verdict for finding in report.findings]
+        counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
+        title = f"[{report.figure.name}]({name}.md)\n{_text(report.figure.header.title)}"
+        rows.append((title, shown, "\n".join(counted) or "–", f"`{report.figure.command}`"))
+    lines += _markdown_table(("figure", "", "findings", "again"), rows, plain=False)
+    return write_whole(folder / INDEX, ("\n".join(lines) + "\n").encode())
 
 
-def terminal_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), title: str | None = None
-) -> Table:
-    """Return a table for a terminal; the columns with an index in `left` are left-justified, the others right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title, title_justify="left")
-    for index, name in enumerate(columns):
-        table.add_column(Text(name), justify="left" if index in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, plain: bool = True) -> list[str]:
+    cell = _text if plain else str
+    cells = (["<br>".join(map(cell, text.split("\n"))) for text in row] for row in (head, *rows))
+    written = [f"| {' | '.join(row)} |" for row in cells]
+    return [written[0], f"|{'---|' * len(head)}", *written[1:]]
 
 
-def terminal_report(figure: PaperFigure, tables: Iterable[Table], notes: Iterable[str]) -> Renderable:
-    """Return the whole report for a terminal of 80 columns."""
-    from rich.console import Group as Renderable
-    from rich.padding import Padding
-    from rich.text import Text
-
-    title = Text(f"{figure.name}: {figure.title}", style="bold")
-    return Renderable(title, *tables, *(Padding(Text(note, style="dim"), (0, 1)) for note in notes))
+def _text(text: str) -> str:
+    """Text that is no markup."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)

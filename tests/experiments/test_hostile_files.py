@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from interrupted_runs import stop_after
+from made_up_runs import reseal
 from mutations import TEXTS, damaged_archives, damaged_bytes, damaged_json
 from quick_runs import run_quickly
 from refusals import refused
@@ -106,29 +107,23 @@ def must_read(readers: tuple[Callable[[Path], object], ...], folder: Path, what:
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("manifest", ["with", "without"])
-def test_a_changed_file_is_refused_or_read(finished: Path, name: str, manifest: str) -> None:
+def test_a_changed_file_is_refused_or_read(finished: Path, name: str) -> None:
     path, readers = finished / name, READERS[name]
     assert must_read(readers, finished, "as written") == 0
-    if manifest == "without":
-        (finished / "manifest.json").unlink()
-    if name == "manifest.json" and manifest == "without":
-        return
     content = (finished / name).read_bytes()
-    sealed = manifest == "with" and name != "manifest.json" and read_ledger not in readers
+    sealed = name != "manifest.json" and read_ledger not in readers
     for number, changed in enumerate(damaged_bytes(content)):
         path.write_bytes(changed)
         count = must_read(readers, finished, f"{name} {number}")
         checked = [reader for reader in readers if reader is not storage.read_experiment]
         assert not sealed or count >= len(checked), f"{name} {number} is not what was written"
     path.unlink()
-    assert must_read(readers, finished, f"{name} missing") >= (name not in ("ledger.json", "manifest.json"))
+    assert must_read(readers, finished, f"{name} missing") >= 1
     path.mkdir()
     assert must_read(readers, finished, f"{name} a directory") >= 1
     path.rmdir()
     for other in ("ranker.json", "history.parquet", "clients/0.npz", "run.toml"):
-        alike = other.startswith("clients") and name.startswith("clients") and manifest == "without"
-        if other != name and not alike:
+        if other != name:
             shutil.copy(finished / other, path)
             assert must_read(readers, finished, f"{name} is {other}") >= 1
     os.mkfifo(pipe := path.with_name("pipe"))
@@ -140,23 +135,23 @@ def test_a_changed_file_is_refused_or_read(finished: Path, name: str, manifest: 
     ("run", "name"), [("finished", "summary.json"), ("private", "ledger.json"), ("finished", "ranker.json")]
 )
 def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run: str, name: str) -> None:
-    """Without a manifest, which would refuse all of it at once."""
+    """With a manifest of the changed file."""
     folder = shutil.copytree(made / run, tmp_path / "run")
-    (folder / "manifest.json").unlink()
     path, readers = folder / name, (load_run, read_ledger) if name == "ledger.json" else READERS[name][:1]
     for changed in damaged_json(json.loads(path.read_text())):
         path.write_bytes(changed)
+        reseal(folder)
         must_read(readers, folder, changed.decode()[:300])
 
 
 @pytest.mark.parametrize("name", ["unlearned.json", "unlearned/unlearning.json"])
 def test_notes_of_an_unlearning_are_refused_or_read(finished: Path, name: str) -> None:
-    (finished / "manifest.json").unlink()
     (finished / "unlearned").mkdir()
     plan = {"clients": [1], "leavers": [1], "out": None, "files": {}, "digests": None}
     note = {"unlearned.json": {"clients": [1], "after": 0.5}}.get(name, {"after": 0.5, "pending": plan})
     for changed in (*damaged_json(note), *damaged_bytes(json.dumps(note).encode()), *TEXTS):
         (finished / name).write_bytes(changed)
+        reseal(finished)
         must_read((unlearned,), finished, changed.decode(errors="replace")[:300])
 
 
@@ -182,17 +177,17 @@ def parquets() -> Iterator[Any]:
 
 
 def test_a_history_of_other_columns_is_refused_or_read(finished: Path) -> None:
-    (finished / "manifest.json").unlink()
     for columns in parquets():
         pq.write_table(pa.table(columns), finished / "history.parquet")
+        reseal(finished)
         must_read(READERS["history.parquet"], finished, str(columns)[:200])
     table = pa.table({"round": [2, 4], "interactions": [24, 48]})
     pq.write_table(pa.concat_tables([table, table.select(["round", "interactions"])]), finished / "history.parquet")
+    reseal(finished)
     must_read(READERS["history.parquet"], finished, "rows twice")
 
 
 def test_a_history_that_would_unpack_to_much_is_refused_before_it_is(finished: Path) -> None:
-    (finished / "manifest.json").unlink()
     zeros = np.zeros(20_000_000)
     table = pa.table({"round": zeros, "interactions": zeros})
     pq.write_table(table, finished / "history.parquet", compression="zstd", use_dictionary=False)
@@ -279,10 +274,10 @@ def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -
 def test_no_checkpoint_of_a_coordinator_is_believed_that_is_not_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.state"
     state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
-    CoordinatorCheckpoint(state, "run", [], {(1, 2)}, {"reply.replayed": 3}).write(path)
+    CoordinatorCheckpoint(state, "run", [], {"reply.replayed": 3}).write(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = CoordinatorCheckpoint.read(path)
-    assert again.counted == {(1, 2)} and again.refused == {"reply.replayed": 3} and again.state.personal is None
+    assert again.refused == {"reply.replayed": 3} and again.state.personal is None
     np.testing.assert_array_equal(again.state.history, np.zeros((2, 4)))
     content = path.read_bytes()
     for changed in (*damaged_bytes(content, 64), *damaged_archives(content)):

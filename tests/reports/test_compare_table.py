@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up_runs import load_run, load_runs
 from rich.console import Console
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
 from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, letter, p_text

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from made_up_runs import load_run, load_runs, reseal
 
 from quorank.errors import BadInput
-from quorank.experiments.finished_run import load_run, load_runs
 from quorank.reports.comparison import group_runs
 from quorank.reports.report import write_comparison, write_report
 
@@ -118,6 +118,7 @@ def test_depth_and_counted_queries_are_the_runs_own(make_run, tmp_path: Path) ->
     (folder / "summary.json").write_text(json.dumps(summary))
     with (folder / "run.toml").open("a") as file:
         file.write("k = 5\n")
+    reseal(folder)
     page = Page(write_report(folder, tmp_path / "r.html"))
     assert "are skipped (1,266 of 1,339 test queries count)" in page.text
     assert "of the lists of 5 documents shown to users" in page.text

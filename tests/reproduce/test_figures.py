@@ -21,7 +21,7 @@ from quorank.reports.panels import PALETTE, Curve, paired_differences
 from quorank.reproduce import figure as figure_module
 from quorank.reproduce.figure import Check, Figure, figure_names, load_figure, overlaid, read_figure, study_names
 from quorank.reproduce.figure_report import a_round
-from quorank.reproduce.markdown_page import FigureContent, PageTable, write_index, write_page
+from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable, write_index
 from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
@@ -322,14 +322,13 @@ def test_unknown_figure_and_list() -> None:
 
 def test_pages_hold_texts_as_texts_and_the_index_lists_them(tmp_path: Path) -> None:
     figure = read(TINY.replace("A tiny figure", "A <b>tiny</b> | *figure*"))
-    table = PageTable("values_of [it]", ("", "a|b"), [("x", "1 <2\n`3`")])
-    content = FigureContent(
-        figure, None, [("it | holds", "holds", "2 of 2"), ("more", "undecided", "")], [table], ["n *1*"]
-    )
-    page = write_page(content, tmp_path).read_text()
+    table = ReportTable("values_of [it]", ("", "a|b"), [("x", "1 <2\n`3`")])
+    findings = [ReportFinding("it | holds", "holds", "2 of 2"), ReportFinding("more", "undecided", "")]
+    report = FigureReport(figure, {}, findings, [table], ["n *1*"], [], [], "", None)
+    page = report.write_markdown(tmp_path).read_text()
     assert "# test/tiny: A \\<b\\>tiny\\</b\\> \\| \\*figure\\*" in page
     assert "| x | 1 \\<2<br>\\`3\\` |" in page and "| it \\| holds | holds | 2 of 2 |" in page and "- n \\*1\\*" in page
-    listed = write_index([content], tmp_path).read_text()
+    listed = write_index([report], tmp_path).read_text()
     assert "[test/tiny](test-tiny.md)" in listed and "1 holds<br>1 undecided" in listed
 
 

@@ -13,8 +13,7 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.figure import figure_names, study_names
-from quorank.reproduce.studies import report as study_report
-from quorank.reproduce.studies import study_file
+from quorank.reproduce.studies import study_figure
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 
 FILE = """
@@ -55,11 +54,11 @@ class Squares:
 
 @pytest.fixture(autouse=True)
 def _only_squares(monkeypatch):
-    monkeypatch.setattr(study_file, "study_family", lambda: Family("study", Squares))
+    monkeypatch.setattr(study_figure, "study_family", lambda: Family("study", Squares))
 
 
 def read(text=FILE, **options):
-    return study_file.read_study(parse_experiment_file(text, "tiny.toml"), "test/tiny", **options)
+    return study_figure.read_study(parse_experiment_file(text, "tiny.toml"), "test/tiny", **options)
 
 
 def test_quick_settings_replace_those_of_the_full_version():
@@ -90,7 +89,7 @@ def test_everything_is_written_and_nothing_is_markup(tmp_path):
     seen = []
     asked = StudyRequest(None, 3, tmp_path, lambda *step: seen.append(step))
     measured = study.part.measure(asked)
-    study_report.write_report(study, measured, tmp_path)
+    study_figure.study_report(study, measured).write(tmp_path)
     assert seen == [(5, 5, "squares")]
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["numbers"] == {"last": 4.0}
@@ -108,7 +107,8 @@ def test_a_terminal_of_80_columns_holds_the_tables():
 
     study = read(quick=True)
     console = Console(width=80, record=True)
-    console.print(study_report.render_results(study, study.part.measure(StudyRequest(None, 1, None, lambda *_: None))))
+    measured = study.part.measure(StudyRequest(None, 1, None, lambda *_: None))
+    console.print(study_figure.study_report(study, measured).terminal())
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "Quick version" in text

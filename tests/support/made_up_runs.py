@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from quorank.experiments import finished_run
+from quorank.files.atomic import sha256
+from quorank.files.manifest import write_manifest
 
 MakeRun = Callable[..., Path]
 
@@ -99,7 +103,31 @@ def write_run(
         "version": "0.1.0",
     }
     (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (path / "ledger.json").write_text("{}", encoding="utf-8")
+    reseal(path)
     return path
+
+
+def reseal(path: Path) -> None:
+    """Write a manifest of the files as they are."""
+    files = (file for file in path.rglob("*") if file.is_file() and file.name != "manifest.json")
+    write_manifest(path, {file.relative_to(path).as_posix(): sha256(file.read_bytes()) for file in files})
+
+
+def load_run(path: Path) -> finished_run.Run:
+    """Load a run that a test has changed."""
+    if (path / "summary.json").is_file():
+        reseal(path)
+    return finished_run.load_run(path)
+
+
+def load_runs(paths: Iterable[Path]) -> list[finished_run.Run]:
+    """Load runs and grids that a test has changed."""
+    paths = [*paths]
+    for path in paths:
+        for summary in path.glob("**/summary.json"):
+            reseal(summary.parent)
+    return finished_run.load_runs(paths)
 
 
 def write_grid(path: Path, presets: tuple[str, ...] = ("perfect", "navigational"), seeds: int = 3) -> Path:

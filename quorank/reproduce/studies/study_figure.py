@@ -1,4 +1,4 @@
-"""Study files: a paper's figure that a study measures.
+"""Figures that a study measures: their files and their reports.
 
 [figure]   title, paper, claim, repetitions: see `FigureHeader`
 [study]    kind, and the study's settings
@@ -9,16 +9,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from quorank import __version__
 from quorank.errors import BadInput, require, suggest
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.files.codec import decode
 from quorank.parts import Family
+from quorank.reports.panel_files import draw
+from quorank.reports.panels import Panel
 from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
-from quorank.reproduce.studies.study import StudyPart
+from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable
+from quorank.reproduce.studies.study import StudyPart, StudyResults
 
+MOST_COLUMNS = 3
 TABLES = ("figure", "study", "published", "quick")
 
 
@@ -76,3 +83,57 @@ def _read(tables: Mapping[str, Any], quick: bool) -> tuple[FigureHeader, StudyPa
         settings |= own
         header = replace(header, repetitions=shorter.get("repetitions", header.repetitions))
     return header, study_family().read(settings, "study")
+
+
+def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:
+    """Return the report of a study's results."""
+    charts = results.charts
+    columns = 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts))
+    published = (
+        ReportTable(
+            f"The paper's own numbers: {table.where}",
+            ("", *table.columns),
+            [(label, *map(table.text, values)) for label, values in table.rows.items()],
+        )
+        for table in study.published
+    )
+    return FigureReport(
+        study,
+        _as_dict(study, results),
+        [ReportFinding(finding.claim, finding.verdict, finding.seen) for finding in results.findings],
+        [*published, *(ReportTable(sheet.title, sheet.columns, sheet.rows) for sheet in results.sheets)],
+        results.notes,
+        [("repetitions", str(study.header.repetitions)), ("study", str(study.part))],
+        [("", charts)] if charts else [],
+        f"{study.title}: {', '.join(chart.title for chart in charts)}",
+        draw(charts, columns, study.title) if charts else None,
+    )
+
+
+def _as_dict(study: StudyFigure, results: StudyResults) -> dict[str, Any]:
+    """Return the content of `results.json`."""
+    return {
+        "figure": study.name,
+        "quick": study.quick,
+        "data": study.data,
+        "repetitions": study.header.repetitions,
+        "findings": [asdict(finding) for finding in results.findings],
+        "sheets": [asdict(sheet) for sheet in results.sheets],
+        "charts": [_chart_dict(chart) for chart in results.charts],
+        "numbers": dict(results.numbers),
+        "notes": list(results.notes),
+        "version": __version__,
+    }
+
+
+def _chart_dict(panel: Panel) -> dict[str, Any]:
+    lines = [
+        {"label": curve.label, "x": _numbers(curve.x), "y": _numbers(curve.mean)}
+        | ({} if curve.spread is None else {"spread": _numbers(curve.spread)})
+        for curve in panel.curves
+    ]
+    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "lines": lines}
+
+
+def _numbers(values: Any) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]
