@@ -221,7 +221,7 @@ def _show_import(figures: dict[str, Any]) -> None:
 
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
-    """Return the figures of a simulated tuning, as --json prints them."""
+    """Return the result of a simulated tuning for --json."""
     heuristic, known = history.scenario.heuristic, history.scenario.follows_weights
     return {
         "heuristic": heuristic.name,
@@ -273,7 +273,7 @@ def _closing(kind: str, updates: int) -> Closing:
 
     fields = {
         "count": {"updates": updates},
-        "time": {},  # half an hour: the traffic brings so many updates in it
+        "time": {},  # half an hour, in which the traffic has this number of updates
         "stable": {"least": min(Stable.least, updates), "most": updates},
     }
     return CLOSINGS.read({"kind": kind, **fields[kind]}, "--close")
@@ -363,7 +363,7 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
 def _show_weights(
     weights: dict[str, float], shipped: dict[str, float] | None, true: dict[str, float] | None = None
 ) -> None:
-    """Print weights beside the shipped ones and the people's own."""
+    """Print weights with the shipped ones and the people's own."""
     columns = {"tuned": weights, "shipped": shipped, "people's": true}
     present = {name: values for name, values in columns.items() if values is not None}
     rows = [(name, *(f"{values[name]:.4g}" for values in present.values())) for name in weights]

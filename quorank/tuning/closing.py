@@ -1,8 +1,8 @@
 """Rules that close an iteration: after a count, after a time, or when more updates would change little.
 
-Hartmann et al. 2019 closed every 30 minutes (§5.5) and found that too simple (§6.4): few people are awake at night, and
+Hartmann et al. 2019 closed every 30 minutes (§5.5) and found that too simple (§6.4): few people search at night, and
 far from the optimum a small sample already gives the direction. They propose to use the variance of the updates;
-`Stable` does that with running sums, weight by weight.
+`Stable` does so with running sums for each weight.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from quorank.parts import Family
 
 @dataclass(frozen=True)
 class Estimate:
-    """Running sums of an iteration: all that is kept of its updates. Slopes are counted per declared step.
+    """Running sums of an iteration, the only stored data of its updates. Slopes are counted per declared step.
 
-    A weight that could not be decided brings sums of earlier iterations along, see `carry_over`.
+    The sums of an undecided weight include earlier iterations, see `carry_over`.
     """
 
     count: int  # updates of this iteration
@@ -58,10 +58,10 @@ class Estimate:
         return np.where(self.seen < 2.0, math.inf, np.sqrt(np.maximum(variance, 0.0) / n))
 
     def carry_over(self, undecided: Booleans, keep: float) -> Estimate:
-        """Return what the next iteration begins with: the share `keep` of the sums of undecided weights.
+        """Return the sums at the start of the next iteration: the share `keep` of those of undecided weights.
 
-        Sums that were kept t times count keepᵗ. The error of such a mean is at most s/√(Σ of those shares), which is
-        what `standard_error` gives: kept sums never make a sign look more certain than it is.
+        Sums kept t times have the weight keepᵗ. The error of such a mean is at most s/√(Σ of these weights), the value
+        of `standard_error`: kept sums never overstate the certainty of a sign.
         """
         share = np.where(undecided, keep, 0.0)
         return Estimate(0, share * self.seen, share * self.total, share * self.squares, 0.0)
@@ -75,7 +75,7 @@ class Closing(ABC):
 
     @property
     def least_seconds(self) -> float:
-        """Seconds before which no iteration closes."""
+        """Minimum duration of an iteration, seconds."""
         return 0.0
 
     @abstractmethod
@@ -83,13 +83,17 @@ class Closing(ABC):
         """Return whether an iteration that has lasted `seconds` closes."""
 
     def missing_updates(self, estimate: Estimate) -> int | None:
-        """Return how many more updates close the iteration; None where a count alone does not decide."""
+        """Return the number of updates until the iteration closes; None where it is not known."""
         return None
 
 
 @dataclass(frozen=True)
 class Count(Closing):
-    """Closing after a number of updates."""
+    """Closing after a number of updates.
+
+    >>> Count(400).missing_updates(Estimate.empty(9))
+    400
+    """
 
     kind: ClassVar[str] = "count"
 
@@ -107,7 +111,11 @@ class Count(Closing):
 
 @dataclass(frozen=True)
 class Time(Closing):
-    """Closing after a number of seconds, as published; not before `least` updates, since nothing could be learned."""
+    """Closing after a number of seconds, as published, but not before `least` updates.
+
+    >>> Time(60.0).closes(Estimate.empty(9), seconds=90.0)
+    False
+    """
 
     kind: ClassVar[str] = "time"
 
@@ -130,16 +138,23 @@ class Time(Closing):
 class Stable(Closing):
     """Closing as soon as the sign of one weight's slope is known, |mean| ≥ known · (its standard error), or at `most`.
 
-    Only one weight need be known: those that are not sit the iteration out and take their sums along (`keep` of the
-    coordinator), so each weight waits for as many updates as its own slope needs. Far from the optimum iterations are
-    as short as `least`; near to it weights move seldom, each on the evidence of many iterations. The sums are tested
-    after every message, so `known` is no level of significance: a sign is wrong more often than a single test would
-    say.
+    One weight suffices: the others keep their sums (`keep` of the coordinator), so each weight waits for as many
+    updates as its slope needs. Far from the optimum iterations are as short as `least`; near it weights move seldom,
+    each on the evidence of many iterations. The sums are tested after every message, so `known` is not a significance
+    level: a sign is wrong more often than in a single test.
+
+    Args:
+        known: Standard errors.
+        least: Minimum number of updates.
+        most: Maximum number of updates.
+
+    >>> Stable(least=2).closes(Estimate.empty(9), seconds=0.0)
+    False
     """
 
     kind: ClassVar[str] = "stable"
 
-    known: float = 1.5  # standard errors
+    known: float = 1.5
     least: int = 50
     most: int = 400
 
@@ -153,7 +168,7 @@ class Stable(Closing):
         return estimate.count >= self.most or bool(self.known_signs(estimate).any())
 
     def known_signs(self, estimate: Estimate) -> Booleans:
-        """Return which weights (weights,) have a slope of known sign; one without any slope has none."""
+        """Return which weights (weights,) have a slope of known sign; never one with a slope of 0."""
         size = np.abs(estimate.mean())
         return np.asarray((size > 0.0) & (size >= self.known * estimate.standard_error()), dtype=np.bool_)
 

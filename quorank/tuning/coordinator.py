@@ -104,7 +104,7 @@ class TuningCoordinator:
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
         watched, *trials = (Evidence.of(memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
-        other = f"was made by {model.optimiser}, not {self.optimiser}; continue with that optimiser, or start anew"
+        other = f"was made by {model.optimiser}, not {self.optimiser}; continue with it, or start from its weights"
         require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
         memory = memory or self.optimiser.start(len(weights))
         estimate = Estimate(0, seen, total, squares, 0.0)
@@ -242,5 +242,5 @@ class TuningState:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the weights are not published yet."""
+        """True while the weights differ from the published ones."""
         return not np.array_equal(self.weights, self.published)

@@ -1,17 +1,16 @@
-"""Guards: whether new weights are given to all clients at once, or judged first.
+"""Guards: rules by which new weights are published, at once or after a trial.
 
-Hartmann et al. 2019 give every version to all clients, and their safeguards (§5.6) bound how far a weight moves, not
-what people lose by it. A score that is a product falls off a cliff at the bound of a factor: where a weight has 0.15
-left above 0 and its step is 0.2, all visits of that kind lose their points together. The slopes say nothing of it,
-since the order of these pages is the same for every weight above 0.
+Hartmann et al. 2019 publish every version to all clients. Their safeguards (§5.6) bound the change of a weight, not
+the loss of rank accuracy. A score that is a product changes abruptly at the bound of a factor: a weight of 0.15 with a
+step of 0.2 can reach 0, and all visits of that kind lose their points together. Slopes do not show it, since the order
+of these pages is the same for every weight above 0.
 
-`JudgedGuard` gives no version to anybody before it was judged. Clients go on with the published weights and compute
-beside them, for the searches that they make anyway, whether the chosen item would have stood first: under the
-reference (the weights that the tuning began with), under the published weights, and under the trial. The differences
-are paired, so few searches tell small losses from none. A trial is published once it is at most `bound` below the
-reference and at most `bound` below the published weights, standard errors included. While that is open the trial goes
-on through the next iterations; if it does not pass, the step is halved. Published weights are watched on: should they
-turn out to be below the bound, clients get the reference back.
+`JudgedGuard` publishes a version only after a trial. Clients keep the published weights, and compute for their own
+searches whether the chosen item would have stood first: under the reference (the weights at the start of the tuning),
+the published weights, and the trial. The differences are paired, so few searches suffice to detect a small loss. A
+trial is published once it is at most `bound` below the reference and at most `bound` below the published weights,
+standard errors included. An undecided trial continues through the next iterations; after a failed one the step is
+halved. Published weights are still monitored: if they fall below the bound, clients get the reference back.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from quorank.parts import Family
 
 @dataclass(frozen=True)
 class Evidence:
-    """Running sums over searches: what candidate weights gain in first places over others, the base."""
+    """Running sums over searches of the gain in first places of candidate weights over base weights."""
 
     count: int = 0
     gain: float = 0.0  # Σ d, d the first place under the candidate minus that under the base
@@ -38,7 +37,7 @@ class Evidence:
 
     @property
     def sums(self) -> tuple[float, float, float, float]:
-        """The numbers that it is read back from (`of`)."""
+        """The numbers for `of`."""
         return float(self.count), self.gain, self.squares, self.base
 
     @classmethod
@@ -58,9 +57,9 @@ class Evidence:
         )
 
     def mean_and_error(self) -> tuple[float, float]:
-        """Return the mean gain and its standard error, with one search of |d| = 1 more than came.
+        """Return the mean gain and its standard error, with one additional search of |d| = 1.
 
-        That search stands for what has not been seen yet: without it, a few searches that all agree would be certain.
+        Without that search, a few searches that all agree would give an error of 0.
         """
         n = max(1, self.count)
         return self.gain / n, math.sqrt(max(0.0, self.squares - self.gain * self.gain / n) + 1.0) / n
@@ -71,7 +70,7 @@ class Guard(ABC):
     """Rule by which weights are published."""
 
     kind: ClassVar[str]
-    judges: ClassVar[bool]  # whether weights are tried before they are published
+    judges: ClassVar[bool]  # versions are published only after a trial
 
     @abstractmethod
     def passes(self, evidence: Evidence) -> bool:
@@ -83,16 +82,20 @@ class Guard(ABC):
 
     @abstractmethod
     def decides(self, trials: Sequence[Evidence]) -> bool:
-        """Return whether the evidence against each of the compared weights is enough to end a trial."""
+        """Return whether the evidence against both compared weights suffices to end a trial."""
 
     @abstractmethod
     def shortens(self, before: int) -> bool:
-        """Return whether a step that did not pass is halved once more; `before`: how often it was."""
+        """Return whether a failed step is halved again, after `before` times."""
 
 
 @dataclass(frozen=True)
 class ImmediateGuard(Guard):
-    """Every version is given to all clients at once, as published."""
+    """Publication of every version at once, as in the paper.
+
+    >>> ImmediateGuard().passes(Evidence())
+    True
+    """
 
     kind: ClassVar[str] = "immediate"
     judges: ClassVar[bool] = False
@@ -112,16 +115,27 @@ class ImmediateGuard(Guard):
 
 @dataclass(frozen=True)
 class JudgedGuard(Guard):
-    """Versions are published that keep 1 − `bound` of the reference's rank accuracy, and withdrawn when they do not."""
+    """Publication of versions that keep 1 − `bound` of the reference's rank accuracy, and withdrawal of those that do not.
+
+    Args:
+        bound: Share of the rank accuracy that a published version may lose.
+        sure: Standard errors above the bound at which a trial passes, and below it at which it fails.
+        surely: Standard errors below the bound at which published weights are withdrawn.
+        most: Number of searches after which an undecided trial is shortened.
+        halvings: Maximum number of halvings of one step.
+
+    >>> JudgedGuard(bound=0.02).decides([Evidence(count=4000), Evidence()])
+    True
+    """
 
     kind: ClassVar[str] = "judged"
     judges: ClassVar[bool] = True
 
-    bound: float = 0.01  # share of the rank accuracy that a published version may lose
-    sure: float = 1.0  # standard errors by which a trial must be above the bound to pass, or below it to fail
-    surely: float = 2.0  # standard errors by which published weights must be below the bound to be withdrawn
-    most: int = 4000  # searches after which a trial that is still undecided is shortened
-    halvings: int = 3  # of one step, before the next is taken from the published weights
+    bound: float = 0.01
+    sure: float = 1.0
+    surely: float = 2.0
+    most: int = 4000
+    halvings: int = 3
 
     def __post_init__(self) -> None:
         require_range("bound", self.bound, above=0.0, below=1.0)

@@ -1,13 +1,12 @@
 """Pointwise SVM loss, its gradient by finite differences, and rank accuracy (Hartmann et al. 2019, §5.2 and §5.4).
 
-A client computes one gradient per search. The score is evaluated at 2·d + 1 weight vectors in one pass: by the
-heuristic's own `probe` where it has one, else by its `score`. Many searches are computed together only because a
-simulation has many clients.
+A client computes one gradient per search. The score is evaluated at 2·d + 1 weight vectors in one pass, by the
+heuristic's `probe` if it has one, else by its `score`. Searches are batched for simulations of many clients.
 
 Rank accuracy is the share of searches whose chosen item stands first. The published simulation counted a search as
-right when the item with the highest score had the highest true score, so that equal items did not count as errors.
-Choices here are noisy, so that items are equal by their scores: a chosen item that shares the first place with others
-counts as 1/(how many share it), the expectation of a fair draw among them.
+correct when the item with the highest score had the highest true score, so that equal items were no errors. Choices
+here are noisy, so ties are by score: a chosen item that shares the first place with others counts as 1/(their number),
+the expectation of a fair draw among them.
 """
 
 from __future__ import annotations
@@ -142,17 +141,17 @@ def gradients(
         check_scores(scores, 2 * weights.size + 1, block)
         each = losses(scores, block, margin, relative)
         after = done + len(each)
-        slopes[done:after] = np.where(_best_here(each), 0.0, differences(each, below, above))
+        slopes[done:after] = np.where(_is_minimum(each), 0.0, differences(each, below, above))
         loss[done:after] = each[:, -1]
         done = after
     return slopes, loss
 
 
-def _best_here(each: Doubles) -> Booleans:
-    """Return (searches, weights): neither w − ε nor w + ε has a lower loss than w.
+def _is_minimum(each: Doubles) -> Booleans:
+    """Return (searches, weights) where neither w − ε nor w + ε has a lower loss than w.
 
-    At such a kink 0 is a subgradient, and the central difference is not what should be followed: it points to the side
-    on which the loss rises more slowly, so a weight that is right would leave its place.
+    At such a kink 0 is a subgradient, while the central difference points to the side on which the loss rises more
+    slowly and would move an optimal weight.
     """
     d = each.shape[1] // 2
     here = each[:, -1:]

@@ -56,7 +56,7 @@ class OpenVersion:
 
     @property
     def learned(self) -> bool:
-        """Whether all versions are made; only the study's metrics may be missing."""
+        """True once all versions are made; only the study's metrics may be missing."""
         return self.version >= self.tuning.iterations
 
     @cached_property

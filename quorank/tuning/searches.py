@@ -1,8 +1,7 @@
 """Searches and the items shown in them, in columns: the format that every heuristic's items share.
 
-Items are a NamedTuple of columns. `offsets` (searches + 1,) says which items belong to which search, `chosen`
-(searches,) which of them the person took, counted within the search; every other column has one entry, or one row, per
-item.
+Items are a NamedTuple of columns. `offsets` (searches + 1,) divides the items into searches, `chosen` (searches,) is
+the position of the chosen item within its search; every other column has one entry, or one row, per item.
 """
 
 from __future__ import annotations
@@ -27,7 +26,11 @@ class Listed(NamedTuple):
 
     @classmethod
     def of(cls, shown: Sequence[Sequence[Any]], chosen: Sequence[int]) -> Listed:
-        """Return the items of one list per search, with the index of the item that was chosen from each."""
+        """Return the items of one list per search, with the index of the chosen item in each.
+
+        >>> Listed.of([["a", "b"], ["c", "d", "e"]], [0, 2]).offsets.tolist()
+        [0, 2, 5]
+        """
         offsets = np.cumsum([0, *map(len, shown)], dtype=np.int64)
         return cls(offsets, [item for block in shown for item in block], np.array(chosen, dtype=np.int64))
 
@@ -53,7 +56,7 @@ def take_rows(columns: Items, which: Integers | Booleans) -> Items:
 
 
 def pick_searches(items: Items, which: Integers) -> Items:
-    """Return these searches, in this order; one may come more than once."""
+    """Return these searches in this order, possibly repeated."""
     sizes = np.diff(items.offsets)[which]
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     rows = np.repeat(items.offsets[:-1][which] - offsets[:-1], sizes) + np.arange(offsets[-1])
@@ -63,7 +66,7 @@ def pick_searches(items: Items, which: Integers) -> Items:
 
 
 def join_searches(parts: Sequence[Items]) -> Items:
-    """Return the searches of all parts, one after the other."""
+    """Concatenate the searches of all parts."""
     ends = np.cumsum([0, *(int(part.offsets[-1]) for part in parts)])
     offsets = [part.offsets[1:] + end for part, end in zip(parts, ends, strict=False)]
     columns = {

@@ -1,10 +1,10 @@
 """Simulation of a whole tuning: people search, clients send updates, the coordinator makes versions.
 
-Hartmann et al. 2019, §6.1. Every part is the one that a deployment uses; only the people are made up. Held-out searches
+Hartmann et al. 2019, §6.1. All parts are those of a deployment; only the people are simulated. Held-out searches
 measure each version: its mean loss, and its rank accuracy, the share of them whose chosen item stands first.
 
-Searches arrive evenly, or by day more than by night (figure 6): a Poisson process of a rate that depends on the hour.
-Gaps of a process of rate 1 are added up and carried over by the inverse of the cumulative rate.
+Searches arrive evenly, or more by day than by night (figure 6): a Poisson process with a rate that depends on the
+hour. Gaps of a process of rate 1 are added up and transformed by the inverse of the cumulative rate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
 from quorank.tuning.searches import slice_searches
 
-CHECK_EVERY = 25  # updates between two checks whether an iteration closes
+CHECK_EVERY = 25  # updates between two checks of the closing rule
 DAY = 86_400.0  # seconds
 _BLOCK = 4096  # arrival times drawn at once
 _GRID = 2881  # points of the cumulative rate of a day, every half minute
@@ -45,7 +45,7 @@ Watch = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Traffic(ABC):
-    """How many people search when."""
+    """Rate of searches over time."""
 
     kind: ClassVar[str]
 
@@ -112,7 +112,7 @@ class Tuning:
 
     heuristic: str = "frecency"
     start: Literal["random", "shipped"] = "shipped"
-    people: Literal["shipped", "others"] = "shipped"  # whose weights the people follow
+    people: Literal["shipped", "others"] = "shipped"  # weights by which the people choose
     iterations: int = 48
     loss: Literal["relative", "published"] = "relative"
     margin: float | None = None  # δ or Δ; by default that of the scenario
@@ -122,10 +122,10 @@ class Tuning:
     release: Release = field(default_factory=GradientRelease)
     sure: float | None = None  # see TuningCoordinator
     keep: float = 0.9  # see TuningCoordinator
-    guard: Guard = field(default_factory=JudgedGuard)  # how weights are published
+    guard: Guard = field(default_factory=JudgedGuard)  # rule by which versions are published
     traffic: Traffic = field(default_factory=Flat)
-    budget: int | None = None  # ends also when so many updates were counted,
-    until: float | None = None  # or when the held-out loss is no more than this
+    budget: int | None = None  # number of updates at which it ends,
+    until: float | None = None  # or held-out loss at which it ends
     held_out: int = 20_000
     seed: int = 1
 
@@ -157,11 +157,11 @@ class TuningHistory:
     weights: list[Doubles] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
-    updates: list[int] = field(default_factory=list)  # of the iteration that made the version
-    hours: list[float] = field(default_factory=list)  # when it was made
+    updates: list[int] = field(default_factory=list)  # of the iteration before the version
+    hours: list[float] = field(default_factory=list)  # time of the version
     violations: int = 0
-    rolled_back: int = 0  # how often clients got the first weights back
-    shortened: int = 0  # how often a step was halved
+    rolled_back: int = 0  # number of returns to the first weights
+    shortened: int = 0  # number of halved steps
     gradients: int = 0
     gradient_seconds: float = 0.0  # of one core
     models: list[Model] = field(default_factory=list)
@@ -181,14 +181,14 @@ class TuningHistory:
 
 
 class _Clients:
-    """Searches of all clients in the order of time, and the updates that they send."""
+    """Searches of all clients in the order of time, and their updates."""
 
     def __init__(self, tuning: Tuning, history: TuningHistory) -> None:
         self.tuning, self.history = tuning, history
         self.source = arrival_times(tuning.traffic, tuning.seed)
         self.times = np.empty(0)
         self.at = 0  # number of the next search
-        self.done = 0  # of self.times
+        self.done = 0  # consumed entries of self.times
 
     def upcoming(self, count: int) -> Doubles:
         """Return the times of the next `count` searches."""
@@ -205,7 +205,7 @@ class _Clients:
         return int(np.searchsorted(times, end, side="right"))
 
     def search(self, count: int, state: TuningState) -> Updates:
-        """Return the updates that arrive from the next `count` searches under the current version."""
+        """Return the updates of the next `count` searches under the current version."""
         tuning, history, scenario = self.tuning, self.history, self.history.scenario
         items = scenario.searches(tuning.seed, count, self.at, history.truth, tuning.sigma)
         began = time.thread_time()
@@ -242,7 +242,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = coordinator.start(first)
     clients = _Clients(tuning, history)
-    # loads the compiled code, which is not to be timed
+    # load the compiled code before timing
     gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)
     history.record(state.published, held_out, 0, 0.0)
     now = 0.0
@@ -257,7 +257,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
             state.published, before.weights if tuning.guard.judges else state.weights
         )
         history.rolled_back += rolled_back
-        if not rolled_back:  # the weights that the tuning began with may be many steps away
+        if not rolled_back:  # the first weights may be many steps away
             history.violations += len(violations(heuristic, state.published, before.published))
         history.shortened += state.shortened > 0
         history.models.append(model)
@@ -272,7 +272,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
 
 
 def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -> tuple[int, float]:
-    """Return how many searches come before the next check whether the iteration closes, and when that is."""
+    """Return the number of searches before the next check of the closing rule, and its time."""
     end = state.since + closing.least_seconds
     if now < end:
         return clients.upcoming_until(end), end

@@ -131,7 +131,7 @@ def test_violations_are_named() -> None:
     weights = TREE.shipped + np.array([-2.0, 0.0, 3.0, 0.0])
     said = "; ".join(violations(TREE, weights, TREE.shipped))
     assert "b = 2 is above a = 1 − 0.5" in said
-    assert "c = 4 is outside of -1 … 2.5" in said and "c moved from 1 to 4, more than 0.5" in said
+    assert "c = 4 is outside -1 … 2.5" in said and "c moved from 1 to 4, more than 0.5" in said
 
 
 def test_random_weights_differ_by_seed_and_fill_the_bounds() -> None:
@@ -184,7 +184,7 @@ def test_refusals() -> None:
     two = (Weight("a", 0.0, 0.0, 1.0, 1.0), Weight("b", 0.5, 0.0, 1.0, 1.0))
     with pytest.raises(BadInput, match="shipped b is above a"):
         Heuristic("h", two, (Order("a", "b"),), linear)
-    with pytest.raises(BadInput, match="its orders go round in a circle"):
+    with pytest.raises(BadInput, match="its orders form a cycle"):
         Heuristic("h", two, (Order("a", "b", 0.6), Order("b", "a", 0.6)), linear)
     with pytest.raises(BadInput, match="same name"):
         Heuristic("h", (two[0], two[0]), (), linear)

@@ -192,7 +192,7 @@ def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
         one = protocol.receive(one, updates(random_slopes(9, 9)))
         after.append(protocol.advance(one, 0.0)[1])
     assert after[0] == after[1]
-    with pytest.raises(BadInput, match="continue with that optimiser"):
+    with pytest.raises(BadInput, match="continue with it"):
         TuningCoordinator(FRECENCY, Rprop(initial=0.1)).resume(model)
 
 

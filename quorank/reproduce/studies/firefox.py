@@ -1,11 +1,11 @@
-"""The field study of Firefox on simulated people (Hartmann et al. 2019, figures 4, 5 and 7; §6.2 to §6.4).
+"""Field study of Firefox on simulated people (Hartmann et al. 2019, figures 4, 5 and 7; §6.2 to §6.4).
 
-`shows` chooses between figure 4 (the loss of the three arms during the tuning), figure 5 (characters typed and rank
-chosen afterwards) and figure 7 (how far an update from 2,000 reports is from that of all). The paper had real people and
-137 iterations of 30 minutes with some 9,000 reports of the treatment each: 60 % of the 2,074,751 messages that came
-before its evaluation.
+`shows` selects figure 4 (the loss of the three arms during the tuning), figure 5 (characters typed and rank chosen
+afterwards) or figure 7 (the distance of an update from 2,000 reports to that of all). The paper had real people and
+137 iterations of 30 minutes with about 9,000 reports of the treatment each: 60 % of the 2,074,751 messages before its
+evaluation.
 
-Simulated people choose by other weights than the shipped ones, or there would be nothing to find. Clients of the
+Simulated people choose by other weights than the shipped ones, otherwise there is nothing to find. Clients of the
 treatment compute updates and get a new version after every iteration; the controls only report the loss of the shipped
 weights, with and without the daily decay of scores.
 """
@@ -41,9 +41,9 @@ _CONTROLS, _SCALED = 2**30, 2**31  # first search numbers of the controls, and o
 
 @dataclass
 class FirefoxTuning:
-    """What the tuning measured, an entry per iteration."""
+    """Measurements of a tuning, one entry per iteration."""
 
-    weights: list[Doubles] = field(default_factory=list)  # the version that was out, then the last one
+    weights: list[Doubles] = field(default_factory=list)  # of each iteration, then the final ones
     loss: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
     accuracy: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
     distance: list[float] = field(default_factory=list)  # L1 from samples' updates to that of all, mean
@@ -53,14 +53,14 @@ class FirefoxTuning:
 
 
 def generate_searches(seed: int, first: int, count: int, people: People) -> tuple[Suggestions, Doubles]:
-    """Return searches with what these people chose, and (candidates,) days since each suggestion's last visit."""
+    """Return searches with the choices of these people, and (candidates,) days since each suggestion's last visit."""
     shown = generate_suggestions(seed, count, first=first, setting=people.history)
     truth = np.ascontiguousarray(FRECENCY.score(np.array([people.taste]), shown)[0])
     return draw_choices(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
 
 
 def loss_and_accuracy(scores: Doubles, items: Suggestions) -> tuple[float, float]:
-    """Return the mean loss of these scores (candidates,), and how often the chosen suggestion stands first."""
+    """Return the mean loss of these scores (candidates,), and the share of chosen suggestions in first place."""
     exact = np.ascontiguousarray(scores)
     loss = losses(exact[None, :], items, MARGIN)
     return float(loss.mean()), float(firsts(exact, items.offsets, items.chosen).mean())
@@ -76,7 +76,7 @@ def tune_weights(
     samples: int = 0,
     finished: Callable[[], None] | None = None,  # called after each iteration
 ) -> FirefoxTuning:
-    """Tune the shipped weights for `iterations` of `updates` searches each, and measure the controls beside them.
+    """Tune the shipped weights for `iterations` of `updates` searches each, and measure the controls.
 
     If `samples` is not 0, each iteration's update is also estimated `samples` times from `sample` of the searches.
     """
@@ -137,7 +137,7 @@ def scaled_losses(seed: int, people: People, count: int) -> list[tuple[float, fl
 
 @dataclass(frozen=True)
 class FirefoxStudy:
-    """Tuning with three arms, then an evaluation of what it found."""
+    """Tuning with three arms, then an evaluation of its weights."""
 
     kind: ClassVar[str] = "firefox-study"
 
@@ -328,8 +328,8 @@ def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyRes
         StudyFinding(
             "They choose suggestions that are ranked slightly worse.",
             rank > 0,
-            f"{rank:+.4f}: made-up people take the wanted page as soon as it is among the first that they read, so a "
-            "better order lowers both figures",
+            f"{rank:+.4f}: simulated people take the wanted page as soon as it is among the first that they read, so a "
+            "better order lowers both metrics",
         ),
         StudyFinding(
             "Without decay of scores, people type about as much as with it.",

@@ -1,9 +1,9 @@
 """Projection onto the allowed weights, violations of the constraints, and random allowed weights.
 
-Hartmann et al. 2019, §5.6: bounds, the order of weights, and a bounded change per iteration are safeguards that hold
-whatever the gradients say. The allowed set is a polyhedron; the projection onto it is exact: least-distance programming
-(Lawson and Hanson 1974, "Solving least squares problems", ch. 23) turns it into non-negative least squares, which ends
-after finitely many steps. A last pass takes out what rounding leaves, so that the constraints hold as doubles compare.
+Hartmann et al. 2019, §5.6: bounds, the order of weights, and a bounded change per iteration are safeguards for any
+gradients. The allowed set is a polyhedron; the projection onto it is exact: least-distance programming (Lawson and
+Hanson 1974, "Solving least squares problems", ch. 23) turns it into non-negative least squares, which ends after
+finitely many steps. A last pass removes rounding errors, so that the constraints hold for doubles.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SWEEPS = 50  # of the sampler of random weights; the chains of orders are short
 
 
 def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None) -> Doubles:
-    """Return the allowed weights nearest to `wanted`; with `before`, allowed also means at most a step from those.
+    """Return the allowed weights nearest to `wanted`; with `before`, also within a step of those.
 
-    Distances are Euclidean, each weight counted in its own steps: the unit of a weight does not matter.
+    Distances are Euclidean in units of the weights' steps, so the unit of a weight does not matter.
     """
     count = len(heuristic.weights)
     if wanted.shape != (count,) or not np.isfinite(wanted).all():
@@ -43,7 +43,7 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
 
 
 def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the least and the greatest doubles (weights,) whose distance from `before`, as computed, is at most a step."""
+    """Return the least and greatest doubles (weights,) whose computed distance from `before` is at most a step."""
     steps = heuristic.steps(before)
     least, most = before - steps, before + steps
     while (over := before - least > steps).any():
@@ -54,13 +54,13 @@ def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = None) -> list[str]:
-    """Return a sentence for every constraint that `weights` break; none if they are allowed."""
+    """Return a sentence for every constraint that `weights` violate."""
     found = []
     names, steps = heuristic.names, None if before is None else heuristic.steps(before)
     for k, weight in enumerate(heuristic.weights):
         value = float(weights[k])
         if not weight.lower <= value <= weight.upper:
-            found.append(f"{weight.name} = {value:g} is outside of {weight.lower:g} … {weight.upper:g}")
+            found.append(f"{weight.name} = {value:g} is outside {weight.lower:g} … {weight.upper:g}")
         if before is not None and steps is not None and not abs(value - float(before[k])) <= steps[k]:
             found.append(f"{weight.name} moved from {before[k]:g} to {value:g}, more than {steps[k]:g}")
     for greater, smaller, by in heuristic.gaps:
@@ -75,9 +75,8 @@ def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = 
 def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
     """Draw weights uniformly from all that are allowed, by a Gibbs sampler.
 
-    Each weight in turn is drawn uniformly between what its bounds and the orders leave it beside the others. A weight
-    with a `share` is drawn uniformly on the scale on which its steps are equal: as likely below a tenth of its range
-    as above.
+    Each weight in turn is drawn uniformly within its bounds and the orders, given the others. A weight with a `share`
+    is drawn uniformly on the scale of equal steps: as likely below a tenth of its range as above.
     """
     lower, upper = heuristic.bounds
     d = len(lower)

@@ -6,13 +6,13 @@ redirects, frames and reloads;
 
     score(x) = |S_x| / |T_x| · Σ_{v ∈ T_x} weight(v) · e^(−λ(t_ref − t_v)),    λ = ln 2 / 30 days
 
-with t_ref the last visit, and the score decays daily by the same λ. Both decays together are e^(−λ(now − t_v)), so one
-half-life is all there is: here a score is as of now. The browser stores t_ref + ln(score)/λ, which orders pages as the
-score does. The weights (`places.frecency.pages.*`) are 100, 50 and 20. A fourth, 200 for visits with many keystrokes or
-a long time on the page, needs what no history records, and is left out. A bookmarked page without a visit has the high
-weight, as if bookmarked today.
+with t_ref the last visit, and the score decays daily by the same λ. Both decays together are e^(−λ(now − t_v)), so
+there is one half-life: here a score is as of now. The browser stores t_ref + ln(score)/λ, which orders pages as the
+score does. The weights (`places.frecency.pages.*`) are 100, 50 and 20. A fourth, 200 for visits with many keystrokes
+or a long time on the page, needs what no history records, and is left out. A bookmarked page without a visit has the
+high weight, as if bookmarked today.
 
-Where the old formula has 22 constants, this one has four. Bounds and steps are ours.
+The old formula has 22 constants, this one four. Bounds and steps are not Mozilla's.
 """
 
 from __future__ import annotations

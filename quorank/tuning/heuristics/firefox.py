@@ -14,8 +14,8 @@ score is a staircase in it, and its difference is taken over a whole step in eac
 cut-off if that is more. (The study's was one day.) Steps in shares of the value are ours: from 200 days to 4 it
 takes 24 of them, where steps of a day took 196.
 
-What the study's server did with these weights is not what §5.6 says: it kept the four cut-offs in order, not the
-bucket weights, and when a weight fell below 0 it raised all 22 by the same amount.
+The study's server differs from §5.6: it kept the four cut-offs in order, not the bucket weights, and when a weight
+fell below 0 it raised all 22 by the same amount.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNVISITED_BOOKMARK = _PLACE["unvisited-bookmark"]
 UNVISITED_TYPED = _PLACE["unvisited-typed"]
 WEIGHTS = CUTS + BUCKETS + len(_BONUSES)
 PLACES = np.array([_PLACE[kind] for kind in VISIT_TYPES], np.int64)
-"""Where the bonus of each visit type stands among the 22 weights."""
+"""Index of the bonus of each visit type among the 22 weights."""
 
 
 class AgedSuggestions(NamedTuple):
@@ -75,7 +75,7 @@ def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSug
 
 @kernel
 def _bucket(age: float, weights: Doubles) -> int:
-    """The weight of the bucket of a visit: the first whose cut-off has not passed."""
+    """Return the weight of the bucket of a visit: the first with a cut-off that is not exceeded."""
     b = 0
     while b < CUTS and age > weights[b]:
         b += 1
@@ -84,7 +84,7 @@ def _bucket(age: float, weights: Doubles) -> int:
 
 @kernel
 def _points(weights: Doubles, items: AgedSuggestions, x: int) -> Any:
-    """Σ bucket · bonus of one page, in hundredths; a page without visits counts as visited today."""
+    """Return Σ bucket · bonus of one page, in hundredths; a page without visits counts as visited today."""
     if items.sampled[x] == 0:
         return weights[CUTS] * weights[UNVISITED_BOOKMARK if items.bookmarked[x] else UNVISITED_TYPED]
     total = 0.0
@@ -104,7 +104,7 @@ def _scores(weights: Doubles, items: AgedSuggestions, out: Doubles) -> None:
 
 @kernel
 def _moved(weights: Doubles, k: int, to: float, age: float) -> Any:
-    """The weight of the bucket of a visit with cut-off k moved to `to`."""
+    """Return the weight of the bucket of a visit with cut-off k moved to `to`."""
     before = weights[k]
     weights[k] = to
     moved = weights[_bucket(age, weights)]

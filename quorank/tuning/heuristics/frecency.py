@@ -3,12 +3,12 @@
     visit(v)    = recency(v) · type(v)
     frecency(x) = |S_x| / |T_x| · Σ_{v ∈ T_x} visit(v)
 
-Five weights for how long ago a visit was, four for how it came about: nine in all, every constant of the formulas.
+Five weights for the age of a visit and four for its type: nine constants.
 The score is linear in each single weight, so a weight moved by ε moves the score by ε times a slope, and all 2·9 + 1
 weight vectors of the finite differences cost one pass over the visits.
 
-The bounds and steps are ours: the paper gives none but w ≥ 0 and the order of the recency weights (§5.6). A step is a
-tenth of the largest shipped weight of its kind.
+The paper gives no bounds and steps but w ≥ 0 and the order of the recency weights (§5.6). Here a step is a tenth of the
+largest shipped weight of its kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compil
 from quorank.tuning.histories.generated import Suggestions
 
 BUCKETS = 5
-KINDS = 4  # of visits that have a weight of their own: link, typed, bookmark, and all others
+KINDS = 4  # visit types with a separate weight: link, typed, bookmark, and all others
 WEIGHTS = BUCKETS + KINDS
 
 

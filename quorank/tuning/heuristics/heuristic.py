@@ -1,7 +1,7 @@
-"""Heuristics: a scoring function with named weights, as a product ships it, and the constraints on the weights.
+"""Heuristics: a product's scoring function with named weights, and the constraints on the weights.
 
-Hartmann et al. 2019 (§4, §5.4 and §5.6): the function is a black box that can be evaluated with other weights; bounds,
-the order of weights and the largest change per iteration are declared beside them, and hold whatever is learned.
+Hartmann et al. 2019 (§4, §5.4 and §5.6): the function is a black box that can be evaluated with other weights. Bounds,
+the order of weights and the largest change per iteration are declared, and hold in every version.
 """
 
 from __future__ import annotations
@@ -29,17 +29,27 @@ Probe = Callable[[Doubles, Doubles, Doubles, Any], Doubles]
 
 @dataclass(frozen=True)
 class Weight:
-    """One constant of a heuristic. `step` is the most by which it may change in one iteration.
+    """One constant of a heuristic.
 
-    With `share`, a larger value may change by that share of itself, and ε of the finite differences grows as much.
+    Args:
+        name: Name of the constant.
+        shipped: Value in the product.
+        lower: Lower bound.
+        upper: Upper bound.
+        step: Largest change in one iteration.
+        reach: ε of the finite differences; by default a hundredth of the step.
+        share: A larger value may change by this share of itself, and ε grows in proportion.
+
+    >>> Weight("fresh", shipped=10.0, lower=0.0, upper=50.0, step=1.0).epsilon
+    0.01
     """
 
     name: str
-    shipped: float  # the value in the product
+    shipped: float
     lower: float
     upper: float
     step: float
-    reach: float | None = None  # ε of the finite differences; by default a hundredth of the step
+    reach: float | None = None
     share: float = 0.0
 
     def __post_init__(self) -> None:
@@ -58,7 +68,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class Order:
-    """Constraint: the weight `smaller` never exceeds the weight `greater` − `by`."""
+    """Constraint: the weight `smaller` never exceeds the weight `greater` − `by`.
+
+    >>> Order("recency.4-days", "recency.older").by
+    0.0
+    """
 
     greater: str
     smaller: str
@@ -72,8 +86,12 @@ class Order:
 class Heuristic:
     """A black-box score, its weights, and the orders among them.
 
-    `score` is all that is needed. A heuristic that can share work between the 2·d + 1 weight vectors of the finite
-    differences may bring that as `probe`; it must give the same scores.
+    Args:
+        name: Name of the heuristic.
+        weights: Its d weights.
+        orders: Orders among them.
+        score: Function of (m, d) weights and items to (m, items) scores.
+        probe: The same scores at the 2·d + 1 weight vectors of the finite differences, with shared work; optional.
     """
 
     name: str
@@ -116,11 +134,11 @@ class Heuristic:
 
     @cached_property
     def _steps(self) -> Doubles:
-        """(3, weights): the step, the share and the ε of each weight."""
+        """(3, weights): step, share and ε of each weight."""
         return np.array([[getattr(weight, name) for weight in self.weights] for name in ("step", "share", "epsilon")])
 
     def steps(self, weights: Doubles) -> Doubles:
-        """Return the most (weights,) by which each weight may change in one iteration that begins with these."""
+        """Return the largest change (weights,) of each weight in an iteration that begins with these."""
         step, share, _ = self._steps
         return np.asarray(np.maximum(step, share * np.abs(weights)), dtype=np.float64)
 
@@ -137,7 +155,7 @@ class Heuristic:
 
     @cached_property
     def bounds(self) -> tuple[Doubles, Doubles]:
-        """Bounds (lower, upper) tightened by the orders: within them every weight can take every value."""
+        """Bounds (lower, upper) tightened by the orders: each weight can take every value within them."""
         return self.tighten(self.lower, self.upper)
 
     def tighten(self, lower: Doubles, upper: Doubles) -> tuple[Doubles, Doubles]:
@@ -150,9 +168,7 @@ class Heuristic:
                 lower[greater] = max(lower[greater], _least_above(lower[smaller], by))
             if np.array_equal(before, (lower, upper)):
                 return lower, upper
-        raise BadInput(
-            "heuristic.malformed", "its orders go round in a circle; take one away", f"heuristic {self.name}"
-        )
+        raise BadInput("heuristic.malformed", "its orders form a cycle; remove one", f"heuristic {self.name}")
 
     def vector(self, values: Mapping[str, float]) -> Doubles:
         """Return the weight vector of named values; every weight must be named, and no other."""
@@ -198,10 +214,10 @@ def compiled_score(score: Callable[..., None], probe: Callable[..., None]) -> tu
 
 
 def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]], float]) -> Score:
-    """Return a score made of a plain function of one item and named weights, called once per item and weight vector.
+    """Return the score of a plain function of one item and named weights, called for each item and weight vector.
 
-    Items are then a `Listed`. Some thousand times slower than a compiled score, and fast enough on a device, where one
-    search is scored.
+    Items are then a `Listed`. It is about a thousand times slower than a compiled score, and fast enough for one
+    search on a device.
     """
     words = tuple(names)
 
@@ -215,8 +231,8 @@ def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]],
 def load_object(text: str) -> Any:
     """Import the object that `module:object` names; modules in the current folder are found too.
 
-    Importing a module runs it: the text must come from whoever runs the program (a command line, an operator's own
-    file), never from a message or a file that somebody else may write.
+    Importing a module runs it: the text must come from the person who runs the program (a command line, an operator's
+    own file), never from a message or a file that somebody else may write.
     """
     module, _, name = text.partition(":")
     wrong = f"expected module:object, such as my_product.tuning:heuristic, got {text!r}"

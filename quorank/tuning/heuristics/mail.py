@@ -2,8 +2,8 @@
 
     score(x) = age(x) + folder(x) + sender · log₂(1 + messages exchanged) + answered + flagged
 
-It is a sum, not a product as frecency is, and written in NumPy alone: any vectorised code is a heuristic. The weights
-and the generated mail are made up: the example shows the form, not a product.
+It is a sum, where frecency is a product, and plain NumPy: any vectorised code is a heuristic. The weights and the
+generated mail are invented; the example shows the form of a heuristic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Browsing history of one person, and the searches in it that can be learned from.
+"""Browsing history of one person, and the searches in it for learning.
 
-A history does not say what was typed into the address bar, only that a page was visited by typing. A search that can
-be learned from is such a visit to a page that was known already (§5.1 of Hartmann et al. 2019: what a person selects
-labels the ranking): the suggestions are the pages known at that moment that match the first letters of it, and the
-chosen one is the page that was visited. Firefox remembers what was typed for some pages (its input history); elsewhere
-the first `LETTERS` letters of the site's name stand for it.
+A history does not contain what was typed into the address bar, only that a page was visited by typing. A search for
+learning is such a visit to a known page (§5.1 of Hartmann et al. 2019: what a person selects labels the ranking): the
+suggestions are the pages known at that moment that match its first letters, and the chosen one is the visited page.
+Firefox remembers the typed text of some pages (its input history); otherwise the first `LETTERS` letters of the site's
+name are used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
 LETTERS = 2
-"""Letters of a site's name that stand for what was typed, where that is not recorded."""
+"""Letters of a site's name that replace unrecorded typed text."""
 
 _LINK, _TYPED, _BOOKMARK = (VISIT_TYPES.index(name) for name in ("link", "typed", "bookmark"))
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:(//)?(www\.)?")
@@ -34,7 +34,7 @@ _BREAK = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Pages and their visits, the visits from old to new. It stays on the machine: only counts are printed."""
+    """Pages and their visits, from old to new. It stays on the machine: only counts are printed."""
 
     urls: tuple[str, ...]
     titles: tuple[str, ...]
@@ -43,8 +43,8 @@ class History:
     page: Integers  # (visits,): which page was visited
     time: Doubles  # (visits,): seconds since 1970
     type: Int8s  # (visits,): index into VISIT_TYPES
-    typed: dict[int, str] = field(default_factory=dict)  # page → what was typed most often to reach it
-    skipped: int = 0  # visits left out: of an unknown kind, or to no page
+    typed: dict[int, str] = field(default_factory=dict)  # page → most frequent typed text
+    skipped: int = 0  # visits of an unknown type, or to no page
 
     @cached_property
     def by_page(self) -> tuple[Integers, Doubles, Int8s]:
@@ -89,20 +89,20 @@ class History:
 
 
 def page_words(url: str, title: str) -> str:
-    """Return what a search is matched against: the words of the address without its scheme, then of the title."""
+    """Return the words for matching: of the address without its scheme, then of the title."""
     address = _SCHEME.sub("", url.lower())
     return f"{_BREAK.sub(' ', address).strip()} {_BREAK.sub(' ', title.lower()).strip()}".strip()
 
 
 class ShownPages(NamedTuple):
-    """Pages shown at many moments, a block each; the first of a block is the one that was chosen."""
+    """Pages shown at many moments, in blocks that begin with the chosen page."""
 
     pages: Integers  # (items,)
     offsets: Integers  # (moments + 1,)
     visits: Int32s
     sampled: Int8s
-    type: Int8s  # (items, 10): index into VISIT_TYPES, −1 where there is no visit
-    days: Doubles  # (items, 10): since the visit, NaN where there is none
+    type: Int8s  # (items, 10): index into VISIT_TYPES, −1 without a visit
+    days: Doubles  # (items, 10): since the visit, NaN without a visit
 
     def suggestions(self, history: History) -> Suggestions:
         """Return them as frecency (§4) sees them.
@@ -128,20 +128,20 @@ class ShownPages(NamedTuple):
 
 
 def suggestions_at(history: History, pages: npt.ArrayLike, time: float) -> Suggestions:
-    """Return one block of suggestions: these pages as they stood just before `time`; nothing is chosen."""
+    """Return one block of suggestions: these pages just before `time`, without a choice."""
     wanted = np.asarray(pages, dtype=np.int64)
-    return _look_at(history, [wanted], [time]).suggestions(history)._replace(chosen=np.array([-1], np.int64))
+    return _shown_pages(history, [wanted], [time]).suggestions(history)._replace(chosen=np.array([-1], np.int64))
 
 
 def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
-    """Return all searches of a history that can be learned from, as frecency sees them."""
+    """Return all searches of a history for learning, as items of frecency."""
     return find_searches(history, shown=shown).suggestions(history)
 
 
 def find_searches(history: History, *, shown: int = 10) -> ShownPages:
-    """Return all searches of a history that can be learned from, each with the chosen page and at least one other.
+    """Return all searches of a history for learning, each with the chosen page first and at least one other.
 
-    Of more than `shown` pages that match, those visited last stand for what was shown. The chosen page is the first.
+    Of more than `shown` matching pages, the most recently visited ones count as shown.
     """
     texts = [page_words(url, title) for url, title in zip(history.urls, history.titles, strict=True)]
     padded = [f" {text}" for text in texts]
@@ -162,10 +162,10 @@ def find_searches(history: History, *, shown: int = 10) -> ShownPages:
                 blocks.append(np.concatenate(([page], others[newest])))
                 times.append(time)
         last_visit[page] = time
-    return _look_at(history, blocks, times)
+    return _shown_pages(history, blocks, times)
 
 
-def _look_at(history: History, blocks: list[Integers], times: list[float]) -> ShownPages:
+def _shown_pages(history: History, blocks: list[Integers], times: list[float]) -> ShownPages:
     sizes = np.array([len(block) for block in blocks], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     pages = np.concatenate([np.empty(0, np.int64), *blocks])
@@ -173,13 +173,13 @@ def _look_at(history: History, blocks: list[Integers], times: list[float]) -> Sh
     visits, sampled = np.zeros(len(pages), np.int32), np.zeros(len(pages), np.int8)
     type_, days = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), np.nan)
     made = ShownPages(pages, offsets, visits, sampled, type_, days)
-    _look_back(moments, *history.by_page, made)
+    _fill_visits(moments, *history.by_page, made)
     return made
 
 
 @kernel
-def _look_back(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: ShownPages) -> None:
-    """The visits of each page before its moment: how many, and of the last ten the days since and the types."""
+def _fill_visits(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: ShownPages) -> None:
+    """Fill in the visits of each page before its moment: their number, and days since and types of the last ten."""
     pages = made.pages
     for i in range(len(pages)):
         begin, end = starts[pages[i]], starts[pages[i] + 1]

@@ -1,4 +1,4 @@
-"""Generator of suggestions from made-up browsing histories (Hartmann et al. 2019, §6.1).
+"""Generator of suggestions from simulated browsing histories (Hartmann et al. 2019, §6.1).
 
 A search shows a block of pages, each with the number of its visits and, of the last ten, how long ago and in which way
 the page was visited: all inputs of frecency (§4). The generator follows §6.1, which draws frequency, recency and
@@ -11,7 +11,7 @@ type independently of each other, and leaves the following open:
 - the number of suggestions is not in the text. The published code draws it from N(10, 4²); here it is rounded and
   kept within `fewest` and `most`, since one suggestion alone teaches nothing.
 - a person takes the suggestion with the highest true score after adding noise with μ = 0, σ² = 30. That is the
-  variance: σ = √30 ≈ 5.5 points. A first visit by a link today is worth 120, so such people hardly err; σ is a
+  variance: σ = √30 ≈ 5.5 points. A first visit by a link today is worth 120, so such people rarely err; σ is a
   parameter of `draw_choices`.
 
 Every draw has an address, (seed, search, suggestion, visit), so any range of searches can be generated alone.
@@ -35,10 +35,10 @@ from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, un
 from quorank.tuning.searches import Items, check_score_count
 
 RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
-"""Where the buckets of §4 end: bucket 0 is the past four days, bucket 4 what is older than ninety."""
+"""Ends of the buckets of §4: bucket 0 is the past four days, bucket 4 more than ninety."""
 
 BUCKET_LIMITS = np.array([0.0, *RECENCY_DAYS, 365.0])
-"""Days between which the ages of each bucket's visits are drawn."""
+"""Limits of the drawn ages of each bucket, days."""
 
 LAST = 10
 """Most visits of |T_x|: frecency uses the last ten."""
@@ -64,10 +64,10 @@ class Suggestions(NamedTuple):
 
     offsets: Integers  # (searches + 1,): items of search q are offsets[q] to offsets[q + 1]
     visits: Int32s  # (items,): |S_x|, visits in all
-    sampled: Int8s  # (items,): |T_x|, how many of the last ten visits there are
-    recency: Int8s  # (items, 10): bucket 0..4 of each sampled visit, −1 where there is none
-    type: Int8s  # (items, 10): index into VISIT_TYPES of each sampled visit, −1 where there is none
-    chosen: Integers  # (searches,): index within the block of what the person chose, −1 when not chosen yet
+    sampled: Int8s  # (items,): |T_x|, at most ten
+    recency: Int8s  # (items, 10): bucket 0..4 of each sampled visit, −1 without a visit
+    type: Int8s  # (items, 10): index into VISIT_TYPES of each sampled visit, −1 without a visit
+    chosen: Integers  # (searches,): index of the choice within the block, −1 before it
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ def generate_suggestions(
 
 
 def fill_ages(seed: int, suggestions: Suggestions, first: int, ages: Any) -> None:
-    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; the others stay as they are."""
+    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; other entries are unchanged."""
     _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, ages)
 
 
 def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
-    """Return the items with what people choose: in every search the highest true score + N(0, σ²).
+    """Return the items with simulated choices: in every search the highest true score + N(0, σ²).
 
     items: of any kind that has `offsets` and `chosen`; scores: (items,), the true score of each; first: the number of
     the first search, as in `generate_suggestions`. Of equal ones the first is chosen.
@@ -138,7 +138,7 @@ def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles
 
 
 def recency_bucket(days: npt.ArrayLike) -> Int8s:
-    """Return the recency bucket of visits so many days ago (§4): "in the past 4 days" includes the fourth."""
+    """Return the recency bucket of visits by their age in days (§4): "in the past 4 days" includes the fourth."""
     return np.searchsorted(np.array(RECENCY_DAYS), np.asarray(days), side="left").astype(np.int8)
 
 

@@ -26,29 +26,37 @@ from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices,
 from quorank.tuning.searches import count_searches, join_searches, pick_searches
 
 ShowItems = Callable[[int, int, int], Any]
-"""show(seed, searches, first) → items of these searches, nothing chosen."""
+"""show(seed, searches, first) → items of these searches, without choices."""
 
 RecordedItems = Callable[[History], Any]
-"""recorded(history) → items of the searches that were made, with what was chosen."""
+"""recorded(history) → items of its searches, with the choices."""
 
 HELD_OUT = 2**40
-"""Number of the first held-out search: no client ever meets it."""
+"""Number of the first held-out search; no client has it."""
 
 LEAST = 20
-"""Recorded searches below which there is nothing to simulate."""
+"""Minimum number of recorded searches for a simulation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Heuristic with a generator of what its people see, and the margins that suit its loss."""
+    """Heuristic with a generator of its items, and suitable margins of the loss.
 
-    follows_weights: ClassVar[bool] = True  # whether its people choose by weights that are known
+    Args:
+        heuristic: The heuristic.
+        show: Generator of items without choices.
+        margin: Δ of the published loss, in points.
+        share: δ of the relative loss.
+        recorded: Function from a history to items, if the heuristic can score its pages.
+    """
+
+    follows_weights: ClassVar[bool] = True  # people choose by known weights
 
     heuristic: Heuristic
     show: ShowItems
-    margin: float  # Δ that suits the size of its scores
-    share: float = 0.2  # δ, the margin of the relative loss
-    recorded: RecordedItems | None = None  # how the searches of a history look to it, where it can score them
+    margin: float
+    share: float = 0.2
+    recorded: RecordedItems | None = None
 
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         """Return searches `first` to `first + count` of people who follow the weights `truth`."""
@@ -79,10 +87,10 @@ SCENARIOS = {
 
 @dataclass(frozen=True, eq=False)
 class RecordedScenario(Scenario):
-    """Searches of real visits instead of generated ones: what was chosen is what a person visited by typing.
+    """Searches of recorded visits instead of generated ones; the choices are pages visited by typing.
 
-    Each simulated search is one of them, drawn with replacement: every other one of all for the clients, the rest
-    held out. No weights are behind the choices.
+    Each simulated search is drawn from them with replacement: every other one for the clients, the rest held out. The
+    choices follow no weights.
     """
 
     items: Any = None
@@ -96,7 +104,7 @@ class RecordedScenario(Scenario):
 
 
 def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
-    """Return the searches that are found in these histories, as the heuristic of the scenario sees them."""
+    """Return the searches in these histories as items of the scenario's heuristic."""
     name = scenario.heuristic.name
     known = ", ".join(name for name, one in SCENARIOS.items() if one.recorded)
     unable = f"the heuristic {name} cannot score pages of a history; these can: {known}"
@@ -106,7 +114,7 @@ def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
 
 
 def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> RecordedScenario:
-    """Return the scenario with the searches that are found in these histories."""
+    """Return the scenario with the searches in these histories."""
     items = recorded_items(scenario, histories)
     found = count_searches(items)
     few = f"there are {found} searches in these visits (typed again, with others that match); expected at least {LEAST}"
@@ -118,7 +126,7 @@ def find_scenario(name: str) -> Scenario:
     """Return the scenario of a heuristic by its name, or one of the user's own by `module:object`."""
     if ":" in name:
         found = load_object(name)
-        wrong = f"a simulation needs a Scenario (a heuristic and what its people see), got {type(found).__name__}"
+        wrong = f"a simulation needs a Scenario (a heuristic with a generator of items), got {type(found).__name__}"
         require(isinstance(found, Scenario), "heuristic.no-scenario", wrong, name)
         return cast("Scenario", found)
     if name not in SCENARIOS:

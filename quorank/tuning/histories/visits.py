@@ -1,13 +1,12 @@
 """Visits in a CSV file, of one person or of many, and a generator of such visits.
 
-A line is a visit: `time,url,type`, and where they are known `person`, `title` and `bookmarked`. Time is in seconds
-since 1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `VISIT_TYPES`, a link
-where it is missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not
-to be written down, suggestions are matched by title.
+A line is a visit: `time,url,type`, and optionally `person`, `title` and `bookmarked`. Time is in seconds since 1970 or
+an ISO date (`2026-03-01T12:00:00`, in UTC without a zone); type is one of `VISIT_TYPES`, by default a link; bookmarked
+is 1 or 0, of the page. A page may also be a number instead of its address: suggestions are then matched by title.
 
-The generator makes people who browse sites from day to day: they type what they come back to and follow links from
-there, so most pages of a history were only ever reached by links. It knows no choices by a score: like real visits,
-these follow no weights at all.
+Generated people browse sites from day to day: they type the addresses of sites that they return to and follow links
+from there, so most pages of a history were only reached by links. The choices follow no score, as those of real
+visits.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ COLUMNS = ("person", "time", "url", "type", "title", "bookmarked")
 NEEDED = ("time", "url")
 EXPECTED = f"a CSV of visits with the columns {', '.join(NEEDED)}, and type, title, bookmarked, person where known"
 MOST_VISITS = 20_000_000
-SITES = 30  # of a generated person at most, some visited daily and most a few times
-TYPED_SITES = 0.5  # share of them whose first page is typed; of the others one page is come back to
+SITES = 30  # maximum for a generated person
+TYPED_SITES = 0.5  # share of them whose first page is typed; to the others people return by one page
 RETYPED = 0.2  # share of visits to that page by typing
 _MOST_SECONDS = 2.0**40
 _START = 1_767_225_600.0  # 2026-01-01: when generated visits begin
@@ -133,7 +132,7 @@ def _seconds(text: str, where: str) -> float:
 
 
 def generate_visits(seed: int, persons: int, days: int = 90) -> Iterator[Row]:
-    """Generate the visits of persons who browse for so many days."""
+    """Generate the visits of some persons over some days."""
     require_range("persons", persons, least=1, most=1_000_000)
     require_range("days", days, least=1, most=3650)
     letters, ends = vocabulary(seed)
@@ -146,7 +145,7 @@ def generate_visits(seed: int, persons: int, days: int = 90) -> Iterator[Row]:
 def _browse(seed: int, person: int, days: int, words: list[str]) -> Iterator[Row]:
     """Yield one person's visits: about two sites a day, entered by typing or a link, and the pages read there."""
     draws = _Draws(seed, person)
-    names = {(word := draws.word(words))[:LETTERS]: word for _ in range(SITES)}  # told apart by their letters
+    names = {(word := draws.word(words))[:LETTERS]: word for _ in range(SITES)}  # distinct in their first letters
     sites = [_Site(f"{word}.example", draws.next() < TYPED_SITES) for word in names.values()]
     name, typed, link = f"person-{person}", VISIT_TYPES.index("typed"), VISIT_TYPES.index("link")
     for day in range(days):
@@ -164,14 +163,14 @@ def _browse(seed: int, person: int, days: int, words: list[str]) -> Iterator[Row
 
 
 class _Site:
-    """A site as one person knows it."""
+    """Site with the pages that one person has visited."""
 
     def __init__(self, name: str, typed_home: bool) -> None:
         self.home, self.typed_home, self.pages = f"{name}/", typed_home, list[str]()
 
 
 class _Draws:
-    """Uniform draws of one person, in a row."""
+    """Sequence of uniform draws of one person."""
 
     def __init__(self, seed: int, person: int) -> None:
         self.seed, self.person, self.block, self.left = seed, person, 0, list[float]()
@@ -191,7 +190,7 @@ class _Draws:
         return words[self.below(len(words))]
 
     def zipf(self, count: int) -> int:
-        """A place among `count`, the first the most often: one over its rank."""
+        """Draw an index below `count` with probability proportional to one over its rank."""
         return min(int(math.exp(self.next() * math.log(count + 1.0))) - 1, count - 1)
 
 

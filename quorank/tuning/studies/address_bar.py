@@ -12,7 +12,7 @@ shared.
 
 Pages that match what has been typed so far are ranked by a score. A person types letter by letter what they remember
 of the wanted page, looks up after a few letters and then after each, and takes the page as soon as it is among the
-first `shown`; who has typed all of it reads the whole list. A longer text never matches more pages, so a single pass
+first `shown`; after all of it the person reads the whole list. A longer text never matches more pages, so a single pass
 over the pages that score higher is enough: the longest beginning that each of them matches says for how long it stands
 above the wanted page.
 
@@ -56,7 +56,7 @@ _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
 
 @dataclass(frozen=True)
 class People:
-    """Parameters of a population: its histories, what it wants, and how it reads suggestions."""
+    """Parameters of a population: histories, taste, and reading of suggestions."""
 
     pages: float = 150.0  # in a person's history, on average
     spread: float = 60.0  # standard deviation of that
@@ -90,7 +90,7 @@ class Persons(NamedTuple):
 
 
 class PersonSearches(NamedTuple):
-    """Searches of persons: who, which page, from which of its letters on, and after how many letters they look up."""
+    """Searches of persons: client, page, first typed letter, and letters before the first look."""
 
     client: Integers
     page: Integers  # counted over all pages of `Persons`

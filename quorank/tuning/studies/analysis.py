@@ -1,7 +1,7 @@
 """Analysis of a study: every pair of arms compared in every metric (Hartmann et al. 2019, §6.2 and §6.3).
 
-The Mann-Whitney U test compares two arms, Bonferroni's correction holds the chance of any false finding in the whole
-study at α, and effect sizes say how large a difference is, which p-values of large studies do not.
+The Mann-Whitney U test compares two arms, Bonferroni's correction bounds the probability of any false finding in the
+whole study by α, and effect sizes measure a difference, which p-values of large studies do not.
 
 Mann and Whitney (Ann. Math. Stat. 1947) count the pairs in which a value of the first sample is above one of the
 second, ties as half: U. Dividing by all pairs gives the common-language effect size, P(a > b) + P(a = b)/2 (McGraw and
@@ -9,10 +9,10 @@ Wong 1992; Vargha and Delaney 2000); twice that minus one is the rank-biserial c
 the median of all differences (Hodges and Lehmann 1963), and its interval lies between two of them (Lehmann 1975).
 Pairs are counted, never listed: a study has thousands of millions.
 
-The unit is the client, not the search: a client's searches are averaged first. Searches of one person resemble each
-other, so n searches tell less than n independent ones; a test that pools them believes in a certainty that is not
-there, and rejects true null hypotheses far more often than α. It also counts a person who searches a hundred times as
-a hundred people. The paper does not say which unit its p-values have. `pooled_p` shows what pooling would claim.
+The unit is the client: a client's searches are averaged first. Searches of one person are correlated, so a test that
+pools them overstates its certainty and rejects true null hypotheses far more often than α. It also counts a person
+with a hundred searches as a hundred people. The paper does not state the unit of its p-values. `pooled_p` is the
+result of pooling.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ArmComparison:
     shift: float  # Hodges-Lehmann
     shift_low: float  # its interval, at the corrected level
     shift_high: float
-    pooled_p: float  # what a test of single searches would say: not to be trusted
+    pooled_p: float  # p of a test of single searches, which is invalid
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _compare(
 
 
 class Shift(NamedTuple):
-    """The median of all differences a − b, and its interval."""
+    """Median of all differences a − b, and its interval."""
 
     estimate: float
     low: float
@@ -194,7 +194,7 @@ def kth_difference(x: Doubles, y: Doubles, k: int) -> float:
 
 @kernel
 def _at_most(x: Doubles, y: Doubles, limit: float) -> Any:
-    """How many x_i − y_j ≤ limit, the largest of them, and the smallest above."""
+    """Return the number of x_i − y_j ≤ limit, the largest of them, and the smallest above."""
     count, j = 0, len(y)
     largest, next_one = -np.inf, np.inf
     for i in range(len(x)):

@@ -4,8 +4,8 @@ A pilot gives the distribution of clients' means. Studies are drawn from it: the
 with the effect that must not be missed, both analysed with the Mann-Whitney U test at the corrected α. The smallest
 study that rejects often enough is the plan. An effect changes a client's mean x in one of two ways: as a `shift`, x −
 δ, or in `proportion`, a + (x − a)·(1 − δ/(mean − a)) with a the least possible value. Nobody types fewer letters than
-one, so a fall of the mean by half a letter falls mostly on those who type much; the difference between the two plans
-shows how much the assumption matters.
+one, so a lower mean affects mostly those who type much; the difference between the two plans shows the effect of the
+assumption.
 
 Draws are addressed by (study, arm, client), so a larger study contains the smaller one, and the search for the smallest
 compares sizes on the same draws.

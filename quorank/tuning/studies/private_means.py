@@ -1,14 +1,13 @@
-"""Figures of a study under local differential privacy: each device answers for itself, the service sees answers alone.
+"""Metrics of a study under local differential privacy: devices randomise their own means, the service sees only answers.
 
 A device averages a metric over its own searches, clips the mean at the study's largest value and answers by randomised
-response (`privacy.mechanisms.figure_response`), once in a study. ε is of the whole report: every metric gets an equal
-share of it. So the service, the network and whoever reads the file of answers learn of a person no more than ε allows,
-and need not be trusted.
+response (`privacy.mechanisms.metric_response`), once in a study. ε covers the whole report, with an equal share for
+each metric. The service, the network and readers of stored answers learn no more about a person than ε allows.
 
 The mean of an arm's unbiased answers is an unbiased estimate of the mean over its clients (of the clipped means), and
-their sample variance holds both the people's spread and the noise, so its standard error needs no assumption. Arms are
-compared by the difference of means over its standard error, corrected as in `analysis` (Bonferroni). Ranks cannot be
-compared: the Mann-Whitney test needs each client's value, which nobody has.
+their sample variance includes both the people's spread and the noise, so its standard error needs no assumption. Arms
+are compared by the difference of means over its standard error, with Bonferroni's correction as in `analysis`. Ranks
+cannot be compared: the Mann-Whitney test needs each client's value.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from quorank.tuning.studies.analysis import client_means
 from quorank.tuning.studies.study import Study, TypedSearches
 
 LEAST_CLIENTS = 4
-"""Clients without which an arm has no figure: a mean of one or two is their own answers."""
+"""Minimum number of clients of an arm: a mean of one or two would reveal their answers."""
 
 
 @dataclass(frozen=True)
 class PrivateArm:
-    """Clients of an arm that answered, and for each metric the estimated mean with its standard error."""
+    """Number of answers of an arm, and the estimated mean of each metric with its standard error."""
 
     clients: int
     mean: dict[str, float]
@@ -58,7 +57,7 @@ class PrivateComparison:
 
 @dataclass(frozen=True)
 class PrivateAnalysis:
-    """Arms and comparisons of a study, from answers alone."""
+    """Arms and comparisons of a study, estimated from answers."""
 
     study: str
     epsilon: float
@@ -73,7 +72,7 @@ class PrivateAnalysis:
 
 @dataclass(frozen=True)
 class PrivateMeans:
-    """Answers of a study's devices: how they are made, and what they say together."""
+    """Randomised response of a study's devices, and estimates from the answers."""
 
     study: Study
     epsilon: float  # ε of a device's whole report
@@ -87,7 +86,7 @@ class PrivateMeans:
         return MetricResponse(self.epsilon / len(self.study.metrics))
 
     def answer(self, means: Mapping[str, float], seed: Seed, client: int = 0) -> tuple[int, ...]:
-        """Return what a device sends for its own means, a number of steps for each metric; the seed is its secret."""
+        """Return a device's answer for its own means, a number of steps for each metric; the seed is its secret."""
         one = {metric: np.array([float(mean)]) for metric, mean in means.items()}
         return tuple(self.answer_all(one, seed, client)[0].tolist())
 
@@ -115,7 +114,7 @@ class PrivateMeans:
         study, arms = self.study, dict[str, PrivateArm]()
         for arm in study.arms:
             count = len(answers.get(arm, ()))
-            few = f"arm {arm!r} has {count} answers; fewer than {LEAST_CLIENTS} say nothing of all and too much of each"
+            few = f"arm {arm!r} has {count} answers; at least {LEAST_CLIENTS} are needed"
             require(count >= LEAST_CLIENTS, "study.empty-arm", few, f"study {study.name}")
             values = self.values(np.asarray(answers[arm]))
             mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(count)

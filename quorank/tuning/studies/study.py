@@ -1,11 +1,11 @@
-"""Studies: their arms, the assignment of clients to arms, and the file of collected searches.
+"""Studies: arms, assignment of clients to arms, and the file of collected searches.
 
-Hartmann et al. 2019, §6.2. A client's arm follows from the study's name and the client's id alone, by a keyed hash: no
-list is kept, a device can compute it without asking, and the arms of two studies are independent. The same hash decides
-under the same name, so another arm or another share needs another name: else clients change sides during a study.
+Hartmann et al. 2019, §6.2. A client's arm follows from the study's name and the client's id by a keyed hash: no list
+is stored, a device can compute it alone, and the arms of two studies are independent. Other arms or shares need
+another name, because under the same name clients would change sides during a study.
 
 Collected searches are a CSV with a line per search, `client,arm,characters,rank`. The arm is computed again when the
-file is read: a client in another arm than the study's name and shares give shows that the study was changed.
+file is read: a client in another arm shows that the study was changed.
 """
 
 from __future__ import annotations
@@ -56,18 +56,32 @@ class TypedSearches(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """Arms, metrics, effect, α and power of a study. The defaults are the paper's."""
+    """Arms, metrics, effect, α and power of a study; the defaults are the paper's.
+
+    Args:
+        name: Name, which determines the assignment.
+        arms: Share of clients by arm; the first is the treatment.
+        metrics: Collected metrics.
+        metric: Metric for which the study is planned.
+        effect: Fall of its mean that must not be missed.
+        alpha: α of the whole study.
+        power: Probability to detect such an effect.
+        epsilon: ε of a device's report by randomised response (`private_means`).
+        largest: Upper bound on the mean of each metric in such a report.
+
+    >>> Study("spring").comparisons
+    6
+    """
 
     name: str = "frecency"
-    arms: Mapping[str, float] = field(default_factory=lambda: dict(ARMS))  # name → share of clients
+    arms: Mapping[str, float] = field(default_factory=lambda: dict(ARMS))
     metrics: tuple[str, ...] = METRICS
-    metric: str = "characters"  # the one that the study is planned for
-    effect: float = 0.5  # the least fall of its mean that must not be missed
-    alpha: float = 0.05  # α, of the whole study
-    power: float = 0.9  # chance to find such an effect
-    # where devices report their own means by randomised response (`private_means`)
-    epsilon: float | None = None  # ε of a device's whole report
-    largest: Mapping[str, float] = field(default_factory=lambda: dict(LARGEST))  # a larger mean counts as this
+    metric: str = "characters"
+    effect: float = 0.5
+    alpha: float = 0.05
+    power: float = 0.9
+    epsilon: float | None = None
+    largest: Mapping[str, float] = field(default_factory=lambda: dict(LARGEST))
 
     def __post_init__(self) -> None:
         for metric in (*self.metrics, self.metric):
@@ -104,12 +118,12 @@ class Study:
 
     @property
     def comparisons(self) -> int:
-        """Every pair of arms in every metric: three arms and two metrics are the paper's six."""
+        """Number of pairs of arms times metrics: the paper's six for three arms and two metrics."""
         return len(self.pairs) * len(self.metrics)
 
     @property
     def corrected_alpha(self) -> float:
-        """α/m, Bonferroni: what a single p-value must be below. The paper's is 0.05/6."""
+        """Bonferroni's α/m, the level of a single comparison; the paper's is 0.05/6."""
         return self.alpha / self.comparisons
 
     def assign(self, client: str) -> str:
@@ -117,10 +131,9 @@ class Study:
         return self.assign_all([client])[0]
 
     def arm_of(self, key: bytes) -> str:
-        """Return the arm of a device by its identity, the public key that it signs with.
+        """Return the arm of a device by its public key.
 
-        The device and the service work it out alone, the same way for ever; a device cannot choose its arm without
-        making another identity.
+        Device and service compute it independently; a device can change its arm only with another key.
         """
         require(len(key) == KEY_BYTES, "study.no-identity", f"an identity has {KEY_BYTES} bytes, got {len(key)}")
         return self.assign(key.hex())
@@ -185,7 +198,7 @@ def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
 
 
 def read_pilot(path: Path) -> TypedSearches:
-    """Read all searches of a file as one sample, whatever the arms: a pilot. The column `arm` may be missing."""
+    """Read all searches of a file as one sample, a pilot; the column `arm` is ignored and may be missing."""
     return _read_searches(path, None)[0]
 
 
@@ -223,6 +236,6 @@ def _whole(column: str, text: str, where: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    wrong = f"{column} must be a whole number from 0, got {brief(text)}"
+    wrong = f"{column} must be an integer from 0, got {brief(text)}"
     require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number
