@@ -74,7 +74,7 @@ def join(
         sentence = "say with --collection whose texts they are of"
         require(embeddings is None, "option.conflict", sentence, f"--embeddings {embeddings}")
     if consent is not None:
-        folder.set_consent(consent == "on")
+        folder.consent(consent == "on")
     if identity:
         show_identity(folder, json)
     elif document is not None:
@@ -146,16 +146,16 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
     party: SiloParty | None = None
     chosen = folder.source.collection
     skipped = skipped_of(read_texts([chosen] if chosen else []))
-    with folder.playing(), interruptible() as asked, closing(folder.line(url)) as line:
+    with folder.playing(), interruptible() as asked, closing(folder.service(url)) as line:
         party = _party(folder, tell, asked, seen)
         with closing(party):
             if folder.terms.seed is not None:
                 tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
-            if not folder.consent():
+            if not folder.has_consent():
                 tell("consent is off, so nothing is sent; give it with --consent on, also while this runs")
             done = False
             try:
-                done = take_part(party, line, asked, folder.consent, seen, enrol=folder.enrol)
+                done = take_part(party, line, asked, folder.has_consent, seen, enrol=folder.enrol)
             finally:
                 keep_ranker(party, done=done)
             searching = party.ranker is not None and folder.terms.search is not None
@@ -179,10 +179,10 @@ def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | 
 
     with interruptible() as stopped:
         try:
-            with folder.playing(), closing(folder.line("")) as line:
+            with folder.playing(), closing(folder.service()) as line:
                 party = _party(folder, lambda sentence: None, stopped, lambda: None)
                 with closing(party):
-                    take_part(party, line, over, folder.consent, enrol=folder.enrol)
+                    take_part(party, line, over, folder.has_consent, enrol=folder.enrol)
         except BadInput as error:
             if error.code != "folder.busy":
                 raise
@@ -214,7 +214,7 @@ def _party(
         )
     return SiloParty(
         folder.path / SESSION, invitation.name, folder.terms, holding,
-        pins=folder.pins or None, consent=folder.consent, stop=stop, seen=seen, desk=folder.desk,
+        pins=dict(folder.pins), consent=folder.has_consent, stop=stop, seen=seen, desk=folder.desk,
     )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "run": terms.run,
         "parties": list(terms.parties),
         "rehearsal": terms.seed is not None,
-        "consent": folder.consent(),
+        "consent": folder.has_consent(),
         "progress": state.get("progress", "has not started yet"),
         "fingerprint": state.get("fingerprint"),
         "pinned": sorted(folder.pins),
@@ -305,7 +305,7 @@ def _print_status(figures: dict[str, Any]) -> None:
 def show_log(folder: PartyFolder, json: bool) -> None:
     """Print all that ever left, and when consent was given or withdrawn."""
     sent = [entry | {"at": timestamp(entry["at"])} for entry in folder.sent_log()]
-    consents = [{"at": timestamp(at), "given": on} for at, on in folder.consents]
+    consents = [{"at": timestamp(at), "given": on} for at, on in folder.store.consents()]
     print_result({"sent": sent, "consent": consents}, json, _print_log)
 
 

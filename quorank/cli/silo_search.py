@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from quorank.silos.search.attack import AttackOutcome
     from quorank.text import TextCollection
 
-MEMBER_FILE = "member.json"
 _TITLE = 30
 Epsilon = Annotated[
     float | None,
@@ -58,11 +57,12 @@ def search(
     own. From a party's folder the group of that party is asked; with a
     folder of documents all parties are played in this process.
     """
+    from quorank.member.device_database import FILE
     from quorank.silos.holdings import divide_collections
     from quorank.silos.search.in_process import query_terms, search_in_process
     from quorank.silos.search.settings import SearchTerms
 
-    if (directory / MEMBER_FILE).is_file():
+    if (directory / FILE).is_file():
         search_party_folder(directory, query, top=top, wait=wait, json=json)
         return
     chosen = epsilon if epsilon is not None else 0.5 if perturbation == "published" else 8.0

@@ -43,7 +43,7 @@ def bundle(here) -> Path:
 
 def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
-    assert mode(folder.path) == 0o700 and mode(folder.path / "invitation.json") == 0o600
+    assert mode(folder.path) == 0o700 and mode(folder.path / "device.sqlite") == 0o600
     with pytest.raises(BadInput, match="--collection PATH"):
         folder.holding()
     folder.note_source(FolderSource(generated=1, documents=30))
@@ -71,16 +71,13 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
 
 def test_consent_is_off_until_it_is_given_and_where_it_cannot_be_read(bundle, here) -> None:
     folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
-    assert not folder.consent()
+    assert not folder.has_consent()
     table = json.loads(call("join", "--data", "data", "--consent", "on", "--json"))
     assert table["consent"] is True and table["name"] == "north" and table["ranker"] is None
-    assert folder.consent()
+    assert folder.has_consent()
     call("join", "--data", "data", "--consent", "on")
     assert json.loads(call("join", "--data", "data", "--consent", "off", "--json"))["consent"] is False
-    assert [on for _, on in folder.consents] == [True, False]
-    (folder.path / "consent.json").write_text('[[0, "x"')
-    assert not folder.consent()
-    assert "consent.json: damaged" in refused("join", "--data", "data", "--consent", "on")
+    assert [on for _, on in folder.store.consents()] == [True, False]
 
 
 def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> None:
@@ -142,7 +139,7 @@ class Desk(ServiceClient):
 
 def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, here) -> None:
     folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
-    own = folder.line()
+    own = folder.service()
     assert own.member is None and own.key is not None and own.key.secret == member_key(folder.identity()).secret
     assert own.key.secret != folder.identity().private, "one secret on disk, another for each use"
     line, terms = Desk(own.url, own.service, key=own.key), folder.terms.table()
@@ -156,17 +153,17 @@ def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, 
         line.told, line.member = told, None
         with refusals.refused("terms.changed"):
             folder.enrol(line)
-        assert folder.line().member is None
+        assert folder.service().member is None
     line.told, line.member = Enrolment(0, "north", terms), None
     folder.enrol(line)
     again = PartyFolder.open(here / "data")
-    assert again.line().member == 0 and mode(folder.path / "member.json") == 0o600
+    assert again.service().member == 0
     PartyFolder.accept(here / "data", Invitation.read(bundle))
-    assert again.line().member == 0, "the same invitation changes nothing"
+    assert again.service().member == 0, "the same invitation changes nothing"
     call("revoke", "home", "north")
     call("invite", "home", "north", "--out", "again.json")
     PartyFolder.accept(here / "data", Invitation.read(here / "again.json"))
-    assert PartyFolder.open(here / "data").line().member is None, "with a new one it enrols anew"
+    assert PartyFolder.open(here / "data").service().member is None, "with a new one it enrols anew"
 
 
 def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> None:

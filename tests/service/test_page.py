@@ -213,8 +213,8 @@ def test_it_says_what_an_operator_asks() -> None:
     assert "costs a device ε = 0.1" in draw_page(replace(FULL, epsilon_spent=None, epsilon_planned=None))
     tuned = draw_page(replace(FULL, kind="tuning"))
     assert 'aria-label="w: 1 between 0 and 2"' in tuned and "version 4" in tuned
-    session = draw_page(replace(FULL, kind="parties", phase="asking"))
-    assert '<li aria-current="step"' in session and "sealed questions" in session
+    session = draw_page(replace(FULL, kind="parties", phase="statistics"))
+    assert '<li aria-current="step"' in session and "masked tables" in session
     beyond = draw_page(replace(FULL, epsilon_spent=2.1))
     assert "loud" in re.sub(r"<style>.*?</style>", "", beyond, flags=re.DOTALL)
 

@@ -35,7 +35,7 @@ def test_turns_are_timed_from_the_second_on_and_refusals_told_as_codes(held) -> 
     server = SimpleNamespace(
         turns=(0, 10), refused={}, done=False, searches=False, blocked=False, phase="training", terms=held.home.group
     )
-    server.waits, server.traffic = lambda party: party == "west", lambda: {"ask": {"envelopes": 7, "bytes": 12345}}
+    server.waits, server.traffic = lambda party: party == "west", lambda: {"search": {"envelopes": 7, "bytes": 12345}}
     service.server = server
     for at, turns in ((1300.0, 1), (1304.0, 2), (1304.0, 2), (1312.0, 4)):
         now[0], server.turns = at, (turns, 10)
@@ -49,7 +49,7 @@ def test_turns_are_timed_from_the_second_on_and_refusals_told_as_codes(held) -> 
         (2, 4.0),
         (4, 4.0),
     ]
-    assert [e["phase"] for e in events if e["event"] == "phase_begun"] == [4]
+    assert [e["phase"] for e in events if e["event"] == "phase_begun"] == [2]
     reasons = [e["reason"] for e in events if e["event"] == "reply_refused"]
     assert reasons == ["reply.other", "silo-message.turn"] and "secret" not in held.log.getvalue()
     told = Overview(held.home).read()

@@ -139,11 +139,11 @@ def test_a_tuning_shows_its_weights_within_their_bounds() -> None:
 @pytest.mark.slow
 def test_a_session_shows_what_each_party_does(tmp_path) -> None:
     found = played_session(tmp_path)
-    assert found.phase == "training" or found.phase == "validation"
-    assert found.rounds >= 6 and found.rounds_planned == 14 and found.rehearsal
+    assert found.phase in ("training", "end", "done")
+    assert found.rounds >= 2 and found.rounds_planned == 6 and found.rehearsal
     assert [member.state for member in found.members] == ["present", "present", "away"]
     assert found.counts.waiting == sum(member.waiting for member in found.members) >= 1
     assert {member.phase for member in found.members} <= {found.phase, "waits for the others"}
-    assert found.traffic["ask"]["envelopes"] > 0
+    assert found.traffic["hello"]["envelopes"] > 0
     text = draw_page(Status.read(found.text()))
     assert "north" in text and 'aria-current="step"' in text

@@ -15,7 +15,7 @@ from quorank.service.dashboard.status import (
 FULL = Status(
     "devices", "running", "demo", 1.7e9, "host:1", 7, 12.5, Versions("0.1", 1, {"0.1": 2}), True, "training",
     4, 9, 1.0, 2.0, 3.0, 4.0, 10, 5, 6, 40, {"reply.norm": 2}, None, 100, 200,
-    {"ask": {"envelopes": 3, "bytes": 9}}, 5.0, 1,
+    {"search": {"envelopes": 3, "bytes": 9}}, 5.0, 1,
     MemberCounts(10, 1, 8, 7, 4, 1, 1, 1),
     (MemberStatus(3, "three", "present", True, False, 2.0, "0.1", "training", "ab"),),
     Quality("nDCG@10 by clicks", 0.5, 0.1, 4, 8, 0.45, 0.02, 4),

@@ -77,6 +77,11 @@ class SiloTerms:
         origin = Origin("silo", self.digest.hex(), self.seed, turns)
         return SavedRanker(self.setting.ranker_part, len(names), theta, feature_names=names, origin=origin)
 
+    @property
+    def client(self) -> int:
+        """Member number in the terms of all kinds of members: the same terms hold for all parties."""
+        return 0
+
     def number(self, party: str) -> int:
         """Return the position of a party in the group."""
         said = f"{party} is not a party of this session; its parties are {', '.join(self.parties)}"
