@@ -117,7 +117,7 @@ def _quality(quality: Quality | None, note: str | None) -> tuple[str, str, str]:
     value, error = quality.best
     if error is None:
         return "quality", f"{value:.4f}", quality.measure
-    doubt = "" if quality.telling else ": too few to say"
+    doubt = "" if quality.is_significant else ": too few to say"
     over = " over rounds" if quality.smoothed is not None else ""
     told = f"{quality.measure}{over}, ± two standard errors{doubt}; {quality.devices} reports in round {quality.round}"
     return "quality", f"{value:.2f} ± {2 * error:.2f}", told

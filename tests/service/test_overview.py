@@ -39,7 +39,7 @@ def enrol(store: SqlStore, count: int) -> list[int]:
 def test_a_new_folder_has_nobody(place) -> None:
     found = Overview(place[0]).read()
     assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
-    assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.well
+    assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.is_healthy
     assert "No device has enrolled yet" in draw_page(found)
 
 

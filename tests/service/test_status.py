@@ -17,7 +17,7 @@ from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     KEPT_ROUNDS,
     LISTED,
-    TELLING,
+    SIGNIFICANT,
     Event,
     MemberStatus,
     Problem,
@@ -115,9 +115,9 @@ def test_the_time_left_is_that_of_the_newest_rounds() -> None:
 
 
 def test_quality_says_when_it_is_too_little() -> None:
-    assert not Quality("q").telling
-    assert Quality("q", 0.5).telling, "without noise"
-    assert Quality("q", 0.5, TELLING).telling and not Quality("q", 0.5, 2 * TELLING).telling
+    assert not Quality("q").is_significant
+    assert Quality("q", 0.5).is_significant, "without noise"
+    assert Quality("q", 0.5, SIGNIFICANT).is_significant and not Quality("q", 0.5, 2 * SIGNIFICANT).is_significant
     assert Quality("q", 0.5, 1.0, smoothed=0.4, smoothed_error=0.01).best == (0.4, 0.01)
 
 
@@ -126,8 +126,8 @@ def test_numbers_that_are_none_become_null() -> None:
 
 
 def test_a_fatal_problem_is_not_well() -> None:
-    assert not FULL.well
-    assert replace(FULL, problems=(Problem("nobody.seen", "nobody was seen for 9 min"),)).well
+    assert not FULL.is_healthy
+    assert replace(FULL, problems=(Problem("nobody.seen", "nobody was seen for 9 min"),)).is_healthy
 
 
 @pytest.mark.parametrize("kind", ["devices", "parties", "tuning", "simulation"])

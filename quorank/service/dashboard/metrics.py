@@ -54,7 +54,7 @@ class StatusCollector(Collector):
             ("epsilon_delta", "Delta of epsilon_spent.", status.epsilon_delta),
             ("checkpoint_age_seconds", "Seconds since the last checkpoint.", status.checkpoint_age_seconds),
             ("uptime_seconds", "Seconds since the start.", status.uptime_seconds),
-            ("well", "Whether nothing keeps the service from its work.", int(status.well)),
+            ("well", "Whether nothing keeps the service from its work.", int(status.is_healthy)),
         )
         for name, meaning, value in counters:
             if value is not None:

@@ -308,7 +308,7 @@ def quality_texts(quality: Quality | None, note: str | None) -> tuple[str, str]:
         of.append(f"{count(quality.devices)} reports in round {quality.round}")
     if error is None:
         return f"{value:.4f}", ", ".join(of)
-    if not quality.telling:
+    if not quality.is_significant:
         return "too few reports", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {', '.join(of)}"
     return f"{value:.3f} ± {2 * error:.3f}", ", ".join(of)
 

@@ -1,52 +1,41 @@
-"""Status of a federation as one plain document: what its page, its metrics and `status` are made of.
+"""Status of a federation as one document, shown by its dashboard, its metrics and `status`.
 
-One shape for devices, parties, tuned heuristics and simulations. Whoever holds the coordinator writes it (`Status.text`),
-every other process reads it back (`Status.read`) and believes nothing that does not fit. Sizes are bounded whatever the
-number of members and rounds: `LISTED` members, `KEPT_ROUNDS` points of the history, `KEPT_EVENTS` events. Clients are
-numbers in it, but for the names that the operator gave them.
+One format for devices, parties, tuned heuristics and simulations. The coordinator's holder writes it (`Status.text`), other
+processes read and check it (`Status.read`). Its size is bounded for any number of members and rounds: `LISTED` members,
+`KEPT_ROUNDS` points of the history, `KEPT_EVENTS` events. Clients appear by number and the operator's names.
 
-Durations are of a monotonic clock; `at` alone is of the wall's, to say when the document was true.
+Durations come from a monotonic clock; only `at` is wall time.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
-from functools import cache
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from quorank.errors import require
-from quorank.files.documents import (
-    ANYTHING,
-    DocumentShape,
-    Each,
-    Flag,
-    Items,
-    Maybe,
-    Number,
-    Table,
-    Text,
-    Whole,
-    parse_json,
-)
+from quorank.files.codec import Length, Range
+from quorank.files.documents import decode_document, parse_json
 
 FORMAT, VERSION = "quorank status", 1
 LISTED = 200
-"""Members that are listed one by one; of all others there are numbers only."""
+"""Maximum number of listed members."""
 KEPT_EVENTS = 200
 KEPT_ROUNDS = 400
-"""Points of the history; where rounds are more, a point is of several that follow each other."""
+"""Maximum number of points of the history; with more rounds, points are merged."""
 SEEN_SECONDS = 900.0
-"""A member counts as seen lately for so long after its last request."""
+"""Seconds after its last request for which a member counts as online."""
 LATEST_ROUNDS = 20
-"""The time left is estimated from so many of the newest rounds."""
-TELLING = 0.05
-"""Quality says something where its standard error is no more than this."""
+"""Number of newest rounds for estimates of the time left."""
+SIGNIFICANT = 0.05
+"""Maximum standard error of a significant quality."""
 _LARGEST = 1 << 22  # bytes of a document
-_LONGEST = 2000  # characters of a text in it
+
+Count = Annotated[int, Range(0, 2**53)]
+Real = Annotated[float, Range(-1e15, 1e15)]
+Text = Annotated[str, Length(2000)]
 
 Kind = Literal["devices", "parties", "tuning", "simulation"]
 State = Literal["new", "starting", "running", "rebuilding", "done", "stopped"]
@@ -55,193 +44,200 @@ MemberState = Literal["not invited", "invited", "present", "away", "left", "revo
 
 @dataclass(frozen=True)
 class MemberCounts:
-    """How many members there are, by what is known of them."""
+    """Numbers of members by state."""
 
-    planned: int | None = None  # that the run is planned for; None where whoever comes takes part
-    invited: int = 0  # with an invitation that nobody has used yet
-    enrolled: int = 0  # who may take part: neither left nor revoked
-    seen: int = 0  # of them, who asked for something within SEEN_SECONDS
-    waiting: int | None = 0  # of the open round, without a reply; None where that is withheld
-    late: int | None = 0  # whose reply came, or is still out, after the round's deadline
-    left: int = 0
-    revoked: int = 0
+    planned: Count | None = None  # of the run; None with open participation
+    invited: Count = 0  # with an unused invitation
+    enrolled: Count = 0  # neither left nor revoked
+    seen: Count = 0  # enrolled ones with a request within SEEN_SECONDS
+    waiting: Count | None = 0  # without a reply to the open round; None where withheld
+    late: Count | None = 0  # without a reply at the round's deadline
+    left: Count = 0
+    revoked: Count = 0
 
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """One member of those that are listed."""
+    """One listed member."""
 
-    client: int
-    name: str | None
+    client: Count
+    name: Text | None
     state: MemberState
-    waiting: bool = False  # the open round, or the session, waits for its answer
+    waiting: bool = False  # it owes an answer to the open round or the session
     late: bool = False
-    seen_seconds: float | None = None  # since its last request
-    version: str | None = None  # of its program, if it told
-    phase: str | None = None  # of a party: what it does now
-    identity: str | None = None  # the public key in hexadecimal, to be compared by voice
+    seen_seconds: Real | None = None  # since its last request
+    version: Text | None = None  # of its program, if known
+    phase: Text | None = None  # current phase of a party
+    identity: Text | None = None  # public key in hexadecimal, to be compared by voice
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good the ranking is, with its uncertainty; `value` is None where too few reported to say."""
+    """Quality of the ranking with its uncertainty; `value` is None with too few reports."""
 
-    measure: str  # "nDCG@10 by clicks"
-    value: float | None = None  # of the newest round
-    error: float | None = None  # its standard error; None of a figure without noise
-    round: int | None = None
-    devices: int | None = None  # that it is of
-    smoothed: float | None = None  # over rounds, older ones weighing less
-    smoothed_error: float | None = None
-    least_devices: int = 0  # without so many reports no figure is shown
+    measure: Text  # "nDCG@10 by clicks"
+    value: Real | None = None  # of the newest round
+    error: Real | None = None  # its standard error; None without noise
+    round: Count | None = None
+    devices: Count | None = None  # number of reports
+    smoothed: Real | None = None  # over rounds, with decaying weights
+    smoothed_error: Real | None = None
+    least_devices: Count = 0  # minimum number of reports
 
     @property
     def best(self) -> tuple[float, float | None] | None:
-        """The figure to show with its standard error: the smoothed one where there is one."""
+        """Smoothed value with its standard error, or else the newest one."""
         if self.smoothed is not None:
             return self.smoothed, self.smoothed_error
         return None if self.value is None else (self.value, self.error)
 
     @property
-    def telling(self) -> bool:
-        """Whether the figure says something: there is one, and its noise does not drown it."""
-        return self.best is not None and (self.best[1] is None or self.best[1] <= TELLING)
+    def is_significant(self) -> bool:
+        """Return whether there is a value whose noise is small enough."""
+        return self.best is not None and (self.best[1] is None or self.best[1] <= SIGNIFICANT)
 
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """What a round that is over looked like, or the mean of `rounds` that follow each other."""
+    """Metrics of a completed round, or means over `rounds` consecutive ones."""
 
-    round: int  # the last one, from 1
-    seconds: float | None = None
-    replies: float | None = None
-    quality: float | None = None
-    error: float | None = None  # standard error of the quality
-    epsilon: float | None = None  # spent after it
-    rounds: int = 1
+    round: Count  # last one, from 1
+    seconds: Real | None = None
+    replies: Real | None = None
+    quality: Real | None = None
+    error: Real | None = None  # standard error of the quality
+    epsilon: Real | None = None  # spent by then
+    rounds: Count = 1
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line of the log."""
+    """Event of the log."""
 
-    time: float
-    event: str  # one of `observe.EVENTS`
-    fields: dict[str, float | str | None] = field(default_factory=dict)
+    time: Real
+    event: Text  # one of `event_log.EVENTS`
+    fields: dict[str, Real | Text | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that an operator must look at; with `fatal` the service cannot do its work now."""
+    """Problem that needs the operator; a `fatal` one keeps the service from working."""
 
-    code: str  # disk.full, certificate.expires, nobody.seen, identity.copied, restore.behind, rebuilding.refused
-    sentence: str
+    code: Text  # disk.full, certificate.expires, nobody.seen, identity.copied, restore.behind, rebuilding.refused
+    sentence: Text
     fatal: bool = False
 
 
 @dataclass(frozen=True)
 class WeightStatus:
-    """A weight of a tuned heuristic, with the bounds that hold whatever is learned."""
+    """Weight of a tuned heuristic with its bounds."""
 
-    name: str
-    value: float
-    shipped: float
-    lower: float
-    upper: float
-    before: float | None = None  # in the version before
+    name: Text
+    value: Real
+    shipped: Real
+    lower: Real
+    upper: Real
+    before: Real | None = None  # in the previous version
 
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of all who talk to each other; those of members are counted."""
+    """Versions of service, protocol and members' programs (counts)."""
 
-    service: str = ""
-    protocol: int = 1
-    members: dict[str, int] = field(default_factory=dict)
+    service: Text = ""
+    protocol: Count = 1
+    members: dict[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a federation stands at one moment."""
+    """State of a federation at one moment."""
 
     kind: Kind
     state: State
-    run: str
-    at: float  # seconds since 1970
-    address: str | None = None  # under which members reach it
-    process: int | None = None
-    uptime_seconds: float | None = None
+    run: Text
+    at: Real  # seconds since 1970
+    address: Text | None = None  # for members
+    process: Count | None = None
+    uptime_seconds: Real | None = None
     versions: Versions = field(default_factory=Versions)
     rehearsal: bool = False  # keys and noise follow from a seed: nothing is secret
-    phase: str | None = None  # of a group's session
-    # rounds: of a tuning its versions, of a group the turns of its training
-    rounds: int = 0  # done
-    rounds_planned: int | None = None  # None where it goes on until it is stopped
-    open_seconds: float | None = None  # since the open round began
-    deadline_seconds: float | None = None  # until the open round ends with what it has
-    seconds_left: float | None = None  # of the run, estimated
-    last_round_seconds: float | None = None
-    cohort: int | None = None  # asked in the open round and able to answer, as planned where that is withheld; or K
-    needed: int | None = None  # replies without which the open round does not end
-    replies: int | None = None  # of the open round, so far
-    accepted: int | None = 0  # replies of all rounds
-    refused: dict[str, int] = field(default_factory=dict)  # by code
-    withheld: str | None = None  # why numbers of a round are not told
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
-    traffic: dict[str, dict[str, int]] = field(default_factory=dict)  # of a group: envelopes and bytes by kind
-    checkpoint_age_seconds: float | None = None
-    checkpoints_failed: int = 0
+    phase: Text | None = None  # of a group's session
+    # rounds of a tuning are its versions, of a group its training turns
+    rounds: Count = 0  # done
+    rounds_planned: Count | None = None  # None: runs until it is stopped
+    open_seconds: Real | None = None  # since the open round began
+    deadline_seconds: Real | None = None  # until the open round closes with fewer replies
+    seconds_left: Real | None = None  # of the run, estimated
+    last_round_seconds: Real | None = None
+    cohort: Count | None = None  # of the open round, available members; planned size where withheld; or K
+    needed: Count | None = None  # minimum replies of the open round
+    replies: Count | None = None  # of the open round
+    accepted: Count | None = 0  # replies in all rounds
+    refused: dict[str, Count] = field(default_factory=dict)  # by code
+    withheld: Text | None = None  # reason for withheld numbers
+    sent_bytes: Count | None = None
+    received_bytes: Count | None = None
+    traffic: dict[str, dict[str, Count]] = field(default_factory=dict)  # of a group: envelopes and bytes by kind
+    checkpoint_age_seconds: Real | None = None
+    checkpoints_failed: Count = 0
     counts: MemberCounts = field(default_factory=MemberCounts)
-    members: tuple[MemberStatus, ...] = ()  # no more than LISTED
+    members: Annotated[tuple[MemberStatus, ...], Length(LISTED)] = ()
     quality: Quality | None = None
-    quality_note: str | None = None
-    epsilon_spent: float | None = None  # by all that was released, reports and rebuildings included
-    epsilon_planned: float | None = None
-    epsilon_delta: float | None = None
-    epsilon_unit: str | None = None
-    epsilon_horizon: str | None = None
-    epsilon_method: str | None = None
-    report_epsilon: float | None = None  # of one report on the quality
-    rebuilding_rounds: int = 0  # whose sums were made, those of given up rebuildings too
-    rebuilding_note: str | None = None
-    weights: tuple[WeightStatus, ...] = ()  # of a tuning: version `rounds`
-    arms: dict[str, int] = field(default_factory=dict)  # of a tuning: members by arm
-    history: tuple[RoundFigures, ...] = ()
-    events: tuple[Event, ...] = ()  # the newest first
-    problems: tuple[Problem, ...] = ()
+    quality_note: Text | None = None
+    epsilon_spent: Real | None = None  # by all releases, reports and rebuildings
+    epsilon_planned: Real | None = None
+    epsilon_delta: Real | None = None
+    epsilon_unit: Text | None = None
+    epsilon_horizon: Text | None = None
+    epsilon_method: Text | None = None
+    report_epsilon: Real | None = None  # of one report
+    rebuilding_rounds: Count = 0  # with a sum, including abandoned rebuildings
+    rebuilding_note: Text | None = None
+    weights: Annotated[tuple[WeightStatus, ...], Length(1000)] = ()  # of a tuning
+    arms: dict[str, Count] = field(default_factory=dict)  # of a tuning: members by arm
+    history: Annotated[tuple[RoundFigures, ...], Length(KEPT_ROUNDS)] = ()
+    events: Annotated[tuple[Event, ...], Length(KEPT_EVENTS)] = ()  # newest first
+    problems: Annotated[tuple[Problem, ...], Length(100)] = ()
 
     def table(self) -> dict[str, Any]:
-        """The document as plain values."""
+        """Return the document as plain values."""
         return {"format": FORMAT, "version": VERSION} | asdict(self)
 
     def text(self) -> str:
-        """The document as JSON."""
+        """Return the document as JSON, bounded in size."""
         return json.dumps(_plain(self.bounded().table()), allow_nan=False)
 
     def bounded(self) -> Status:
-        """The same document with no more members, rounds and events than it may have."""
+        """Return the document with at most LISTED members, KEPT_ROUNDS rounds and KEPT_EVENTS events."""
         return replace(
             self, members=self.members[:LISTED], history=thinned(self.history), events=self.events[:KEPT_EVENTS]
         )
 
     @classmethod
-    def read(cls, content: bytes | str, where: str = "status") -> Self:
-        """Read a document that `text` made; anything else is refused."""
-        code, shape = "status.malformed", _shape(Status)
+    def read(cls, content: bytes | str, where: str = "status") -> Status:
+        """Read a document of `text`.
+
+        Raises:
+            BadInput: `status.malformed` for anything else.
+        """
+        code = "status.malformed"
         require(len(content) <= _LARGEST, code, "is too long for a status", where)
-        head: dict[str, DocumentShape] = {"format": Text((FORMAT,)), "version": Whole(VERSION, VERSION)}
-        table = parse_json(content, Table(head | shape.keys, shape.optional, closed=True), where, code=code)
-        return _built(cls, {key: value for key, value in table.items() if key not in head})  # type: ignore[no-any-return]
+        table = parse_json(content, dict[str, Any], where, code=code)
+        head = {"format": FORMAT, "version": VERSION}
+        sentence = f"expected a {FORMAT} of version {VERSION}"
+        require({name: table.pop(name, None) for name in head} == head, code, sentence, where)
+        found: Status = decode_document(cls, table, where, code=code)
+        return found
 
     @property
-    def well(self) -> bool:
-        """Whether nothing keeps the service from doing its work."""
+    def is_healthy(self) -> bool:
+        """Return whether no fatal problem exists."""
         return not any(problem.fatal for problem in self.problems)
 
 
 def member_state(*, left: bool, revoked: bool, enrolled: bool, seen_seconds: float | None) -> MemberState:
-    """The state of a member that has left, was revoked, has enrolled or not, and was seen so long ago."""
+    """Return the state of a member from what is known of it."""
     if left:
         return "left"
     if revoked:
@@ -251,11 +247,11 @@ def member_state(*, left: bool, revoked: bool, enrolled: bool, seen_seconds: flo
     return "present" if seen_seconds is not None and seen_seconds <= SEEN_SECONDS else "away"
 
 
-def shown_state(told: State, process: int | None) -> State:
-    """The state to show where this process runs, or none, and what was last told is `told`."""
+def shown_state(written: State, process: int | None) -> State:
+    """Return the state to show, from the last written one and the process that runs."""
     if process is None:
-        return told if told in ("new", "done") else "stopped"
-    return "starting" if told in ("new", "stopped") else told
+        return written if written in ("new", "done") else "stopped"
+    return "starting" if written in ("new", "stopped") else written
 
 
 _PUBLIC = {
@@ -264,18 +260,18 @@ _PUBLIC = {
     "restore.behind": "no member of a restored service has answered; the operator's status says why",
     "rebuilding.refused": "a rebuilding was refused; the operator's status says why",
 }
-"""What everybody is told of problems whose sentences name members or ε."""
+"""Public sentences of problems whose own sentences name members or ε."""
 
 
 def public_problems(problems: Iterable[Problem]) -> dict[str, Any]:
-    """Codes and sentences for everybody, with nothing about members, and whether the service can do its work."""
+    """Return public codes and sentences, without anything about members, and whether the service can work."""
     found = list(problems)
     told = [{"code": one.code, "sentence": _PUBLIC.get(one.code, one.sentence)} for one in found]
     return {"ok": not any(one.fatal for one in found), "problems": told}
 
 
 LEAST_FREE_BYTES = 64 << 20
-"""With less room than this the disk counts as full."""
+"""Free space below which the disk counts as full."""
 RENEW_DAYS = 30.0
 UNSEEN_SECONDS = 1800.0
 
@@ -293,24 +289,34 @@ def problems_of(
     rebuilding_refused: float | None = None,
     budget: float | None = None,
 ) -> tuple[Problem, ...]:
-    """What an operator must look at, from what was measured: room on the disk, days of the certificate, seconds since
-    any member was seen, members whose identity seems to run twice, members
-    who came to a restored service and answered nothing, ε of a rebuilding that was refused.
+    """Return the problems that follow from measurements.
+
+    Args:
+        free_bytes: Free space on the disk.
+        writing_fails: The disk cannot be written.
+        certificate_days: Remaining days of the certificate.
+        unseen_seconds: Seconds since any member was seen.
+        quiet_seconds: Limit on `unseen_seconds`.
+        enrolled: Number of enrolled members.
+        copied: Members whose identity seems to run twice.
+        unanswered: Members of a restored service that returned without an answer.
+        rebuilding_refused: ε of a refused rebuilding.
+        budget: Its limit.
     """
     found = []
     if writing_fails or (free_bytes is not None and free_bytes < LEAST_FREE_BYTES):
-        room = "" if free_bytes is None else f" ({free_bytes >> 20} MiB are left)"
-        told = (
-            f"the disk is full{room}: what finds no room is refused until there is some, and nothing accepted is lost"
-        )
+        room = "" if free_bytes is None else f" ({free_bytes >> 20} MiB left)"
+        told = f"the disk is full{room}: new replies are rejected until there is space, and accepted ones are kept"
         found.append(Problem("disk.full", told, fatal=True))
     if certificate_days is not None and certificate_days <= 0.0:
-        found.append(Problem("certificate.expires", "the certificate has ended: no member can come", fatal=True))
+        found.append(Problem("certificate.expires", "the certificate has expired: members cannot connect", fatal=True))
     elif certificate_days is not None and certificate_days < RENEW_DAYS:
-        told = f"the certificate ends in {certificate_days:.0f} days: restart for a new one, or replace the given one"
+        told = (
+            f"the certificate expires in {certificate_days:.0f} days: restart for a new one, or replace the given one"
+        )
         found.append(Problem("certificate.expires", told))
     if enrolled and unseen_seconds is not None and unseen_seconds > quiet_seconds:
-        told = f"nobody was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
+        told = f"no member was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
         found.append(Problem("nobody.seen", told))
     if copied:
         who = ", ".join(map(str, sorted(copied)[:5])) + (" …" if len(copied) > 5 else "")
@@ -318,8 +324,8 @@ def problems_of(
         found.append(Problem("identity.copied", told))
     if unanswered:
         told = (
-            f"all {unanswered:,} members came since the service was restored, and none answered its round: if they had "
-            "answered it before, restore the backup again with --skip and the number of rounds that were played since"
+            f"all {unanswered:,} members returned since the restore, and none answered its round: if they had "
+            "answered it before, restore the backup again with --skip and the number of rounds since"
         )
         found.append(Problem("restore.behind", told))
     if rebuilding_refused is not None:
@@ -330,7 +336,7 @@ def problems_of(
 
 
 def seconds_left(history: Sequence[RoundFigures], rounds: int, open_seconds: float | None = None) -> float | None:
-    """Estimate how long so many rounds will take, the open one among them, from the newest; None before there is one."""
+    """Estimate the seconds of the remaining rounds, the open one included; None before the first round."""
     known = [(point.seconds, point.rounds) for point in history if point.seconds is not None][-LATEST_ROUNDS:]
     if not known or rounds <= 0:
         return 0.0 if rounds <= 0 else None
@@ -339,21 +345,21 @@ def seconds_left(history: Sequence[RoundFigures], rounds: int, open_seconds: flo
 
 
 def thinned(history: Sequence[RoundFigures], most: int = KEPT_ROUNDS) -> tuple[RoundFigures, ...]:
-    """No more than `most` points: neighbours are taken together until they fit, the newest round stays alone."""
+    """Merge neighbouring points until at most `most` are left; the newest round stays separate."""
     points = list(history)
     while len(points) > max(most, 2):
         old, newest = points[:-1], points[-1]
-        points = [*(_together(old[at : at + 2]) for at in range(0, len(old), 2)), newest]
+        points = [*(_merged(old[at : at + 2]) for at in range(0, len(old), 2)), newest]
     return tuple(points)
 
 
 def with_round(history: Sequence[RoundFigures], figures: RoundFigures) -> tuple[RoundFigures, ...]:
-    """The history with one more round, within its bound."""
+    """Append a round to the history, within its bound."""
     return thinned((*history, figures))
 
 
-def _together(points: Sequence[RoundFigures]) -> RoundFigures:
-    """One point for several: means of what a round takes and gets, the last of what goes on from round to round."""
+def _merged(points: Sequence[RoundFigures]) -> RoundFigures:
+    """Return one point for several: means of seconds and replies, last values of the others."""
     last, rounds = points[-1], sum(point.rounds for point in points)
 
     def mean(name: str) -> float | None:
@@ -370,73 +376,11 @@ def listed(members: Iterable[MemberStatus]) -> tuple[MemberStatus, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Plain JSON values: a number that is none becomes null."""
+    """Return plain JSON values; non-finite numbers become null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
-
-
-_BOUNDS = {"members": LISTED, "history": KEPT_ROUNDS, "events": KEPT_EVENTS, "problems": 100, "weights": 1000}
-_SCALARS: dict[Any, DocumentShape] = {
-    int: Whole(0, 2**53), float: Number(-1e15, 1e15), str: Text(longest=_LONGEST), bool: Flag(),
-}  # fmt: skip
-
-
-@cache
-def _shape(cls: type[Any]) -> Table:
-    hints = get_type_hints(cls)
-    needed: dict[str, DocumentShape] = {}
-    optional: dict[str, DocumentShape] = {}
-    for each in fields(cls):
-        absent = each.default is not MISSING or each.default_factory is not MISSING
-        (optional if absent else needed)[each.name] = _shape_of(hints[each.name], _BOUNDS.get(each.name))
-    return Table(needed, optional, closed=True)
-
-
-def _shape_of(hint: Any, most: int | None = None) -> DocumentShape:
-    if is_dataclass(hint):
-        return _shape(hint)  # type: ignore[arg-type]
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        options = [option for option in arguments if option is not type(None)]
-        return Maybe(_shape_of(options[0])) if len(options) == 1 else ANYTHING_PLAIN
-    if origin is Literal:
-        return Text(arguments)
-    if origin is tuple:
-        return Items(_shape_of(arguments[0]), most)
-    if origin is dict:
-        return Each(_shape_of(arguments[1]))
-    return _SCALARS.get(hint, ANYTHING)
-
-
-class _PlainValue(DocumentShape):
-    """A number, a text, or nothing."""
-
-    def check(self, value: object) -> None:
-        if isinstance(value, int | float):
-            Number(-1e16, 1e16).check(float(value))
-        elif value is not None:
-            Text(longest=_LONGEST).check(value)
-
-
-ANYTHING_PLAIN = _PlainValue()
-
-
-def _built(hint: Any, value: Any) -> Any:
-    """A value of a checked document as what its type says."""
-    if value is None:
-        return None
-    if is_dataclass(hint):
-        hints = get_type_hints(hint)
-        return hint(**{key: _built(hints[key], item) for key, item in value.items()})  # type: ignore[operator]
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        options = [option for option in arguments if option is not type(None)]
-        return _built(options[0], value) if len(options) == 1 else value
-    if origin is tuple:
-        return tuple(_built(arguments[0], item) for item in value)
     return value
