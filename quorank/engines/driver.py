@@ -1,11 +1,11 @@
-"""Plays a coordinator's rounds over a transport: who is asked, who is asked again, when a round ends.
+"""Driver of a coordinator's rounds over a transport: sends tasks, repeats them, hands in replies.
 
-The driver believes nothing and decides nothing about a reply: all that arrives, late or twice or by surprise, goes to the
-coordinator, which accepts or refuses it. The driver only sees to it that whoever is still waited for has been asked. So
-loss, delay and repetition cost time, and never change a bit of the result.
+The driver decides nothing about a reply: all replies, late, repeated or unexpected, go to the coordinator, which accepts or
+refuses them. The driver keeps an open message for every client that is waited for. Loss, delay and repetition therefore
+cost time and never change a bit of the result.
 
-The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as the node plays clients. Where each client is
-one node, the node that a reply came from must be that of the client which the reply names.
+The answer to a task is a bundle (`frames.pack`) with a reply of each client that the node plays. A device is the node of
+one client, and its key must be that client's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Driver(NodeDriver):
 
     @cached_property
     def secure(self) -> SecureDriver:
-        """Plays the rounds whose updates leave in secure sums."""
+        """Driver of rounds with secure sums."""
         return SecureDriver(self)
 
     def asked_nodes(self) -> set[str]:
@@ -80,7 +80,7 @@ class Driver(NodeDriver):
                 self.sleep(self.poll)
 
     def _begin(self, coordinator: Coordinator) -> None:
-        """A new round: tasks of earlier rounds are dropped."""
+        """Drop tasks of earlier rounds."""
         if coordinator.state.round == self._round:
             return
         self._round = coordinator.state.round
@@ -95,7 +95,7 @@ class Driver(NodeDriver):
         self.transport.forget(message)
 
     def _send(self, coordinator: Coordinator, task: Task) -> None:
-        """Ask those who are waited for and are not being asked."""
+        """Send the task to clients that are waited for and have no open message."""
         present, now = frozenset(self.transport.nodes()), self.clock()
         asked: set[int] = set()
         for message, flight in list(self._flights.items()):
@@ -115,7 +115,7 @@ class Driver(NodeDriver):
                 groups.setdefault(name, []).append(client)
             elif len(groups) >= room and not self.assignment.simulated:
                 break
-        # devices know who they are, and an engine may keep what it is given for many of them once
+        # a device knows its number, so that one message serves all
         for_all = None if self.assignment.simulated else encode_task(task)
         for name, clients in groups.items():
             content = for_all or encode_task(replace(task, clients=tuple(clients)))
@@ -123,13 +123,13 @@ class Driver(NodeDriver):
             self._flights[message] = _TaskFlight(name, task.round, tuple(clients), now)
 
     def _next(self, waiting: frozenset[int]) -> Iterator[int]:
-        """Who is asked first: those who were not asked yet in this round, then those who were asked least often."""
+        """Return waiting clients in the order in which they are asked: the least often asked first."""
         turns = self._turns
         yield from sorted(waiting.difference(turns))
         yield from sorted(waiting.intersection(turns), key=lambda client: (turns[client], client))
 
     def _settle(self, coordinator: Coordinator, arrival: Arrival, verdicts: list[Verdict]) -> None:
-        """Who was asked with this message and is still waited for will be asked again."""
+        """Schedule another task for clients of this message whose reply was not accepted."""
         flight = self._flights.pop(arrival.id, None)
         accepted = {verdict.client for verdict in verdicts if verdict.accepted}
         if flight is None or flight.round != coordinator.state.round or accepted.issuperset(flight.clients):
@@ -144,18 +144,18 @@ class Driver(NodeDriver):
                 raise Stopped(
                     coordinator.state.round,
                     coordinator.rounds,
-                    f"client {client} was asked {self.strikes} times in vain: {reason}",
+                    f"client {client} was asked {self.strikes} times without success: {reason}",
                 )
 
     def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
-        """Hand in together what arrived together; the verdicts on each arrival."""
+        """Hand in all replies that arrived together; return the verdicts on each arrival."""
         bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
         replies = [part for bundle in bundles for part in bundle if not isinstance(part, Verdict)]
         verdicts = iter(coordinator.receive_many(replies))
         return [[part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles]
 
     def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | Reply | Verdict]:
-        """The replies of a bundle; in the place of one that cannot be, why not."""
+        """Return the replies of a bundle; a verdict in place of each that cannot be read."""
         content = arrival.content
         if isinstance(content, Failure):
             return [Verdict(False, None, "reply.missing", content.reason)]
@@ -178,7 +178,7 @@ class Driver(NodeDriver):
 
 
 def drive(coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None) -> list[Report]:
-    """Play all rounds that are left; returns the reports of these."""
+    """Play all rounds that are left; return their reports."""
     reports = []
     while not coordinator.done:
         reports.append(driver.round(coordinator))

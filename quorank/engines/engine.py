@@ -49,7 +49,7 @@ Engine = Callable[[EngineRun], AbstractContextManager[Play]]
 
 
 class Stopped(Interrupted):
-    """The network cannot go on; the rounds that are done are kept."""
+    """Failure of the network; the completed rounds are kept."""
 
     def __init__(self, round_: int, rounds: int, reason: str) -> None:
         super().__init__(round_, rounds)
@@ -64,7 +64,7 @@ class Assignment(Protocol):
         """True if any node can play any client."""
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
-        """Return the node to ask for this client the first (turn 0), second … time; None while there is none."""
+        """Return the node to ask for this client the first (turn 0), second … time; None if all are away."""
 
     def speaks_for(self, node: str, client: int) -> bool:
         """Return whether a reply in this client's name may come from this node."""

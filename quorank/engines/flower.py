@@ -170,7 +170,7 @@ class FlowerNetwork:
         self.processes.start("submission", ["flwr", "run", str(app), CONNECTION], environment)
 
     def _environment(self, node: str, **variables: str) -> dict[str, str]:
-        """Environment of a process of Flower, with a home of its own, without telemetry and proxies."""
+        """Environment of a process of Flower: own home directory, no telemetry, no proxies."""
         home = self.folder / f"{node}-home"
         home.mkdir(exist_ok=True)
         return {

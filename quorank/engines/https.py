@@ -1,6 +1,6 @@
 """Engine `https`, the members' side: the simulated clients of a run as members of its service, in one process.
 
-Each client has a key of its own, enrols, polls for the round's task and replies over HTTPS as devices do. Keys follow from
+Each client has its own key, enrols, polls for the round's task and replies over HTTPS as devices do. Keys follow from
 the token of the invitation, and what clients carry from round to round is on file: a process that is killed is started
 again and goes on, to the same bits. Lost requests are repeated; the service counts equal bytes once. The operator's side
 is `quorank.service.engine`.
@@ -117,7 +117,7 @@ class HttpsClients:
         return self.line(member).task(seen)
 
     def _cohort(self, task: Task) -> list[int]:
-        """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""
+        """Return the cohort: sampled as in the experiment; with open arrivals, the clients that the service asks."""
         participation, clients = self.federation.participation, self.federation.clients
         if participation.open_arrivals:
             said = self._pool.map(lambda member: self._tried(lambda: self.line(member).task()), range(clients))
@@ -154,7 +154,7 @@ class HttpsClients:
             time.sleep(AGAIN_SECONDS)
 
     def _sum_up(self, task: Task) -> bool:
-        """Answer the letters of a secure round until there are none."""
+        """Answer the letters of a secure round until no letter is left."""
         cohort, quiet = self._cohort(task), time.monotonic()
         while time.monotonic() - quiet < QUIET_SECONDS:
             if any(list(self._pool.map(self._answer, cohort))):

@@ -1,13 +1,12 @@
-"""Plays secure rounds over a transport: the five exchanges of `SecureRound` as messages, with deadlines and drop-outs.
+"""Driver of secure rounds over a transport: the five exchanges of `SecureRound` as messages, with deadlines and drop-outs.
 
-The first exchange waits for people, as a plain round does: it ends by the coordinator's rules, and never with fewer
-clients than a sum is made of. In the others those who were there a moment ago answer by themselves; who has not after
-`ANSWER_SECONDS`, or says that it has left, is left out. Where too few are left there is no sum, nothing was revealed,
-and the round ends with the ranker as it is, as in process. Devices take part in a round once, so it is not repeated; nor
-is one that the coordinator had begun when it was killed. Simulated clients can begin again, to the same sum.
+The first exchange waits for people, as a plain round does: it ends by the coordinator's limits, and never with fewer
+clients than a sum needs. In later exchanges devices answer by themselves; a client that does not within `ANSWER_SECONDS`,
+or has left, is dropped. If too few are left, nothing is revealed and the round ends with the ranker unchanged.
+Devices take part in a round once, so that a failed or interrupted round is not repeated; simulated clients begin again, to
+the same sum.
 
-A node that plays several clients is sent and answers a bundle (`several`); a device gets and gives single messages, and
-which client it is, is known from its line.
+A node of several clients gets and returns bundles (`several`), a device single messages.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from quorank.protocol.secure_round import KEYS, PHASES, SecureRound, SecureRound
 from quorank.protocol.transport import BUSY, Arrival, Failure
 
 ANSWER_SECONDS = 120.0
-"""After the first exchange a device answers by itself."""
+"""Timeout of exchanges after the first, which devices answer by themselves, seconds."""
 
 TRIES = 3
-"""So often a secure round of simulated clients is begun."""
+"""Attempts at a secure round of simulated clients."""
 
 SEVERAL = b"QSCB"
 _CLIENT = struct.Struct("<I")
 
 
 def several(messages: Mapping[int, bytes]) -> bytes:
-    """Messages for some of the clients that a node plays, by client."""
+    """Encode messages for some of the clients of a node."""
     return SEVERAL + frames.pack([_CLIENT.pack(client) + content for client, content in messages.items()])
 
 
 def single(content: bytes) -> list[tuple[int, bytes]]:
-    """The messages again."""
+    """Return messages by client from `several`."""
     require(
         content.startswith(SEVERAL),
         "secure-sum.malformed",
@@ -134,13 +133,13 @@ class SecureDriver:
         return _nothing(coordinator)
 
     def _name_liars(self, coordinator: Coordinator, round_: SecureRounds) -> None:
-        """Count who dealt or told false shares, and say who it was."""
+        """Count and log clients that sent false shares."""
         for client, code in sorted(round_.liars.items()):
             logging.getLogger(__name__).warning("client %d lied in a secure sum: %s", client, code)
             coordinator.count_refusal(BadInput(code, f"client {client} lied in a secure sum"), client)
 
     def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds) -> CohortSum:
-        """What the round is closed with; simulated users' statistics come beside the masks, devices send none."""
+        """Return the cohort sum; only simulated users send statistics, apart from the masks."""
         state, opened = coordinator.state, []
         for one in round_.rounds:
             here = len(one.survivors)
@@ -156,17 +155,21 @@ class SecureDriver:
         return gathered._replace(ndcg=ndcg, reciprocal=reciprocal, clicks=clicks)
 
     def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
-        """Keep what a node tells of a simulated client."""
+        """Keep the statistics that a node reports of a simulated client."""
         fact = decode_reply(content, 0)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
         heaviest = coordinator.limits.max_interactions or coordinator.federation.interactions
-        require(same and 1 <= fact.interactions <= heaviest, "secure-sum.told", "what a node told of a client is false")
+        require(
+            same and 1 <= fact.interactions <= heaviest,
+            "secure-sum.told",
+            "the statistics that a node reported of a client are false",
+        )
         self._facts[client] = fact
 
 
 @dataclass(eq=False)
 class _Phase:
-    """One exchange."""
+    """State of one exchange."""
 
     secure: SecureDriver
     coordinator: Coordinator
@@ -177,7 +180,7 @@ class _Phase:
     _gone: set[int] = field(default_factory=set, init=False)
 
     def play(self) -> None:
-        """Ask those of the exchange, again where needed, until all have answered or are left out."""
+        """Ask the clients of the exchange until all have answered or are left out."""
         driver, coordinator, round_ = self.secure.driver, self.coordinator, self.round_
         asked, began = len(round_.waiting), driver.clock()
         round_.set_deadline(math.inf)
@@ -199,7 +202,7 @@ class _Phase:
             driver.transport.forget(message)
 
     def _over(self, asked: int, seconds: float) -> bool:
-        """Whether nobody is waited for any longer."""
+        """Return whether no client is waited for any longer."""
         rules = self.coordinator.limits
         waiting = (self.round_.waiting & self.coordinator.waiting) - self._gone
         if not waiting:
@@ -249,7 +252,7 @@ class _Phase:
             return
         if isinstance(content, Failure):
             if content.reason == BUSY and self.round_.phase != KEYS and not driver.assignment.simulated:
-                self._gone.update(flight.clients)  # it said that it has left the round
+                self._gone.update(flight.clients)  # it has left the round
         else:
             self._hand_in(flight.clients, content)
         late = self.round_.waiting.intersection(flight.clients)
@@ -259,7 +262,7 @@ class _Phase:
             if driver.assignment.simulated and self._turns[client] >= driver.strikes:
                 raise RoundFailed(
                     "secure-sum.too-few",
-                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}",
+                    f"client {client} was asked {driver.strikes} times without success for {PHASES[self.round_.phase]}",
                 )
 
     def _hand_in(self, clients: Sequence[int], content: bytes) -> None:
@@ -294,12 +297,12 @@ def _sums(coordinator: Coordinator) -> IntegerSums:
 
 
 def _begin(coordinator: Coordinator) -> bool:
-    """Note that the round has begun; False where it had begun before, so that its devices will not begin it again."""
+    """Record that the round has begun; return False if it had begun before: devices begin it once."""
     return coordinator.storage is None or coordinator.storage.begin(coordinator.state.round)
 
 
 def _nothing(coordinator: Coordinator) -> CohortSum:
-    """A round without a sum: the ranker stays as it is."""
+    """Return a round without a sum, which leaves the ranker unchanged."""
     zero = np.zeros(coordinator.parameters)
     return CohortSum(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0, stays=True)
 
@@ -307,7 +310,7 @@ def _nothing(coordinator: Coordinator) -> CohortSum:
 def gathered_of(
     mechanism: IntegerSums, state: State, opened: Sequence[OpenedSum | None], interactions: int
 ) -> CohortSum:
-    """What a coordinator closes its round with: the sums of a secure round's groups over so many interactions."""
+    """Return the cohort sum of a secure round from the sums of its groups over this number of interactions."""
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
         "option.conflict",

@@ -1,1 +1,1 @@
-"""Experiments: an experiment file becomes a run with a directory of its own."""
+"""Experiments: an experiment file becomes a run with its own directory."""

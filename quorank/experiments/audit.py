@@ -32,7 +32,7 @@ UNBOUNDED = 0.1
 """The norm of a canary's update where privacy sets no bound."""
 
 FEW = 100
-"""So many clients of the first cohort are in the sum from which an update is read."""
+"""Clients of the first cohort in the sum that the attack reads."""
 
 SHOWN_BUDGET = 8.0
 """The whole-run ε of the noise that the attack is shown against, where the run itself had none (δ = 1e-5)."""
@@ -40,7 +40,7 @@ SHOWN_BUDGET = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """The observations of a run that was played again with canaries in it."""
+    """Observations of a run that was repeated with canaries."""
 
     released: (
         Doubles  # (rounds with canaries, parameters) the noisy sums, in units in which a canary's update has norm 1
@@ -87,7 +87,7 @@ def audit_experiment(
 
 
 def _runner(experiment: Experiment, threads: int | None) -> Runner:
-    """The run without the messages of its secure sums, whose total is the same."""
+    """Return the run without the messages of its secure sums; the totals are the same."""
     federation = experiment.federation
     federation = replace(federation, privacy=federation.privacy.without_masks())
     experiment = replace(experiment, federation=federation)
@@ -157,7 +157,7 @@ def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
 
 
 def _subtraction(runner: Runner, delta: float, confidence: float, seed: int) -> dict[str, Any]:
-    """Whether a client's update of the first round is read out of its noisy sum, by one who knows all others' updates."""
+    """Attack the first round: read a client's update out of the noisy sum, knowing all other updates."""
     simulator, state = runner.simulator, runner.simulator.initial()
     mechanism: Any = simulator.mechanism
     members = simulator.members(0)

@@ -1,13 +1,10 @@
 """Grid of runs on several hosts, by the workers of a Dask cluster.
 
-Each run is a process of its own beside the worker that was given it, writes into a temporary folder there and ends; its
-files come back as bytes and are written here, the summary last. So hosts share no disk, a run that is killed takes no
-worker with it, and a worker that dies takes no result with it: the run is given to another. Runs do not depend on where
-they are played, so the files are those of a grid on one host, byte for byte.
+A worker starts a process for each run, which writes into a temporary directory; its files are returned as bytes and written
+here, the summary last. Hosts share no disk, a killed run leaves its worker alive, and runs of a dead worker are given to
+another. Files are those of a grid on one host, byte for byte.
 
-Hosts must hold the same Quorank, which is compared first, and the same data under the same paths, which is not.
-
-A worker only starts processes: what a run needs is imported where it is played, so that a worker stays small.
+Hosts must hold the same Quorank, which is checked, and the same data under the same paths, which is not.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 20.0
 AGAIN = 2
-"""So often a run whose process was killed is tried again; a worker's death is counted by Dask, which allows three."""
+"""Retries of a run whose process was killed; Dask itself allows three deaths of workers."""
 
 _BAD, _STOPPED = 2, 130
 _LIBRARIES = ("numpy", "numba", "scipy", "pyarrow")
@@ -167,7 +164,7 @@ def _results(
 
 
 def _write(target: Path, files: Files) -> None:
-    """A run's files into its folder; the summary, which marks it as finished, comes last."""
+    """Write a run's files; the summary, which marks it as finished, comes last."""
     from quorank.experiments import run_directory as storage
 
     target.mkdir(parents=True, exist_ok=True)
@@ -226,7 +223,7 @@ def _end_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`cluster FILE FOLDER THREADS PAGE`: play one run in a process of its own."""
+    """`cluster FILE FOLDER THREADS PAGE`: play one run in this process."""
     file, folder, threads, page = arguments
     _end_with_parent()
     from quorank.experiments.experiment import Experiment

@@ -35,9 +35,9 @@ from quorank.rankers import RANKERS, Linear, Ranker
 from quorank.rankers.starting import read_start
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
-MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
+MOST_ROUNDS = 10_000_000  # the metrics of every round are kept in memory
 KEEP_EVERY, KEEP_CLIENTS, KEEP_BYTES = 10, 100, 1 << 26
-"""By default updates are kept every so many rounds, by so many clients at most, in so many bytes altogether."""
+"""Defaults of kept updates: interval in rounds, limits on clients and on bytes."""
 COUNTS, METHODS = ("clients", "interactions", "rounds"), ("participation", "aggregation", "server", "personal")
 FEDERATION_KEYS = (*COUNTS, *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
@@ -45,7 +45,7 @@ SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "at
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """When and how the ranker is judged on the test split."""
+    """Schedule and measures of the evaluation on the test split."""
 
     kind: ClassVar[str] = "evaluation"
 
@@ -64,7 +64,7 @@ class EvaluationPlan:
 
     @property
     def further(self) -> tuple[int, ...]:
-        """The depths beside 10, ascending."""
+        """Depths other than 10, ascending."""
         return tuple(sorted({*self.cutoffs} - {JUDGED}))
 
 
@@ -104,7 +104,7 @@ class Experiment:
         check_experiment(self.federation, self.ranker, self.users, self.partition, self.rounds, self.keep_every)
 
     def tables(self, *, complete: bool = True) -> dict[str, Any]:
-        """The complete experiment file of this experiment; or the same without what parts have by default."""
+        """Return the tables of the experiment file; without `complete` those that differ from the defaults."""
         federation, table = self.federation, partial(to_table, complete=complete)
         attack = {} if federation.attack is None else {"attack": table(federation.attack)}
         return {
@@ -144,7 +144,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     own_server = _names_a_step(plan.get("server", {}))
 
     def method(family: Family[P], key: str, default: type[P]) -> P:
-        """The part under a key of [federation]; the keys that are left hold numbers."""
+        """Read and remove the part under a key of [federation]; the remaining keys hold numbers."""
         return family.read(plan.pop(key, default.kind), f"federation.{key}")
 
     learner = LEARNERS.read(tables.get("learner", PDGD.kind), "learner")
@@ -168,7 +168,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         raise error if section in SECTIONS else error.under("federation") from None
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
-        raise BadInput("value.wrong-type", f"expected a whole number, got {brief(seed)}", "seed")
+        raise BadInput("value.wrong-type", f"expected an integer, got {brief(seed)}", "seed")
     data = _data_source(_section(tables, "data"))
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     try:
@@ -214,7 +214,7 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
-    """Where noise is accounted and no step is chosen: the step that suits the noise, and a mean of rankers less it."""
+    """Return the federation with the server step that suits its accounted noise, and a mean of rankers."""
     if federation.learner.estimates_gradient or federation.learner.grows_trees:
         return federation
     try:
@@ -227,7 +227,7 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
 
 
 def _names_a_step(server: Any) -> bool:
-    """Whether [federation] chooses a server; `server = { pull = 0.01 }` leaves its step to what suits the noise."""
+    """Return whether [federation] chooses the server step; `server = { pull = 0.01 }` does not."""
     return not (
         isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
     )
@@ -262,7 +262,7 @@ def _data_source(table: Mapping[str, Any]) -> DataSource:
 
 
 def _as_written(table: dict[str, Any]) -> dict[str, Any] | str:
-    """The word of a part without fields, else its table."""
+    """Return the kind of a part without fields, else its table."""
     return table if len(table) > 1 else str(table["kind"])
 
 

@@ -44,7 +44,7 @@ class ExperimentFile:
 
 
 def shipped_file(name: Path) -> Path | None:
-    """Return the shipped file of this name (`fpdgd`, `recommended`), None if there is none or a file has that name."""
+    """Return the shipped file of this name (`fpdgd`, `recommended`), or None; a file of that name takes precedence."""
     path = SHIPPED / f"{name}.toml"
     return path if not name.is_file() and path.is_file() else None
 
@@ -101,7 +101,7 @@ def set_value(file: ExperimentFile, key: str, value: Any, place: str) -> Experim
 
 
 def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFile:
-    """Return the file with `a.b=value` assignments applied; values are TOML, bare words are texts."""
+    """Return the file with `a.b=value` assignments applied; values are TOML, bare words are strings."""
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         key = key.strip()
@@ -115,13 +115,13 @@ def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFi
 
 
 def _set_to(text: str, place: str) -> Any:
-    """The value of an assignment: TOML, or a bare word."""
+    """Return the value of an assignment: TOML, or a bare word."""
     try:
         found = parse_toml(f"value = {text}", place, "option.not-toml")
     except BadInput as error:
         if error.code != "option.not-toml":
             raise
-        require(len(text) <= LONGEST_TEXT, "value.out-of-range", f"a text of {len(text):,} characters", place)
+        require(len(text) <= LONGEST_TEXT, "value.out-of-range", f"a string of {len(text):,} characters", place)
         return text.strip()
     return found["value"] if set(found) == {"value"} else text.strip()
 
@@ -189,7 +189,7 @@ def _places(text: str, name: str) -> dict[str, str]:
     places: dict[str, str] = {}
     section, quotes = "", ""
     for number, line in enumerate(text.split("\n"), start=1):
-        if quotes:  # inside a text of several lines
+        if quotes:  # inside a multi-line string
             quotes = "" if quotes in line else quotes
             continue
         if header := _HEADER.match(line):

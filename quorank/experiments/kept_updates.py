@@ -2,11 +2,11 @@
 
 Each client has one file, `clients/<number>.npz`, with the numbers of the rounds and a row of float32 for each. It holds
 what the client sent before any privacy, which never leaves it. Single precision costs at most 6e-8 of an update's
-length, and halves the file: 4·parameters bytes a kept round. The files are their owner's alone (0600, in a folder 0700),
-and none are made by default where privacy is on: whoever reads them has what privacy was to hide.
+length, and halves the file: 4·parameters bytes a kept round. Files have mode 0600 in a directory of mode 0700. With privacy
+none are written by default, since they hold what privacy hides.
 
-A checkpoint holds a digest of what each client had kept by then, and the manifest of a finished run one of each file: so an
-update that was damaged, or another client's, is noticed before a run goes on with it or a ranker is rebuilt by it.
+A checkpoint holds a digest of each client's updates, and the manifest of a finished run one of each file. Damaged or
+exchanged updates are refused when a run resumes or a ranker is rebuilt.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ from quorank.files.manifest import digest_of, read_manifest
 from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
-WARNING = (
-    "its clients' raw updates are kept in {}, unclipped and without noise: whoever can read them has what privacy hides"
-)
-"""To be said, with the folder, where a private run is asked to keep updates."""
+WARNING = "its clients' raw updates are kept in {}, unclipped and without noise: their readers have what privacy hides"
+"""Warning for a private run that keeps updates, with its directory."""
 _ADVICE = "; run the experiment again"
 _OVERHEAD = 4096
 """Bytes of an archive beside its arrays, at most."""
 _NEVER = 1 << 20
-"""Kept rounds that no run has more of, where its reader does not know how many it had."""
+"""Limit on kept rounds where the number of rounds is unknown."""
 
 
 @dataclass(eq=False)
@@ -118,7 +116,7 @@ _DIGEST = 32
 
 
 def _digest(client: int, rounds: Sequence[int], updates: Sequence[Floats]) -> list[int]:
-    """SHA-256 of what a client has kept: whose it is, of which rounds, and the updates."""
+    """Return the SHA-256 of a client's number, rounds and updates."""
     digest = hashlib.sha256(np.array([client, len(rounds), *rounds], dtype="<i8").tobytes())
     for update in updates:
         digest.update(np.ascontiguousarray(update, dtype="<f4").tobytes())
@@ -126,7 +124,7 @@ def _digest(client: int, rounds: Sequence[int], updates: Sequence[Floats]) -> li
 
 
 def _check_digests(folder: Path, own: dict[int, tuple[Integers, Floats]], done: int, kept: Arrays) -> None:
-    """Refuse files that do not hold what the checkpoint knows of."""
+    """Refuse files that differ from the digests of the checkpoint."""
     known = dict(zip(kept["kept_clients"].tolist(), kept["kept_digests"].tolist(), strict=True))
     for client in sorted({*known, *own}):
         rounds, updates = own.get(client, (np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.float32)))

@@ -1,4 +1,4 @@
-"""Progress of a run: its figures by round, and the checkpoint that an interrupted run goes on from."""
+"""Progress of a run: its metrics by round, and its checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offline_column(cutoff: int) -> str:
 
 @dataclass(eq=False)
 class Progress:
-    """Figures of a run so far: `values[name][t]` is of round t + 1; offline ones are NaN where none was measured."""
+    """Metrics of a run so far: `values[name][t]` is of round t + 1; NaN where not measured."""
 
     rounds: int
     values: dict[str, Doubles]
@@ -59,7 +59,7 @@ class Progress:
         return tuple(name for name in self.values if name not in (*COLUMNS, *CHOSEN, *LEDGER))
 
     def record(self, report: Report) -> None:
-        """Take over the figures of a round that was closed."""
+        """Record the report of a round."""
         at = report.round - 1
         self.values["online_ndcg@10"][at] = report.online_ndcg
         for name in ("online_maxrr", "clicks", "update_norm", *LEDGER):
@@ -69,17 +69,17 @@ class Progress:
         self.done = report.round
 
     def record_offline(self, rounds: list[int], means: Doubles) -> None:
-        """Take over the figures (2 + cut-offs, rounds) of `Workload.means` of the rankers after these rounds."""
+        """Record offline metrics (2 + cut-offs, rounds) of the rankers after these rounds."""
         for name, values in zip(("offline_ndcg@10", "offline_maxrr", *self.further), means, strict=True):
             self.values[name][np.array(rounds) - 1] = values
 
     def offline(self) -> dict[str, float]:
-        """Return the newest offline figures, as `summary.json` names them."""
+        """Return the newest offline metrics, as `summary.json` names them."""
         names = ("offline_ndcg@10", "offline_maxrr", *self.further)
         return {name.removeprefix("offline_"): self.last(name) for name in names}
 
     def record_choice(self, round_: int, ndcg: float, average: float) -> None:
-        """Take over the γ that is best on the validation split after this round, and its nDCG there."""
+        """Record the γ that is best on the validation split after this round, and its nDCG."""
         for name, value in zip(CHOSEN, (ndcg, average), strict=True):
             self.values[name][round_ - 1] = value
 
@@ -89,13 +89,13 @@ class Progress:
         return (int(known[-1]) + 1, float(self.values["average"][known[-1]])) if len(known) else None
 
     def last(self, name: str) -> float:
-        """Return the newest figure of a column, NaN if there is none."""
+        """Return the newest value of a column, NaN before the first."""
         known = self.values[name][np.isfinite(self.values[name])]
         return float(known[-1]) if len(known) else float("nan")
 
     @property
     def dropped(self) -> int:
-        """Rounds so far whose secure sum was opened and not used: honest clients could not have sent it."""
+        """Number of rounds whose secure sum was outside the bounds of honest clients and not used."""
         unmoved, released = (
             self.values["update_norm"][: self.done] == 0.0,
             self.values["sensitivity"][: self.done] > 0.0,
@@ -121,7 +121,7 @@ class Progress:
     def _table(
         self, rows: npt.NDArray[np.int64], names: Sequence[str], last: Sequence[str] = ()
     ) -> dict[str, npt.NDArray[np.generic]]:
-        """These columns at these rounds, counted from 0, behind the counters; the discounted sum; the last columns."""
+        """Return a table of counters, the columns `names`, the discounted sum and the columns `last` at rounds from 0."""
         count = self.done
         running = np.cumsum(self.values["online_ndcg@10"][:count] * DISCOUNT ** np.arange(count))
         # cohorts of a size left to chance differ from round to round: each round counts as their mean
@@ -135,9 +135,9 @@ class Progress:
 def save_checkpoint(
     folder: Path, experiment: Experiment, state: State, progress: Progress, kept: KeptUpdates | None = None
 ) -> None:
-    """Save where the run stands after a round, and of which experiment.
+    """Save the checkpoint of a run after a round.
 
-    What clients kept goes first, so that a checkpoint never knows of a round whose updates were lost.
+    Kept updates are written first, so that none of a checkpoint's rounds is lost.
     """
     if kept is not None:
         kept.write()
@@ -153,7 +153,7 @@ def save_checkpoint(
 
 
 class Checkpoint(NamedTuple):
-    """Where an interrupted run stands."""
+    """State, progress and digests of kept updates of an interrupted run."""
 
     state: State
     progress: Progress
@@ -161,7 +161,7 @@ class Checkpoint(NamedTuple):
 
 
 def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Checkpoint | None:
-    """Read where an interrupted run that began with the state `start` stands; None if it has not saved anything yet."""
+    """Read the checkpoint of a run that began with the state `start`; None before the first checkpoint."""
     path = folder / storage.CHECKPOINT
     if not (path.exists() or path.is_symlink()):
         return None
@@ -202,5 +202,5 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
 
 
 def _digest(experiment: Experiment) -> str:
-    """Digest of what differs from the defaults: a further field of a part does not keep a stopped run from going on."""
+    """Return the digest of the settings that differ from the defaults."""
     return hashlib.blake2b(write_toml(experiment.tables(complete=False)).encode(), digest_size=16).hexdigest()

@@ -92,7 +92,7 @@ class Rehearsed(Searched, Protocol):
         """Return whether a task would be answered."""
 
     def answer(self, task: bytes) -> bytes | Declined:
-        """Return the reply to a task, or why there is none."""
+        """Return the reply to a task, or the reason for declining it."""
 
 
 def take_part(

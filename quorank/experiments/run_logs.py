@@ -40,7 +40,7 @@ Figures = Sequence[tuple[int, str, float]]
 
 
 class LogTarget(ABC):
-    """Where a run is logged."""
+    """Target of a run's log."""
 
     kind: ClassVar[str]
     extra: ClassVar[str]  # what installs it
@@ -55,7 +55,7 @@ class LogTarget(ABC):
 
     @abstractmethod
     def record(self, figures: Figures) -> None:
-        """Take over figures of rounds."""
+        """Log metrics of rounds."""
 
     @abstractmethod
     def end(self, folder: Path | None) -> None:
@@ -144,7 +144,7 @@ TARGETS: dict[str, type[LogTarget]] = {target.kind: target for target in (MLflow
 
 @dataclass(eq=False)
 class RunLogs:
-    """The logs of one run; `watch` is called after each round."""
+    """Logs of one run; `watch` is called after each round."""
 
     targets: list[LogTarget]
     folder: Path
@@ -180,7 +180,7 @@ class RunLogs:
 
     @contextmanager
     def _left_alone(self, target: LogTarget) -> Iterator[None]:
-        """Whatever a library raises, say it and log no more there."""
+        """Report any error of a library once, and stop logging there."""
         try:
             yield
         except Exception as error:
@@ -190,7 +190,7 @@ class RunLogs:
 
 
 def _new_figures(progress: Progress, done: list[int]) -> list[tuple[int, str, float]]:
-    """Figures since the last time; offline ones come later than online ones, evaluated several rounds at a time."""
+    """Return new metrics; offline ones follow later than online ones, for several rounds at a time."""
     offline = [name for name in (*COLUMNS, *progress.further) if name not in ONLINE]
     found = []
     for at, names in enumerate((ONLINE, offline)):
@@ -205,7 +205,7 @@ def _new_figures(progress: Progress, done: list[int]) -> list[tuple[int, str, fl
 
 
 def open_logs(specs: Sequence[str], folder: Path, *, resume: bool = False) -> RunLogs:
-    """Return the logs that `--log mlflow:DIR` and the like ask for; what is unknown or not installed is refused."""
+    """Return the logs of options such as `--log mlflow:DIR`; refuse unknown and missing libraries."""
     targets = []
     for spec in specs:
         kind, colon, target = spec.partition(":")
@@ -220,7 +220,7 @@ def open_logs(specs: Sequence[str], folder: Path, *, resume: bool = False) -> Ru
             raise BadInput("option.not-installed", sentence, where) from None
         except BadInput:
             raise
-        except Exception as error:  # whatever a tracking store says of an address or a database
+        except Exception as error:  # any error of a tracking store
             line = " ".join(f"{error}".split())[:200]
             raise BadInput("log.unusable", f"cannot be opened ({type(error).__name__}: {line})", where) from None
     return RunLogs(targets, folder, resume)

@@ -1,4 +1,4 @@
-"""Contents of a run's files: its summary, its ranker, and what its ledger says of normalisation constants."""
+"""Contents of a run's files: summary, ranker, and ledger entry of normalisation constants."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def saved_ranker(
 ) -> SavedRanker:
     """Return a run's ranker as its file holds it.
 
-    `statement` is what all planned rounds give away: a ranker of fewer gives away less.
+    `statement` is the privacy statement of all planned rounds, an upper bound for a ranker of fewer.
     """
     origin = Origin(
         by,
@@ -92,7 +92,7 @@ def experiment_digest(experiment: Experiment) -> str:
 
 
 def with_ranges_entry(book: dict[str, Any], experiment: Experiment, n_features: int) -> dict[str, Any]:
-    """Return a run's ledger with the release that constants were learned by; the same where they cost nothing."""
+    """Return a run's ledger with the release of learned normalisation constants, if there was one."""
     normalize, clients = experiment.data.normalize, experiment.federation.clients
     if normalize.epsilon is None:
         return book
@@ -103,6 +103,6 @@ def with_ranges_entry(book: dict[str, Any], experiment: Experiment, n_features: 
 
 
 def stated_altogether(book: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what all releases of a ledger give away together."""
+    """Return the privacy statement of all releases of a ledger together."""
     found: Mapping[str, Any] | None = book["altogether"] if "altogether" in book else book["privacy"]
     return found

@@ -86,7 +86,7 @@ class TreeRounds:
 
     @cached_property
     def setting(self) -> Setting:
-        """The run's releases as its privacy sees them."""
+        """Setting of the run's privacy."""
         experiment, n = self.experiment, self.collection.train.n_features
         leaves = self.plan.batch * 2 << self.plan.growth.depth if self.plan.random else n * self.plan.bins * 3
         numbers = max(leaves, n * CELLS if self.quantile_releases else 1)
@@ -94,7 +94,7 @@ class TreeRounds:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What protects the run's releases."""
+        """Mechanism that protects the run's releases."""
         return self.experiment.federation.privacy.mechanism(self.setting, self.experiment.seed)
 
     def initial(self) -> State:
@@ -104,7 +104,7 @@ class TreeRounds:
 
     @cached_property
     def logged(self) -> LoggedLists | None:
-        """The lists that clients were shown; None where they have labels."""
+        """Lists shown to clients; None where clients have labels."""
         plan, experiment, train = self.plan, self.experiment, self.collection.train
         if plan.propensities is None:
             return None
@@ -115,7 +115,7 @@ class TreeRounds:
 
     @cached_property
     def lists(self) -> TrainingLists:
-        """The lists that all clients learn from."""
+        """Training lists of all clients."""
         train, logged, clients = self.collection.train, self.logged, self.experiment.federation.clients
         if logged is None:
             gains = np.exp2(train.labels.astype(np.float64)) - 1.0
@@ -125,7 +125,7 @@ class TreeRounds:
 
     @cached_property
     def bins(self) -> Bins:
-        """The bins that clients agree on: from exact counts, from noisy quantiles, or a grid."""
+        """Bins that clients agree on: from exact counts, from noisy quantiles, or a grid."""
         lists, plan, n = self.lists, self.plan, self.collection.train.n_features
         if not self.noisy:
             return agreed_bins(cell_counts(lists.features), plan.bins)

@@ -68,7 +68,7 @@ class Workload:
 
     @cached_property
     def shares(self) -> Shares | None:
-        """The collection divided by the partition; None if all clients draw from the whole of it."""
+        """Collection divided by the partition; None if all clients sample from all of it."""
         experiment, federation = self.experiment, self.experiment.federation
         if not experiment.partition.divides:
             return None

@@ -5,7 +5,7 @@
     [[collection]]  label, and the settings that go with one collection: a row of panels each
     [[variant]]     label, and the settings that differ: a curve each; the others are compared with the first
     [[check]]       one finding of the paper in a form that can be counted: see `Check`
-    [[published]]   the paper's own numbers, which stand beside ours: see `Published`
+    [[published]]   the paper's own numbers, next to the measured ones: see `Published`
     [quick]         repetitions, grid and settings of the short version
 
 and the sections of an experiment, which hold for all. Settings of variants override those of collections, and these
@@ -70,7 +70,7 @@ class Published:
     """[[published]]: numbers that a table of the paper prints.
 
     `rows` holds a number for each of `columns`, by label. In a figure whose curves are runs, labels are those of variants
-    and columns those of panels, so that each number stands beside ours; in a study the table stands by itself.
+    and columns those of panels, so that each number is next to the measured one; in a study the table is separate.
     """
 
     kind: ClassVar[str] = "published"
@@ -78,8 +78,8 @@ class Published:
     where: str = ""  # table and collection of the paper
     columns: tuple[str, ...] = ()
     rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    collection: str = ""  # the figure's, beside which the numbers stand
-    measure: str = ""  # the figure's first one unless given
+    collection: str = ""  # of the figure, for these numbers
+    measure: str = ""  # default: the first of the figure
     rounds: int = 0  # of the paper's runs, for sums over rounds
 
     @classmethod
@@ -124,7 +124,7 @@ class PaperFigure:
 
     @property
     def command(self) -> str:
-        """The command line that makes this figure again."""
+        """Command line that repeats this figure."""
         words = ["quorank reproduce", self.name]
         words += ["--quick"] if self.quick else []
         words += ["--data", shlex.quote(self.data)] if self.data else []
@@ -152,7 +152,7 @@ class Check:
     to_first: bool = False  # similar ones are compared with the first of them only
     relative: bool = False  # `within` is a share of the second one's mean, for sums that grow with the run
     matched: bool = False  # the first of `above` against the first of `below`, and so on
-    measure: str = ""  # the figure's first one unless given
+    measure: str = ""  # default: the first of the figure
     only: tuple[str, ...] = ()  # panels: a collection's label and values of the grid
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class Figure(PaperFigure):
     cells: list[Cell]  # values: collection, variant, column (its index), repetition (from 1)
 
     def column_label(self, index: int) -> str:
-        """The grid values of a column of panels."""
+        """Return the grid values of a column of panels."""
         return ", ".join(str(value) for value in self.columns[index].values())
 
     def published_number(
@@ -259,7 +259,7 @@ def read_figure(
 ) -> Figure:
     """Read a figure and the experiments of all its cells; errors name the file."""
     if data is not None:
-        folds_of(data)  # checked first: an error in the user's data is none of the figure's file
+        folds_of(data)  # checked first, so that an error in the user's data does not name the figure's file
     tables = document.tables
     with _errors_at(document.name):
         for key in tables:
@@ -375,7 +375,7 @@ def folds_of(source: str | None) -> int:
 
 
 def fold_of(repetition: int, folds: int) -> int:
-    """Return the fold of a repetition (from 1): the folds in turn, 0 where there are none."""
+    """Return the fold of a repetition (from 1): the folds in turn, 0 without folds."""
     return (repetition - 1) % folds + 1 if folds else 0
 
 

@@ -200,7 +200,7 @@ def _value_text(entry: VariantResult, panel: PanelResult, figure: Figure) -> str
 
 
 def a_round(total: float, rounds: int) -> float:
-    """Return the mean whose discounted sum Σ γ^(t−1)·mean over so many rounds is `total`: runs of any length compare."""
+    """Return the mean whose discounted sum Σ γ^(t−1)·mean over the rounds is `total`, which compares runs of any length."""
     return total * (1.0 - DISCOUNT) / (1.0 - DISCOUNT**rounds)
 
 

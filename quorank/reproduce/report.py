@@ -52,7 +52,7 @@ PanelRows = Sequence[tuple[str, Sequence[Panel]]]
 
 @dataclass(frozen=True, eq=False)
 class FigureReport:
-    """Content of the report of a figure, in whatever form it is shown."""
+    """Content of the report of a figure, for page, terminal and Markdown."""
 
     figure: PaperFigure
     results: Mapping[str, Any]  # of results.json
@@ -66,7 +66,7 @@ class FigureReport:
 
     @property
     def all_tables(self) -> list[ReportTable]:
-        """The findings as a table, and the other tables."""
+        """Findings as a table, then the other tables."""
         head = ("the paper's findings", "here", "seen")
         return [*([ReportTable("Findings", head, self.findings)] if self.findings else []), *self.tables]
 
@@ -85,7 +85,7 @@ class FigureReport:
     def html(self) -> str:
         """Return the report as a page that loads nothing.
 
-        Each panel is a drawing of its own, so that it keeps its size on a phone. One legend stands for all panels; where
+        Each panel is a separate drawing, which keeps its size on a phone. One legend stands for all panels; where
         their curves differ, names stand in the drawings.
         """
         figure = self.figure

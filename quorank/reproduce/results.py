@@ -41,7 +41,7 @@ class VariantResult:
 
     @property
     def privacy(self) -> Mapping[str, Any] | None:
-        """What the ledger of its first run states; None where nothing is protected."""
+        """Privacy statement of its first run; None without privacy."""
         found: Mapping[str, Any] | None = self.runs[0].summary.get("privacy")
         return found
 
@@ -83,13 +83,13 @@ class Finding:
 
     @property
     def significant(self) -> tuple[int, int]:
-        """How many comparisons are significant as the paper says, and how many the other way round."""
+        """Numbers of comparisons that are significant as the paper says, and in the opposite direction."""
         sure = [c.agrees for c in self.comparisons if c.significant]
         return sure.count(True), sure.count(False)
 
     @property
     def verdict(self) -> str:
-        """The finding in words; the sign of a difference that is not significant decides nothing."""
+        """Verdict in words; only significant differences decide it."""
         total, (sure, opposite) = len(self.comparisons), self.significant
         if not total:
             return "not measured"
@@ -102,7 +102,7 @@ class Finding:
         return "undecided" if not sure else "holds" if sure == total else "in part"
 
     def counts(self) -> tuple[str, str, str]:
-        """How many comparisons have the paper's sign, how many significantly, how many significantly the other."""
+        """Return numbers of comparisons with the paper's sign, significant ones, and significant opposite ones."""
         if not self.comparisons:
             return "–", "–", "–"
         sign = f"{self.agree} of {len(self.comparisons)}"
@@ -163,7 +163,7 @@ def _repeated(runs: Sequence[Run], values: Doubles) -> Repeated:
 
 
 def _tested(pairs: Sequence[tuple[Repeated, Repeated]]) -> list[Difference]:
-    """The differences of pairs of settings, tested over folds or seeds, with p corrected over all of them."""
+    """Return the differences of pairs of settings, tested over folds or seeds, with p corrected over all pairs."""
     found = [repeated_t(a, b) for a, b in pairs]
     sentence = "a run of this figure has no finite value of its measure: it was not evaluated"
     require(all(d is not None for d in found), "significance.not-finite", sentence)

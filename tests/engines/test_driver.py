@@ -186,7 +186,7 @@ def test_where_nobody_can_answer_the_run_stops_with_a_sentence(tiny_collection) 
     coordinator = coordinator_of(simulator, ticks)
     with pytest.raises(Stopped) as stopped:
         drive(coordinator, driver_of(MemoryTransport(lambda *_: Failure(FAILED), NAMES), ticks))
-    assert "asked 3 times in vain: the node could not answer" in stopped.value.reason
+    assert "asked 3 times without success: the node could not answer" in stopped.value.reason
     assert (stopped.value.round, stopped.value.rounds) == (0, ROUNDS)
 
 

@@ -38,12 +38,8 @@ KINDS = {
     "gaussian": ('privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
     "signs": ('privacy.kind="signs"',),
     "evolution": ('learner.kind="evolution"', 'privacy.kind="randomised-response"'),
-    "some": (SOME, "federation.keep_every=0"),
     "median": ('federation.aggregation="median"',),
-    "start": ("ranker.start={5=20.0,13=10.0}",),
     "momentum": ("federation.client_momentum=0.9", 'privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
-    "momentum of some": ("federation.client_momentum=0.9", "federation.keep_every=0", SOME),
-    "mlp": ('ranker.kind="mlp"', "ranker.hidden=4"),
 }
 
 

@@ -133,6 +133,7 @@ def until(ready, process: subprocess.Popen[str], seconds: float = 240.0) -> None
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
     collection, expected, tmp_path
 ) -> None:

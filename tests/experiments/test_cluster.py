@@ -84,6 +84,7 @@ def test_the_files_are_those_of_a_grid_on_one_host(hosts, on_one_host, tmp_path)
     same_bytes(folders, on_one_host)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_time_and_nothing_else(hosts, on_one_host, tmp_path) -> None:
     killed = []
 

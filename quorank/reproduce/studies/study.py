@@ -1,4 +1,4 @@
-"""What a study is asked and what it returns.
+"""Request to a study, and its results.
 
 A study is an experiment of a paper that is not a grid of runs: a part with settings and a method `measure`.
 """
@@ -17,7 +17,7 @@ StudyProgress = Callable[[int, int, str], None]  # (done, total, what)
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What the person who reproduces a figure asked for, and where its files go."""
+    """Requested data and repetitions, and the directory of the figure."""
 
     data: str | None  # a collection of their own
     repetitions: int
