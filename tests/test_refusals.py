@@ -14,7 +14,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.kernels.draws import Purpose, key_of
-from quorank.learning import LEARNERS, PDGD, Evolution, OnlineRanker, Simulation
+from quorank.learning import LEARNERS, Evolution, OnlineRanker, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import RandomisedResponse
 from quorank.rankers import MLP, Linear, scores
@@ -90,23 +90,6 @@ def test_clicks_that_are_neither_true_nor_false(clicks) -> None:
     shown = ranker.rank(np.ones((2, 5)))
     with pytest.raises(BadInput, match="clicks"):
         ranker.learn(shown, clicks)
-
-
-def test_a_list_shown_earlier_is_learned_from_at_the_parameters_that_showed_it() -> None:
-    """rank, rank, learn, learn: the second gradient is that of the θ under which its list was drawn."""
-    features = np.random.default_rng(3).random((6, 5))
-    ranker = MLP(hidden=4)
-    theta = ranker.initial(5, 1)
-    clicks = [0, 1, 0, 0, 1, 0]
-    late = OnlineRanker(theta, 5, ranker, PDGD(eta=5.0))
-    first, second = late.rank(features), late.rank(features)
-    late.learn(first, clicks)
-    before = late.parameters
-    late.learn(second, clicks)
-    alone = OnlineRanker(theta, 5, ranker, PDGD(eta=5.0))
-    alone.rank(features)
-    alone.learn(alone.rank(features), clicks)
-    assert late.parameters - before == pytest.approx(alone.update, abs=1e-12)
 
 
 @pytest.mark.parametrize(
