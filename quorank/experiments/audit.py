@@ -21,7 +21,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
-from quorank.privacy.audit.reconstruction import reconstruction_study
+from quorank.privacy.audit.reconstruction import AttackedRounds, reconstruction_study
 from quorank.privacy.audit.subtraction import Round, subtraction_attack
 from quorank.privacy.mechanisms.mechanism import Sum
 from quorank.privacy.streams import SECRET_BYTES
@@ -221,14 +221,9 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
             experiment.ranker,
             experiment.users,
             replay.theta,
-            eta=eta,
-            interactions=federation.interactions,
-            cohort=cohort,
-            clip=replay.clip,
-            noise_std_on_sum=noise,
+            AttackedRounds(eta, federation.interactions, cohort, replay.clip, noise, experiment.evaluation.k),
             clients=victims,
             seed=experiment.seed,
-            k=experiment.evaluation.k,
         )
     except BadInput as error:
         return {"skipped": str(error)}

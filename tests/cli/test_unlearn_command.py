@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +30,6 @@ from quorank.rankers import Linear
 from quorank.reports import report
 
 FLAGS = ("--compare", "--seeds", "1", "--json", "-q")
-
-
-def test_overwriting_a_run_takes_its_clients_files_along(quorank: Quorank) -> None:
-    folder = made()
-    assert quorank("unlearn", folder, "--client", 0, "-q").code == 0
-    run_quickly(experiment(clients=3, rounds=5), folder, overwrite=True)
-    assert sorted(kept(folder)) == ["0.npz", "1.npz", "2.npz"]
-    assert not (folder / "unlearned").exists() and not (folder / "unlearned.json").exists()
 
 
 def test_unlearning_gives_the_figures_that_are_asked_for(quorank: Quorank) -> None:
@@ -140,16 +131,6 @@ def test_two_leavers_at_once_or_threads_are_the_same_request(quorank: Quorank) -
         results.append((Path(name) / "ranker.json").read_bytes())
         assert sorted(kept(Path(name))) == ["0.npz", "2.npz", "3.npz", "5.npz"]
     assert len(set(results)) == 1
-
-
-def test_one_after_the_other_leaves_without_both(quorank: Quorank) -> None:
-    shutil.copytree(made(), "together")
-    assert quorank("unlearn", "made", "--client", 1, "-q").code == 0
-    assert quorank("unlearn", "made", "--client", 4, *FLAGS).code == 0
-    assert quorank("unlearn", "together", "--client", 4, "--client", 1, *FLAGS).code == 0
-    assert Path("made/ranker.json").read_bytes() == Path("together/ranker.json").read_bytes()
-    assert json.loads(Path("made/unlearned.json").read_text())["clients"] == [1, 4]
-    assert "unlearned this client already" in quorank("unlearn", "made", "--client", 1).refused()
 
 
 def test_a_leaver_s_data_are_gone_and_the_others_are_untouched(quorank: Quorank) -> None:
@@ -276,20 +257,6 @@ def test_summary_report_and_ledger_are_of_the_rebuilt_ranker(quorank: Quorank) -
     assert quorank("report", folder).code == 0
 
 
-def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
-    folder = made()
-    outcome = quorank("unlearn", folder, "--client", 0, "--compare", "--seeds", 1, "--out", "elsewhere/here", "-q")
-    assert outcome.code == 0, outcome.err
-    written = Path("elsewhere/here/ranker.json").read_bytes()
-    assert written == (folder / "ranker.json").read_bytes() and not (folder / "unlearned").exists()
-    for word in ("before", "after", "retrained", "10.0%", "distance", "clients/0.npz"):
-        assert word in outcome.out
-    assert max(len(line) for line in outcome.out.splitlines()) <= 80
-    made("other", rounds=2)
-    assert "another run here" in quorank("unlearn", folder, "--client", 1, "--out", "other").refused()
-    assert (folder / "clients" / "1.npz").exists()
-
-
 @pytest.mark.parametrize(
     ("extra", "flags"),
     [
@@ -348,16 +315,6 @@ def test_what_a_private_run_states_covers_its_rebuilding(quorank: Quorank) -> No
     assert (release["releases"], entry["setting"]["clients"]) == (4 * 59, 59)
     assert release["noise_multiplier"] == pytest.approx(own["noise_multiplier"])
     assert f"ε = {stated['epsilon']:.4g}" in (folder / "report.html").read_text()
-    assert quorank("privacy", "ledger", folder).code == 0
-
-
-def test_other_mechanisms_add_up(quorank: Quorank) -> None:
-    folder = made(extra='[privacy]\nkind = "signs"\np = 0.8', rounds=20)
-    alone = json.loads((folder / "summary.json").read_text())["privacy"]["epsilon"]
-    own = json.loads(quorank("unlearn", folder, "--client", 1, "--json", "-q").out)["privacy"]["epsilon"]
-    stated = json.loads((folder / "summary.json").read_text())["privacy"]
-    assert stated["epsilon"] == pytest.approx(alone + own) == pytest.approx(math.log(4.0) * 46 * 22)
-    assert (stated["delta"], stated["rounds"]) == (0.0, 22)
     assert quorank("privacy", "ledger", folder).code == 0
 
 
@@ -438,30 +395,6 @@ def test_every_refusal_is_a_sentence_and_changes_nothing(
     before = {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()}
     assert words in quorank("unlearn", run, *flags, "-q").refused()
     assert {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()} == before
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_the_ledger_of_a_private_run_covers_its_rebuilding(quorank: Quorank, tmp_path: Path) -> None:
-    (tmp_path / "private.toml").write_text(
-        '[data]\nsource = "synthetic:mq2007"\nqueries = 40\n[federation]\nclients = 12\nrounds = 20\n'
-        '[privacy]\nkind = "gaussian"\nepsilon = 50.0\n'
-    )
-    run = tmp_path / "run"
-    assert quorank("run", tmp_path / "private.toml", "--out", run, "--quiet").code == 0
-    assert quorank("unlearn", run, "--client", 3, "--quiet").code == 0
-    shown = quorank("privacy", "ledger", run)
-    assert shown.code == 0
-    assert "rebuilt without 3" in shown.out
-    book = json.loads((run / "ledger.json").read_text())
-    assert book["altogether"]["epsilon"] > book["privacy"]["epsilon"]
-    assert f"ε = {book['altogether']['epsilon']:.4g}" in shown.out.replace("\n", " ")
-    assert quorank("report", run).code == 0
-    assert "Unlearned" in (run / "report.html").read_text()  # also where the page is written again
-    book["unlearning"][0]["privacy"]["epsilon"] /= 2.0
-    (run / "ledger.json").write_text(json.dumps(book))
-    refused = quorank("privacy", "ledger", run)
-    assert refused.code == 2
-    assert "further entries were changed" in refused.err
 
 
 def test_a_note_in_somebody_s_run_names_no_folder_to_write_to(quorank: Quorank) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +21,7 @@ from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import CHECKPOINT, DirectoryStorage
 from quorank.federation.participation import TurnsTaken
-from quorank.federation.reply import Reply, decode_task, encode_reply, encode_task
+from quorank.federation.reply import decode_task, encode_reply, encode_task
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
@@ -88,32 +86,6 @@ def test_clients_come_by_day_more_than_by_night() -> None:
         came[part.members(8000, round_, 5)] = 1
         chance = 1.0 - math.exp(-0.5 * day)
         assert_follows(came.tolist(), {1: chance, 0: 1.0 - chance})
-
-
-def test_time_zones_spread_the_day_over_the_clients() -> None:
-    """With zones all around the day every hour is alike; with none all sleep at once."""
-    rounds, clients = range(8), 4000
-    for zones, most in ((0.0, 5.0), (1.0, 1.1)):
-        part = Arrivals(enough=clients, least=1, rate=0.5, spread=0.0, amplitude=0.8, period=8.0, zones=zones)
-        sizes = [len(part.members(clients, t, 5)) for t in rounds]
-        assert (max(sizes) / min(sizes) < most) == (zones == 1.0)
-
-
-def test_clients_differ_in_how_often_they_come() -> None:
-    part = Arrivals(rate=0.5, spread=0.7, amplitude=0.0)
-    mean = np.mean([part.arrival_times(2000, t, 4) for t in range(400)], axis=0)  # 1/rate of each, nearly
-    logs = np.log(1.0 / mean)
-    assert np.std(logs) == pytest.approx(0.7, rel=0.05)
-    assert np.mean(np.exp(logs)) == pytest.approx(0.5, rel=0.08)
-
-
-def test_the_same_address_gives_the_same_comers_and_other_seeds_others() -> None:
-    part = Arrivals(enough=20)
-    assert np.array_equal(part.members(300, 4, 5), part.members(300, 4, 5))
-    different = {tuple(part.members(300, t, seed).tolist()) for t, seed in itertools.product((0, 1), (5, 6))}
-    assert len(different) == 4
-    few, more = part.members(300, 4, 5), replace(part, enough=21).members(300, 4, 5)
-    assert set(few.tolist()) < set(more.tolist())
 
 
 def schedules(clients: int, rounds: int, least: int, turns: Turns) -> bool:
@@ -331,19 +303,6 @@ def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collecti
     assert coordinator.receive(again).code == "reply.resting"
 
 
-def test_the_number_of_clients_changes_no_bit_of_a_round(tiny_collection) -> None:
-    """A fleet that has grown: noise, unit and divisor are of K, whoever is enrolled."""
-    thetas = set()
-    for clients in (CLIENTS, 10 * CLIENTS):
-        federation = Federation(clients, 3, participation=PART, privacy=ClippedGaussian(epsilon=100.0, clip=0.1))
-        simulator = simulator_of(federation, tiny_collection)
-        coordinator = coordinator_of(simulator, enrolled=range(clients))
-        coordinator.receive_many(sent_by(simulator, coordinator, range(6)))
-        coordinator.advance()
-        thetas.add(coordinator.state.theta.tobytes())
-    assert len(thetas) == 1
-
-
 def test_a_sum_of_few_has_the_noise_and_the_divisor_that_were_planned(tiny_collection) -> None:
     """One client moves the sum by a clip, however many came; divided by K, few move the ranker by less."""
     clock = [0.0]
@@ -383,28 +342,3 @@ def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection,
     saved._replace(state=replace(saved.state, turns=None)).write(tmp_path / CHECKPOINT)
     with refused("file.damaged"):
         coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
-
-
-def test_a_reply_leaves_a_bit_behind_and_no_more() -> None:
-    many = 6000
-    federation = Federation(many, 4, participation=Arrivals(enough=many), privacy=ClippedGaussian(noise_multiplier=1.0))
-    mechanism = federation.privacy.mechanism(federation.setting(9, 46), 1)
-    start = replace(federation.start(np.zeros(46)), private=mechanism.start())
-    coordinator = Coordinator(federation, mechanism, start, 9, enrolled=range(many))
-    coordinator.plan()
-    release = np.zeros(46)
-
-    def take(first: int, stop: int) -> None:
-        sent = [Reply("run", 0, client, release, 4, True, (0.0, 0.0, 0.0)) for client in range(first, stop)]
-        assert all(verdict.accepted for verdict in coordinator.receive_many(sent))
-
-    take(0, 1000)
-    gc.collect()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for first in range(1000, many, 1000):
-        take(first, first + 1000)
-    gc.collect()
-    held = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert coordinator.is_complete() and held < 20 * (many - 1000), "a dictionary would hold ten times as much"

@@ -16,7 +16,7 @@ from quorank.federation.trees.histogram_sums import from_limbs, masked_sum, to_l
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.random_splits import draw_splits, drawn_values, release_rows, sums_of_release
+from quorank.learning.trees.random_splits import draw_splits, release_rows, sums_of_release
 from quorank.privacy import ClippedGaussian, Setting
 
 
@@ -134,9 +134,3 @@ def test_a_release_is_of_leaf_sums_and_is_clipped_with_noise() -> None:
     error = np.array(totals) - clipped
     assert error.std() == pytest.approx(0.2 * clip, rel=0.1)
     assert np.abs(error.mean(axis=0)).max() < 5 * 0.2 * clip / 50**0.5
-
-
-def test_leaves_of_noisy_sums() -> None:
-    values = drawn_values(np.array([[[4.0, -1.0, 2.0], [2.0, -3.0, 0.0]]]), 0.5, 2.0)
-    assert values.tolist() == [[-0.5 * 4.0 / 4.0, 0.5 * 1.0 / 2.0, -0.5 * 2.0 / 2.0]]
-    assert drawn_values(np.array([[[4.0], [-1.0]]]), 0.5, 0.0).tolist() == [[0.0]]

@@ -120,21 +120,6 @@ def test_constants_without_a_price_are_refused_in_a_private_run() -> None:
         experiment(LEARNED, *GAUSSIAN)
 
 
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
-        ('{ kind = "fixed", low = [0.0], high = [1.0, 2.0] }', "normalisation.sizes-differ"),
-        ('{ kind = "fixed", low = [2.0], high = [1.0] }', "normalisation.no-range"),
-        ('{ kind = "fixed", low = [0.0], high = [1.0], file = "x.json" }', "option.conflict"),
-        ('{ kind = "fixed", epsilon = 0.0 }', "value.out-of-range"),
-        ('"sometimes"', "part.unknown-kind"),
-    ],
-)
-def test_constants_that_are_none_are_refused(value: str, code: str) -> None:
-    with refused(code):
-        experiment(f"data.normalize={value}")
-
-
 def test_constants_come_from_a_file_or_from_another_ranker(tmp_path: Path) -> None:
     given = {"low": [0.0] * 46, "high": [2.0] * 46}
     (tmp_path / "constants.json").write_text(json.dumps(given))

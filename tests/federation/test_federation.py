@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.federation import Adam, Add, CohortSum, Federation, Mean, Sampled
+from quorank.federation import Add, CohortSum, Federation, Mean, Sampled
 from quorank.federation.sums import ExactSum
-from quorank.learning import PDGD, Evolution
+from quorank.learning import Evolution
 from quorank.privacy import RandomisedResponse
 
 NONSENSE = [
@@ -29,13 +29,6 @@ NONSENSE = [
 def test_nonsense_is_refused(options, code, where) -> None:
     with refused(code, where):
         Federation(**options)
-
-
-def test_what_makes_sense_is_built() -> None:
-    Federation(clients=10, participation=Sampled(cohort=10))
-    Federation(learner=Evolution(), interactions=2, privacy=RandomisedResponse())
-    Federation(clients=1, interactions=1, learner=PDGD())
-    assert hash(Federation()) == hash(Federation())
 
 
 def test_the_mean_is_weighted_by_interactions() -> None:
@@ -67,11 +60,3 @@ def test_a_round_and_its_report() -> None:
     assert (report.interactions, report.online_ndcg, report.online_maxrr, report.clicks) == (8, 0.5, 0.25, 2.0)
     assert report.update_norm == math.sqrt(3.0**2 + 4.0**2)
     assert start.theta.tolist() == [1.0, 2.0]
-
-
-def test_the_start_is_a_copy() -> None:
-    theta = np.zeros(3)
-    state = Federation().start(theta)
-    theta[:] = 1
-    assert not state.theta.any()
-    assert set(Federation(server=Adam()).start(theta).memory) == {"first", "second", "count"}

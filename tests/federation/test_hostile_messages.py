@@ -74,14 +74,6 @@ def test_a_reply_longer_than_the_run_takes_is_not_read() -> None:
     assert len(decode_reply(content, parameters=1 << 19).release) == 1 << 19
 
 
-def test_what_is_sent_is_within_the_bounds() -> None:
-    clients = tuple(range(2**20 - 500_000, 2**20))
-    task = Task("é" * 200, 3, np.zeros(3), {f"name-{i}": np.zeros(1) for i in range(20)}, clients)
-    assert decode_task(encode_task(task)).clients == clients
-    reply = Reply("\U0001f600" * 200, 2**52, 2**52, np.zeros(3), 1)
-    assert decode_reply(encode_reply(reply), parameters=3).run == reply.run
-
-
 def test_mutated_messages_are_read_or_refused() -> None:
     assert refusals(decode_reply, mutations([REPLY, TASK], 700)) > 150
     assert refusals(decode_task, mutations([REPLY, TASK], 700)) > 150

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from quorank.federation import Federation
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.journal import DirectoryStorage
 from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
-from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
+from quorank.privacy import ClippedGaussian, NoPrivacy, Setting, Signs
 from quorank.privacy.mechanisms.metric_response import MetricResponse
 
 CLIENTS, SIZE, FIGURE = 5, 3, MetricResponse(3.0)
@@ -99,12 +99,3 @@ def test_a_coordinator_that_is_killed_goes_on_to_the_same_figure(tmp_path) -> No
         broken = coordinator_of(tmp_path / "b")
     assert repr(broken.reports) == repr(whole.reports) and len(whole.reports) == 2
     assert whole.reports[0].online_ndcg == whole.reports[1].online_ndcg != 0.0
-
-
-def test_without_reports_nothing_changes() -> None:
-    federation = Federation(CLIENTS, 4)
-    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, limits=RoundLimits())
-    plain.plan()
-    for client in range(CLIENTS):
-        assert plain.receive(reply(client, 0.7)).accepted  # a simulated user's nDCG
-    assert plain.advance().online_ndcg == pytest.approx(0.7 / 4)

@@ -14,20 +14,16 @@ from unlearning_cases import CLIENTS, B, kept_of, learned, simulation_of
 
 from quorank.data.ranking import RankingData
 from quorank.engines.process import Simulator
-from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled
 from quorank.federation.attacks import Fang, SignFlip
 from quorank.federation.unlearning.methods import (
-    Calibration,
     KeptRound,
     calibrated,
     clip_parameters,
     fresh_seed,
     momentum_over,
-    norms_of,
     rebuild,
     retrain,
-    scaled_steps,
 )
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.metrics.rank_distance import intersection_distance, mean_distance, ranking_distances
@@ -49,11 +45,6 @@ def test_the_direction_is_the_new_update_s_and_the_length_the_kept_one_s(values,
         assert math.sqrt(math.fsum(x * x for x in result)) == pytest.approx(length, rel=1e-12)
         assert np.dot(result, update) == pytest.approx(length * norm, rel=1e-12, abs=1e-12)
         np.testing.assert_allclose(result, [length * x / norm for x in values], rtol=1e-12)
-
-
-def test_norms_survive_squares_that_do_not() -> None:
-    rows = np.array([[3e-200, 4e-200], [3e180, 4e180], [0.0, 0.0], [-5.0, 12.0]])
-    np.testing.assert_allclose(norms_of(rows), [5e-200, 5e180, 0.0, 13.0], rtol=1e-15)
 
 
 @pytest.mark.parametrize("leavers", [(0,), (2, 5), (0, 1, 2, 3, 4, 5, 6)], ids=str)
@@ -186,13 +177,6 @@ def test_clients_without_a_preference_send_nothing_and_are_counted(tiny_collecti
     assert (result.directionless, result.lengthless) == (4 * 7 - 3, 3)
 
 
-def test_a_kept_length_of_zero_sends_nothing_whatever_was_learned() -> None:
-    calibration, rows = Calibration(), np.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]])
-    calibration.apply(rows, np.array([0.0, 2.0, 5.0]))
-    np.testing.assert_array_equal(rows, [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
-    assert (calibration.directionless, calibration.lengthless) == (1, 1)
-
-
 @pytest.mark.parametrize("attack", [None, SignFlip(clients=2), Fang(clients=2)], ids=str)
 def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collection, attack) -> None:
     """Attackers 0 and 1 leave: what is left is plain averaging over 2..7, who are still called 2..7."""
@@ -204,16 +188,6 @@ def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collectio
     result = retrain(simulator, np.zeros(simulation.parameters), 5)
     np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-13)
     assert (result.rounds, result.local_steps) == (5, 5 * B * 6)
-
-
-def test_fine_tuning_goes_on_from_the_last_ranker_without_the_leavers(tiny_collection) -> None:
-    simulation, remaining = simulation_of(tiny_collection), [c for c in range(CLIENTS) if c != 3]
-    start = np.linspace(-0.2, 0.3, simulation.parameters)
-    expected = start
-    for t in range(3):
-        expected = expected + learned(simulation, expected, t, remaining, B).mean(axis=0)
-    result = retrain(Simulator(Federation(CLIENTS, B), simulation, rounds=3, absent=(3,)), start, 3)
-    np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_sampled_cohorts_lose_the_leavers_and_nobody_else(tiny_collection) -> None:
@@ -264,16 +238,6 @@ def test_fresh_seeds_differ_by_request_and_not_by_order() -> None:
     seeds = [fresh_seed(1, "unlearning", c) for c in ((0,), (1,), (0, 1), (10,), (1, 0))]
     assert len(set(seeds)) == 4 and seeds[2] == seeds[4]
     assert fresh_seed(2, "unlearning", (0,)) != seeds[0] != fresh_seed(1, "retraining 0", (0,))
-
-
-def test_local_steps_follow_how_much_a_client_searches() -> None:
-    assert scaled_steps(np.array([1, 3, 5, 7, 9]), 5, 3).tolist() == [1, 2, 3, 4, 5]
-    assert scaled_steps(np.array([1, 3, 5]), 5, 5).tolist() == [1, 3, 5]
-
-
-def test_nothing_kept_is_refused(tiny_collection) -> None:
-    with pytest.raises(BadInput, match="no kept round"):
-        rebuild(Simulator(Federation(CLIENTS, 2), simulation_of(tiny_collection)), np.zeros(11), [])
 
 
 @given(st.permutations(range(9)), st.permutations(range(9)), st.integers(1, 9))

@@ -134,18 +134,6 @@ def test_the_stated_number_of_colluders_is_the_true_one(n, plan, least) -> None:
     assert split_views(n, plan, least, set(range(n - beyond, n)))
 
 
-def test_what_used_to_be_stated_was_false() -> None:
-    """2·least − n = 10 was stated for ten clients that all must stay; six of them had enough shares."""
-    assert split_views(10, Neighbourhood(9, 6, 9), 10, set(range(4, 10)))
-    assert tolerated_colluders(10, Neighbourhood(9, 6, 9), 10) == 5
-    assert tolerated_colluders(10, neighbours_for(10), 10) == 8
-
-
-def test_without_the_server_clients_see_the_sum_alone() -> None:
-    assert tolerated_colluders(10, Neighbourhood(9, 6, 9), 8, with_server=False) == 6
-    assert tolerated_colluders(1000, neighbours_for(1000), 950, with_server=False) == 948
-
-
 def test_a_server_cannot_choose_a_victim_s_neighbours() -> None:
     """Fifteen of two hundred clients that have pinned each other collude; the server puts them round the victim."""
     n, spies, victim = 200, range(1, 16), 0

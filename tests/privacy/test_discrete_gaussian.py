@@ -68,19 +68,6 @@ def test_numbers_follow_the_law(sigma, name) -> None:
     assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("sigma", [1e3, 2.0**26 * 1.3, 2.0**45])
-def test_wide_noise_is_gaussian_up_to_its_last_bits(sigma) -> None:
-    found = drawn(sigma, 100_000)
-    assert stats.kstest((found + 0.5) / sigma, "norm").pvalue > 1e-3
-    assert stats.chisquare(np.bincount(found & 15, minlength=16)).pvalue > 1e-3
-    assert np.array_equal(found.astype(float).astype(np.int64), found)
-
-
-def test_nothing_but_zero_is_likely_under_very_little_noise() -> None:
-    assert not drawn(0.05, 2000).any()
-    assert drawn(0.05, 0).size == 0
-
-
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("name", KEYS)
 def test_exact_arithmetic_draws_the_same_numbers(sigma, name) -> None:
@@ -217,15 +204,6 @@ def test_two_rounds_of_coarse_noise_are_covered_by_the_bounds_of_the_proof() -> 
     a = 2.0 / (24 * sigma**2 - 1.0)
     joint_p, joint_q = np.outer(p, p).ravel(), np.outer(q, q).ravel()
     assert np.all(joint_p <= math.exp(a) * joint_q + 1e-300)
-
-
-def test_the_price_is_small_and_grows_with_the_numbers_drawn() -> None:
-    one = epsilon_slack([IntegerNoise(2.0**25, 46 * 300)], 2.0, 1e-5)
-    assert 0 < one < 1e-11
-    assert epsilon_slack([IntegerNoise(2.0**25, 8769 * 1000)], 2.0, 1e-5) < 1e-8
-    assert epsilon_slack([IntegerNoise(2.0**24, 46 * 300)], 2.0, 1e-5) > 3.9 * one
-    with refused("privacy.off-the-grid", "privacy"):
-        epsilon_slack([IntegerNoise(100.0, 46)], 2.0, 1e-5)
 
 
 @pytest.mark.parametrize("how", [{}, {"quantile": 0.5}])

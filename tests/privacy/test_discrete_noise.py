@@ -84,11 +84,6 @@ def test_inversion_inverts_the_cumulative_probability(mean, u) -> None:
     assert k == 0 or law.cdf(k - 1) <= u + 1e-14
 
 
-@pytest.mark.parametrize("mean", [1e-9, 1e-3, 1.0, 9.999])
-def test_inversion_ends_at_the_largest_draw(mean) -> None:
-    assert stats.poisson(mean).sf(poisson_by_inversion(mean, 1 - 2.0**-53) - 1) >= 1e-18
-
-
 @given(st.integers(0, 10_000), st.floats(10, 1e4))
 def test_log_poisson_is_the_log_of_the_pmf(k, mean) -> None:
     assert log_poisson(float(k), mean) == pytest.approx(stats.poisson(mean).logpmf(k), rel=1e-10, abs=1e-10)
@@ -113,10 +108,6 @@ def test_rejection_is_exact_everywhere_under_its_hat(mean) -> None:
     assert np.all(accepted[room < 0.013] <= room[room < 0.013])
 
 
-def test_the_published_hat_is_too_low() -> None:
-    assert max(1.01 * under_the_hat(mean)[1].max() for mean in (10.0, 13.24, 20.0)) > 1.005
-
-
 @pytest.mark.parametrize(("variance", "clients"), [(0.5, 50), (3.0, 7), (200.0, 1000), (1e4, 40)])
 def test_shares_add_up_to_exactly_the_central_noise(variance, clients) -> None:
     size = 4_000_000 // clients if clients > 40 else 100_000
@@ -129,14 +120,6 @@ def test_shares_add_up_to_exactly_the_central_noise(variance, clients) -> None:
     assert stats.chi2_contingency(kept).pvalue > UNLIKELY
 
 
-def test_shares_of_clients_and_coordinates_are_uncorrelated() -> None:
-    for variance in (0.5, 60.0):
-        rows = shares(variance, 20, 20_000) / math.sqrt(variance)
-        between = np.corrcoef(rows) - np.eye(20)
-        assert np.abs(between).max() < stats.norm.isf(UNLIKELY / 400) / math.sqrt(20_000)
-        assert abs(np.corrcoef(rows[:, :-1].ravel(), rows[:, 1:].ravel())[0, 1]) < 4 / math.sqrt(400_000)
-
-
 # ---------------------------------------------------------------- addresses
 
 
@@ -147,14 +130,6 @@ def test_a_share_depends_on_its_address_only(variance, order, size, round_) -> N
     skellam_rows(KEY, round_, clients, variance, out)
     for row, client in zip(out, clients, strict=True):
         assert row.tolist() == drawn(variance, 12, round_=round_, client=client)[:size].tolist()
-
-
-@pytest.mark.parametrize("variance", [3.0, 1e4])
-def test_another_address_is_another_draw(variance) -> None:
-    base = drawn(variance, 50)
-    keys = {"key": key_of(8, Purpose.NOISE_SHARE)}, {"key": key_of(7, Purpose.CLICK)}
-    for other in ({"round_": 1}, {"client": 1}, *keys):
-        assert base.tolist() != drawn(variance, 50, **other).tolist()
 
 
 def test_no_variance_is_no_noise_and_bad_variances_are_refused() -> None:
@@ -224,34 +199,9 @@ def test_large_variances_cost_what_gaussian_noise_costs(multiplier, rounds) -> N
     assert ours == pytest.approx(gaussian, rel=0.01)
 
 
-def test_small_variances_cost_more_than_gaussian_noise() -> None:
-    gaussian = RdpAccountant().compose(GaussianDpEvent(1.0)).get_epsilon(1e-5)
-    assert skellam_epsilon(9.0, 3.0, 9.0, 1, 1e-5) > 1.02 * gaussian
-
-
 @given(st.floats(0.05, 20), st.sampled_from([1e-9, 1e-5, 1e-2]), st.integers(1, 1000), st.floats(1, 1e4))
 def test_the_variance_is_the_least_that_keeps_the_promise(epsilon, delta, rounds, l2) -> None:
     l1 = l1_bound(l2, 46)
     variance = skellam_variance(epsilon, delta, rounds, l2, l1)
     assert skellam_epsilon(variance, l2, l1, rounds, delta) <= epsilon
     assert skellam_epsilon(variance * (1 - 1e-6), l2, l1, rounds, delta) > epsilon
-
-
-def test_epsilon_grows_with_rounds_and_sensitivity_and_falls_with_variance() -> None:
-    base = skellam_epsilon(1e4, 10, 50, 10, 1e-5)
-    assert skellam_epsilon(1e4, 10, 50, 11, 1e-5) > base
-    assert skellam_epsilon(1e4, 11, 50, 10, 1e-5) > base
-    assert skellam_epsilon(1e4, 10, 60, 10, 1e-5) > base
-    assert skellam_epsilon(1e4, 10, 50, 10, 1e-4) < base
-    assert skellam_epsilon(1.1e4, 10, 50, 10, 1e-5) < base
-
-
-@given(st.lists(st.integers(-9, 9), min_size=1, max_size=12).filter(any))
-def test_l1_bound_bounds_the_l1_norm_of_whole_vectors(x) -> None:
-    l2 = math.sqrt(sum(v * v for v in x))
-    assert sum(map(abs, x)) <= l1_bound(l2, len(x)) * (1 + 1e-12)
-
-
-def test_orders_are_whole_and_rising() -> None:
-    assert all(isinstance(order, int) for order in ORDERS)
-    assert [2, *sorted(set(ORDERS))[1:-1], 65536] == list(ORDERS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.privacy.secure_sum.shamir import inverse, join_shares, split_secret, times
+from quorank.privacy.secure_sum.shamir import join_shares, split_secret, times
 
 
 def product(a: int, b: int) -> int:
@@ -34,10 +34,6 @@ def test_the_field_is_that_of_aes() -> None:
         for b in range(256):
             got = np.uint64(times(word, np.uint64(b))).tobytes()
             assert list(got) == [product(a + i, b) for i in range(8)]
-
-
-def test_inverses() -> None:
-    assert all(product(a, int(inverse(np.uint64(a)))) == 1 for a in range(1, 256))
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 40), st.data())
@@ -64,15 +60,6 @@ def test_any_threshold_of_shares_gives_the_secret(threshold, holders) -> None:
         assert join_shares([shares[i] for i in chosen[::-1]], [i + 1 for i in chosen[::-1]]) == secret
 
 
-@given(st.integers(2, 255), st.data())
-def test_large_neighbourhoods(threshold, data) -> None:
-    holders = data.draw(st.integers(threshold, 255))
-    secret = data.draw(st.binary(min_size=8, max_size=8))
-    shares = split_secret(secret, threshold, holders, os.urandom)
-    chosen = data.draw(st.permutations(range(holders)))[:threshold]
-    assert join_shares([shares[i] for i in chosen], [i + 1 for i in chosen]) == secret
-
-
 @pytest.mark.parametrize("secret", [0, 1, 0xA7])
 def test_two_shares_of_three_are_uniform_whatever_the_secret(secret) -> None:
     """All 65,536 polynomials of degree 2 over one byte: each pair of shares takes each value exactly once."""
@@ -83,13 +70,6 @@ def test_two_shares_of_three_are_uniform_whatever_the_secret(secret) -> None:
     values = [np.frombuffer(share, dtype=np.uint8).astype(int) for share in shares]
     for a, b in combinations(values, 2):
         assert len(np.unique(a * 256 + b)) == every
-
-
-def test_fewer_shares_do_not_give_the_secret() -> None:
-    secret = os.urandom(32)
-    shares = split_secret(secret, 3, 5, os.urandom)
-    assert join_shares(shares[:2], [1, 2]) != secret
-    assert join_shares(shares[:3], [1, 2, 4]) != secret
 
 
 @pytest.mark.parametrize(("threshold", "holders"), [(0, 3), (4, 3), (2, 256), (-1, 2)])

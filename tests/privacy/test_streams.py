@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chance import UNLIKELY, assert_follows
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from hypothesis import given, settings
@@ -21,9 +20,8 @@ from quorank.kernels import draws
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, philox_reference
 from quorank.member.client_privacy import masked_vector, with_fresh_secret
-from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Setting, Signs, streams
+from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting, Signs, streams
 from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
 
 WORD = st.integers(0, 2**32 - 1)
@@ -197,50 +195,6 @@ def test_two_releases_share_no_words() -> None:
     assert len(seen) == 20 * 500 * 4
 
 
-def released(part: Any, setting: Setting, row: np.ndarray, times: int) -> np.ndarray:
-    """Releases of a device, each under a secret of its own."""
-    mechanism, give = part.mechanism(setting, 0), seeded(part.kind)
-    rows = np.tile(row, (times, 1))
-    for at in range(times):
-        with_fresh_secret(mechanism, give).release(rows[at : at + 1], row, 0, np.array([0]), mechanism.start())
-    return rows
-
-
-def test_flipped_signs_follow_their_probability() -> None:
-    found = released(Signs(p=0.7, size=1.0), SETTING, np.tile([1.0, -1.0, 0.0, 0.0], 50), 40)
-    assert_follows(found[:, ::4].ravel(), {1.0: 0.7, -1.0: 0.3})
-    assert_follows(found[:, 1::4].ravel(), {1.0: 0.3, -1.0: 0.7})
-    assert_follows(found[:, 2::4].ravel(), {1.0: 0.5, -1.0: 0.5})
-
-
-def test_published_shares_of_devices_add_up_to_laplace_noise() -> None:
-    part = PublishedLaplace(epsilon=2.0, sensitivity=3.0)
-    clients = 20
-    found = released(part, SETTING, np.zeros(300), clients * 4)
-    sums = found.reshape(4, clients, 300).sum(axis=1).ravel()
-    assert stats.kstest(sums, stats.laplace(scale=1.5).cdf).pvalue > UNLIKELY
-
-
-@pytest.mark.parametrize("share", [5.0, 60.0])
-def test_a_device_s_share_of_a_secure_sum_is_skellam(share: float) -> None:
-    """By inversion and by rejection."""
-    setting, give = Setting(20, 20, 5, parameters=200), seeded("sums")
-    mechanism = IntegerSums(setting, 0, 1.0, 1.0, variance=share * 20, masks=False)
-    assert mechanism.least == 20
-    found = [masked_vector(mechanism, np.zeros(200), 0, 1, give(32)).view(np.int32) for _ in range(30)]
-    law, far = stats.skellam(share / 2.0, share / 2.0), 80
-    probabilities = {k: float(law.pmf(k)) for k in range(-far, far + 1)}
-    assert_follows(np.concatenate(found).tolist(), probabilities)
-
-
-def test_the_rounding_of_a_device_is_fair() -> None:
-    give = seeded("rounding")
-    plain = SecureSum(clip=100.0, masks=False).mechanism(Setting(4, 4, 5, parameters=200), 0)
-    x = 0.3 / plain.scale
-    ups = np.concatenate([masked_vector(plain, np.full(200, x), 0, 1, give(32)) for _ in range(20)])
-    assert_follows(ups, {0: 0.7, 1: 0.3})
-
-
 def test_words_of_a_secure_sum_are_those_of_the_mechanism_under_the_same_seed_or_secret() -> None:
     part = ClippedGaussian(noise_multiplier=1.0, clip=1.0, sum="secure", masks=False)
     for seed in (17, SECRET):
@@ -249,14 +203,6 @@ def test_words_of_a_secure_sum_are_those_of_the_mechanism_under_the_same_seed_or
         mechanism.release(row, np.zeros(6), 2, np.array([3]), {})
         words = masked_vector(mechanism, UPDATES[0], 2, 3, seed)
         assert np.array_equal(words.view(np.int32), row[0])
-
-
-def test_randomised_response_under_a_secret() -> None:
-    part, values, give = RandomisedResponse(p=0.5), np.linspace(0.0, 1.0, 5), seeded("answers")
-    measured = np.full((300, 2, 1), 0.5)
-    clients = np.arange(300)
-    found = np.concatenate([part.privatise(measured, values, give(32), 0, clients) for _ in range(5)])
-    assert_follows(found.ravel(), {0.5: 0.5} | dict.fromkeys((0.0, 0.25, 0.75, 1.0), 0.125))
 
 
 def test_the_coordinator_s_noise_under_a_secret() -> None:

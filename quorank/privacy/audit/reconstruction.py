@@ -206,21 +206,27 @@ def clipped(updates: Doubles, clip: float) -> Doubles:
     return np.asarray(updates * np.minimum(1.0, clip / np.maximum(norms, 1e-300)), dtype=np.float64)
 
 
+class AttackedRounds(NamedTuple):
+    """Rounds that a reconstruction study attacks."""
+
+    eta: float  # η of PDGD
+    interactions: int  # B
+    cohort: int
+    clip: float  # C
+    noise_std_on_sum: float
+    k: int = 10  # shown documents
+    flip: float = 0.25  # probability of a flipped sign
+
+
 def reconstruction_study(
     data: RankingData,
     ranker: Ranker,
     users: ClickModel,
     theta: Doubles,
+    attacked: AttackedRounds,
     *,
-    eta: float,
-    interactions: int,
-    cohort: int,
-    clip: float,
-    noise_std_on_sum: float,
     clients: int,
     seed: int,
-    k: int = 10,
-    flip: float = 0.25,
 ) -> dict[str, dict[str, float]]:
     """Attack `clients` simulated clients of a linear ranker, each in a separate cohort, under each kind of release.
 
@@ -228,6 +234,7 @@ def reconstruction_study(
     gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.
     """
     require_range("victims", clients, least=1)
+    eta, interactions, cohort, clip, noise_std_on_sum, k, flip = attacked
     simulation = Simulation(data, ranker, users, grades_of(data.max_label), seed, k)
     tables, learner, d = users.tables(simulation.grades, k), PDGD(eta), data.n_features
     rows, chosen = np.empty((cohort - 1, d + STATISTICS)), manipulated_features(k, d, interactions)
