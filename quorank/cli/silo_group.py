@@ -1,4 +1,4 @@
-"""`quorank silo start|invite|revoke|status|stop|files`: where the parties of a group meet."""
+"""`quorank silo start|invite|revoke|status|stop|ranker|files`: the service of a group."""
 
 from __future__ import annotations
 
@@ -17,48 +17,49 @@ from quorank.errors import BadInput, require
 if TYPE_CHECKING:
     from quorank.service.holders.group import SiloHome
 
-Folder = Annotated[Path, Argument(metavar="DIR", help="The group's folder.")]
+Folder = Annotated[Path, Argument(metavar="DIR", help="Folder of the group.")]
 
 
 def start(
     folder: Folder,
-    experiment: Annotated[
-        Path | None, Option(help="File with the parties and what they settle; needed once, when the folder is made.")
-    ] = None,
+    experiment: Annotated[Path | None, Option(help="Group file; needed once, when the folder is created.")] = None,
     parties: Annotated[
-        str | None, Option(help="Or only their names, such as north,south,west, with the defaults.")
+        str | None, Option(help="Names of the parties, such as north,south,west, for a group with the defaults.")
     ] = None,
     search: Annotated[
-        bool, Option("--search", help="With --parties: they also search each other's documents, until it is stopped.")
+        bool,
+        Option(
+            "--search", help="With --parties: they also search each other's documents until the service is stopped."
+        ),
     ] = False,
-    host: Annotated[str | None, Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, Option(help="The port for parties.", show_default="9092")] = None,
+    host: Annotated[str | None, Option(help="Interface on which to listen.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="Port on which to listen.", show_default="9092")] = None,
     address: Annotated[
         str | None,
         Option(
-            help="host:port under which parties reach it; it goes into certificate and invitations.",
+            help="host:port at which parties reach the service; part of the certificate and the invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="1")] = None,
+    workers: Annotated[int | None, Option(help="Number of processes that handle requests.", show_default="1")] = None,
     database: Annotated[
         str | None, Option(help="Address of a PostgreSQL database.", show_default="SQLite in DIR")
     ] = None,
     behind_proxy: Annotated[
-        bool | None, Option("--behind-proxy", help="A proxy of yours ends TLS; listen with plain HTTP.")
+        bool | None, Option("--behind-proxy", help="Listen with plain HTTP behind a proxy that terminates TLS.")
     ] = None,
     run: RunName = None,
     pause: Annotated[
-        float | None, Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5")
+        float | None, Option(help="Seconds before a party that could not answer is asked again.", show_default="5")
     ] = None,
     detach: Detach = False,
     json: Json = False,
 ) -> None:
-    """Run a group's service until its session is done or, where parties search, until it is stopped.
+    """Run a group's service until its session is done or, if parties search, until it is stopped.
 
-    It carries sealed envelopes between the parties and adds up parameters; it
-    sees no term, document or key. It goes on where it stood, also after it was
-    killed. Without --detach it stays in the foreground and logs to stderr.
+    It relays sealed envelopes between the parties and adds up masked sums; it
+    sees no term, document or key. A later start continues the session, also
+    after a kill. Without --detach it runs in the foreground, logging to stderr.
     """
     from quorank.service.holders.group import SiloHome
     from quorank.service.home import SETTINGS
@@ -92,21 +93,22 @@ def start(
 
 def invite(
     folder: Folder,
-    name: Annotated[str, Argument(help="The party, one of the group's.")],
+    name: Annotated[str, Argument(help="Name of the party.")],
     out: InvitationOut = None,
     pin: Annotated[
         list[str] | None,
         Option(
-            metavar="NAME=HEX", help="Public identity of a party, as its owner told it; kept for later invitations."
+            metavar="NAME=HEX",
+            help="Public identity of a party, as its owner confirmed it; stored for later invitations.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Invite a party: writes its invitation, with a code that enrols it once.
+    """Write a party's invitation, with a code that enrols it once.
 
-    Whoever uses the file first takes the party's place at the service: hand
-    it over by a way that others cannot read, and delete it here. A party that
-    was revoked is invited again in the same way.
+    Whoever uses the file first becomes the party: send it over a private
+    channel and delete it here. A revoked party is invited again in the same
+    way.
     """
     from quorank.service.holders.group import SiloHome
     from quorank.silos.session.terms import read_identities
@@ -121,8 +123,8 @@ def invite(
     print_result(figures, json, lambda _: say(f"the invitation of {name} is {file}{known}"))
 
 
-def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
-    """Refuse a party from now on; the session waits until it is invited again."""
+def revoke(folder: Folder, name: Annotated[str, Argument(help="Name of the party.")]) -> None:
+    """Revoke a party; the session waits until it is invited again."""
     from quorank.service.holders.group import SiloHome
 
     with closing(SiloHome.open(folder).store()) as store:
@@ -131,14 +133,14 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) ->
 
 
 def status(folder: Folder, json: Json = False) -> None:
-    """Phase, parties, who is waited for, envelopes and bytes, turns, time left."""
+    """Show phase, parties, pending answers, envelopes and bytes, turns and time left."""
     from quorank.service.holders.group import SiloHome
 
     _show(SiloHome.open(folder), json)
 
 
 def stop(folder: Folder) -> None:
-    """Stop a group's service; what it has accepted is kept, and `start` goes on."""
+    """Stop a group's service; accepted answers are kept, and `start` continues."""
     from quorank.service.holders.group import SiloHome
     from quorank.service.overview import Overview
 
@@ -148,7 +150,7 @@ def stop(folder: Folder) -> None:
 
 
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
-    """Write the ranker that all parties have, once the session is done."""
+    """Write the group's ranker, once the session is done."""
     from quorank.files.atomic import write_whole
     from quorank.service.holders.group import SiloHome
     from quorank.service.home import RANKER
@@ -180,7 +182,7 @@ def _make(
 
     sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"
     require((file is None) != (parties is None), "group.missing", sentence, f"{folder}")
-    sentence = "a file says it with a section [search]; leave out --search"
+    sentence = "with a group file, searches are configured by its section [search]; leave out --search"
     require(file is None or not search, "option.conflict", sentence, "--search")
     if file is not None:
         terms = read_group(read_experiment_file(shipped_file(file) or file), run or file.stem)

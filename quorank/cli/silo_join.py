@@ -1,4 +1,4 @@
-"""`quorank silo join`: take part in a group with one's own documents, and see who one is and all that was sent."""
+"""`quorank silo join`: take part in a group, and show identity, status and everything that was sent."""
 
 from __future__ import annotations
 
@@ -22,56 +22,52 @@ if TYPE_CHECKING:
     from quorank.member.party_folder import PartyFolder
 
 GRACE = 5.0
-"""Seconds that a search is waited for beyond its own time."""
+"""Time to wait for a search beyond its own patience, seconds."""
 LINE_SECONDS = 60.0
-"""A line is repeated after so long without a new one, so that one sees that it goes on."""
+"""Interval at which an unchanged progress line is repeated, seconds."""
 
 
 def join(
-    data: Annotated[Path, Option(help="Folder of this party's private state.")],
+    data: Annotated[Path, Option(help="Private folder of this party.")],
     bundle: InvitationFile = None,
     collection: Annotated[
         Path | None, Option(help=f"This party's documents, queries and judgements ({NAMED_FORMATS}); needed once.")
     ] = None,
     generated: Annotated[
-        int | None, Option(help="Rehearse without a collection: which generated party, from 0.")
+        int | None, Option(help="Rehearse without a collection: number of a generated party, from 0.")
     ] = None,
-    documents: Annotated[int, Option(min=10, help="With --generated: documents of each party.")] = 1000,
+    documents: Annotated[int, Option(min=10, help="With --generated: number of documents.")] = 1000,
     embeddings: Annotated[
         Path | None,
-        Option(help="Word vectors (text), or the folder of an ONNX encoder; where the group has agreed on embeddings."),
+        Option(help="Word vectors (text) or the folder of an ONNX encoder, if the group has agreed on embeddings."),
     ] = None,
     coordinator: Annotated[
-        str | None, Option(help="https://host:port of the service; the invitation's unless given.")
+        str | None, Option(help="https://host:port of the service; by default the invitation's.")
     ] = None,
     consent: Consent = None,
-    pin: Annotated[
-        list[str] | None, Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.")
-    ] = None,
-    identity: Annotated[
-        bool, Option("--identity", help="Print this party's public identity, and whom it knows.")
-    ] = False,
+    pin: Annotated[list[str] | None, Option(metavar="NAME=HEX", help="Pin another party's public identity.")] = None,
+    identity: Annotated[bool, Option("--identity", help="Print this party's public identity and its pins.")] = False,
     document: Annotated[
-        int | None, Option(help="Print which of this party's documents has that number in others' searches.")
+        int | None, Option(help="Print the id of the document with this number in others' searches.")
     ] = None,
-    log: Annotated[bool, Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
-    status: Annotated[bool, Option("--status", help="Show where this party stands.")] = False,
+    log: Annotated[bool, Option("--log", help="Show everything that was sent, with receiver and meaning.")] = False,
+    status: Annotated[bool, Option("--status", help="Show the state of this party.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take part in a group with this party's own documents, until all have one ranker.
+    """Take part in a group with this party's own documents until all have one ranker.
 
     Documents, queries and judgements are read where they are and never
-    leave. Nothing is sent before consent is on. All that must survive a
-    restart is in the folder; start it again with --data alone. Where the
-    group searches, it goes on answering searches until it is stopped.
+    leave. Nothing is sent before consent is on. A later start needs --data
+    alone. If the group searches, the party answers searches until it is
+    stopped.
     """
     at_most_one(identity=identity, log=log, status=status, document=document is not None)
     folder = _folder(data, bundle, pin or [])
     if collection is not None or generated is not None:
         _note_source(folder, collection, generated, documents, embeddings)
     else:
-        sentence = "say with --collection whose texts they are of"
+        sentence = "--embeddings needs --collection"
         require(embeddings is None, "option.conflict", sentence, f"--embeddings {embeddings}")
     if consent is not None:
         folder.consent(consent == "on")
@@ -138,7 +134,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
         tell(f"{told}; {fault}" if fault else told)
 
     def keep_ranker(party: SiloParty, *, done: bool = False) -> None:
-        """Note where the party stands, with the ranker once it is there; a party that searches is then done with it."""
+        """Store the party's state, and its ranker once it is there."""
         if party.ranker is not None:
             write_whole(folder.path / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
         _note(folder, party, skipped, done=done or (party.ranker is not None and folder.terms.search is not None))
@@ -152,7 +148,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
             if folder.terms.seed is not None:
                 tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
             if not folder.has_consent():
-                tell("consent is off, so nothing is sent; give it with --consent on, also while this runs")
+                tell("consent is off, so nothing is sent; set --consent on, also while this runs")
             done = False
             try:
                 done = take_part(party, line, asked, folder.has_consent, seen, enrol=folder.enrol)
@@ -164,7 +160,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
 
 
 def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | None:
-    """Wait for the result of a search, and play the party meanwhile where no other process does."""
+    """Wait for the result of a search, running the party unless another process does."""
     from quorank.errors import BadInput
     from quorank.kernels.process import interruptible
     from quorank.member.party_session import take_part
@@ -209,8 +205,8 @@ def _party(
     tell(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
     if not holding.n_answered:
         tell(
-            f"{invitation.name} has no judged query that its own documents answer: it takes part with its documents only, "
-            "and cannot say how good the ranker is for it"
+            f"{invitation.name} has no judged query with a relevant document of its own: it takes part with its documents "
+            "only, and cannot evaluate the ranker"
         )
     return SiloParty(
         folder.path / SESSION, invitation.name, folder.terms, holding,
@@ -224,7 +220,7 @@ def _note(folder: PartyFolder, party: SiloParty, skipped: dict[str, Any], *, don
 
 
 class _Progress:
-    """Lines on stderr, of 80 columns at most: when something is new, and now and then."""
+    """Progress lines on stderr, of at most 80 columns, when something has changed or once a minute."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.last, self.at = quiet, "", 0.0
@@ -242,7 +238,7 @@ class _Progress:
 
 
 def show_identity(folder: PartyFolder, json: bool) -> None:
-    """Print the public identity that the others pin, and the fingerprint that is compared by voice."""
+    """Print the public identity for the others to pin, and the fingerprint to compare by voice."""
     own, pins, agreed = folder.identity(), folder.pins, folder.state.get("fingerprint")
     figures = {
         "name": own.name,
@@ -260,7 +256,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
 
 
 def show_status(folder: PartyFolder, json: bool) -> None:
-    """Print where the party stands in its run."""
+    """Print the state of the party."""
     from quorank.member.party_folder import RANKER
 
     state, terms = folder.state, folder.terms
@@ -284,7 +280,7 @@ def _print_status(figures: dict[str, Any]) -> None:
     others = ", ".join(name for name in figures["parties"] if name != figures["name"])
     agreed, own = figures["fingerprint"], figures["figures"]
     rows = [
-        ("party", f"{figures['name']} of the run {figures['run']}, with {others}"),
+        ("party", f"{figures['name']} in the session {figures['run']}, with {others}"),
         ("consent", "on" if figures["consent"] else "off: nothing is sent"),
         ("progress", str(figures["progress"])),
         ("pinned", ", ".join(figures["pinned"]) or "nobody"),
@@ -294,16 +290,16 @@ def _print_status(figures: dict[str, Any]) -> None:
     if own and own["test_lists"]:
         told = (
             f"nDCG@10 {own['ndcg@10']:.3f}, and {own['bm25']:.3f} by this party's own search (BM25 of title and body), on "
-            f"{own['test_lists']} test queries of its own; nobody else learns that"
+            f"{own['test_lists']} test queries of its own; these figures stay here"
         )
         rows.append(("own tests", told))
     elif own:
-        rows.append(("own tests", "none: this party has no judged query to spare"))
+        rows.append(("own tests", "none: this party has no judged query for a test"))
     print_rows(*((name, "", meaning) for name, meaning in rows))
 
 
 def show_log(folder: PartyFolder, json: bool) -> None:
-    """Print all that ever left, and when consent was given or withdrawn."""
+    """Print everything that was sent, and when consent was given or withdrawn."""
     sent = [entry | {"at": timestamp(entry["at"])} for entry in folder.sent_log()]
     consents = [{"at": timestamp(at), "given": on} for at, on in folder.store.consents()]
     print_result({"sent": sent, "consent": consents}, json, _print_log)

@@ -1,4 +1,4 @@
-"""`quorank silo search` and `quorank silo audit`: one question over all organisations' documents, and attacks on it."""
+"""`quorank silo search` and `quorank silo audit`: searches over all organisations' documents, and attacks on them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _TITLE = 30
 Epsilon = Annotated[
-    float | None,
-    Option(help="Budget ε of one occurrence of a term in a document.", show_default="8; 0.5 where published"),
+    float | None, Option(help="ε of one occurrence of a term in a document.", show_default="8; 0.5 where published")
 ]
 Among = Annotated[int, Option(min=1, max=16, help="Bundles of terms among which the query is hidden; 1 hides nothing.")]
 
@@ -32,30 +31,30 @@ def search(
         Path,
         Argument(
             metavar="DIR",
-            help=f"A party's folder (as silo join --data has it): asks its group over the network. Or documents "
-            f"({NAMED_FORMATS}), dealt out among parties here; or a folder of such folders, a party each.",
+            help=f"A party's folder (of silo join --data): asks its group over the network. Or documents ({NAMED_FORMATS}) "
+            "divided among parties in this process; or a folder of such folders, one party each.",
         ),
     ],
-    query: Annotated[str, Argument(help="The question, in words.")],
-    as_: Annotated[str | None, Option("--as", help="The party that asks.", show_default="the first")] = None,
-    parties: Annotated[int, Option(min=2, max=64, help="Parties that one collection is dealt out among.")] = 4,
+    query: Annotated[str, Argument(help="Words of the query.")],
+    as_: Annotated[str | None, Option("--as", help="Name of the asking party.", show_default="the first")] = None,
+    parties: Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")] = 4,
     epsilon: Epsilon = None,
     among: Among = 3,
-    top: Annotated[int, Option(min=1, max=1000, help="Documents to list.")] = 10,
-    wait: Annotated[float, Option(min=0.0, help="A party's folder: seconds that others are waited for.")] = 60.0,
+    top: Annotated[int, Option(min=1, max=1000, help="Number of documents to list.")] = 10,
+    wait: Annotated[float, Option(min=0.0, help="With a party's folder: seconds to wait for answers.")] = 60.0,
     perturbation: Annotated[
         Literal["strict", "published", "none"],
-        Option(help="What protects documents: noise in every cell and budgets, the paper's form, or budgets alone."),
+        Option(help="Protection: noise in every cell and budgets, the paper's form, or budgets alone."),
     ] = "strict",
-    seed: Annotated[int, Option(min=0, help="Seed of who holds what, of keys and noise.")] = 1,
+    seed: Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")] = 1,
     json: Json = False,
 ) -> None:
-    """Ask one question over the documents of all parties, which stay where they are.
+    """Search the documents of all parties, which stay where they are.
 
-    The query goes out hidden among decoys, owners name their best documents
-    by number with noisy counts, and the asker ranks them together with its
-    own. From a party's folder the group of that party is asked; with a
-    folder of documents all parties are played in this process.
+    The query is sent hidden among decoys, owners name their best documents by
+    number with noisy counts, and the asker ranks them together with its own.
+    With a party's folder the members of its group are asked; with a folder of
+    documents all parties run in this process.
     """
     from quorank.member.device_database import FILE
     from quorank.silos.holdings import divide_collections
@@ -90,7 +89,7 @@ def search(
 
 
 def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
-    """Ask the other members of a group from a party's folder, through the process that plays it or as that process."""
+    """Ask the other members of a group, through the process that runs the party or as that process."""
     from quorank.cli.silo_join import play_party
     from quorank.member.party_folder import PartyFolder
 
@@ -130,18 +129,19 @@ def audit(
         list[Path] | None,
         Option("--collection", help=f"Documents to attack ({NAMED_FORMATS}); generated ones where none is given."),
     ] = None,
-    parties: Annotated[int, Option(min=2, max=64, help="Parties that one collection is dealt out among.")] = 4,
+    parties: Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")] = 4,
     epsilon: Epsilon = None,
-    words: Annotated[int, Option(min=100, help="Words of the attacker's dictionary, the most frequent ones.")] = 10_000,
-    seed: Annotated[int, Option(min=0, help="Seed of who holds what, of keys and noise.")] = 1,
+    words: Annotated[
+        int, Option(min=100, help="Number of words in the attacker's dictionary, the most frequent ones.")
+    ] = 10_000,
+    seed: Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")] = 1,
     json: Json = False,
 ) -> None:
-    """Attack one owner through its answers to searches, and say how much of its documents is rebuilt.
+    """Attack one owner through its answers to searches, and measure how much of its documents is rebuilt.
 
-    A party that knows the words of a language asks about all of them, the
-    frequent or the rare ones first, and about one document through a word
-    that no other holds; beside that, the same without budgets and in the
-    published form.
+    A party with a dictionary asks about all words, frequent or rare ones
+    first, and about one document through a word that no other contains; the
+    same without budgets, and in the published form, for comparison.
     """
     from quorank.silos.generated import Generator
     from quorank.silos.holdings import divide_collections, generated_holdings

@@ -59,7 +59,6 @@ class SiloParty:
         seen: Called when `progress` changes.
         desk: Searches of the party's own people, where the group searches.
         entropy: Source of secret bytes.
-        clock: Returns the time, seconds since 1970.
 
     Raises:
         BadInput: `folder.other-run` where the folder belongs to another session, party or set of documents; `file.busy`
@@ -89,11 +88,10 @@ class SiloParty:
         seen: Callable[[], None] = lambda: None,
         desk: SearchDesk | None = None,
         entropy: Entropy = os.urandom,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
         self._number, self._digest = terms.number(name), terms.digest[:16]
-        self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
+        self._pins, self._consent, self._entropy = pins, consent, entropy
         self._stop, self._seen, self._desk = stop, seen, desk
         self._run: PartyRun | None = None
         self.said_all = False  # whether the last answer was the last one of the session
@@ -206,7 +204,7 @@ class SiloParty:
             while not self._is_finished or self.terms.search is not None:
                 if self._run is None:
                     place = self._store, self.folder, self.terms, self.holding, self.identity
-                    self._run = PartyRun(*place, pins=self._pins, entropy=self._entropy, clock=self._clock)
+                    self._run = PartyRun(*place, pins=self._pins, entropy=self._entropy)
                 self.report(self._run.progress())
                 if self._stop():
                     raise Refusal("waiting")
@@ -241,13 +239,13 @@ class SiloParty:
             if request.name in begun:
                 continue
             try:
-                run.search(request.name, request.query, request.top, self._clock() + request.patience)
+                run.search(request.name, request.query, request.top, time.time() + request.patience)
                 sent = True
             except BadInput as error:
                 if error.code in TEMPORARY:
                     raise
                 self._desk.hand_out(request.name, {"error": error.code, "sentence": str(error)})
-        for name, result in run.searches.results(self._clock()):
+        for name, result in run.searches.results(time.time()):
             self._desk.hand_out(name, result.to_table())
             with self._store.transaction():
                 run.searches.finish(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -50,10 +50,9 @@ class PartyRun:
         *,
         pins: Mapping[str, bytes] | None = None,
         entropy: Entropy,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.folder, self.name, self.terms, self.holding = store, folder, identity.name, terms, holding
-        self.number, self._clock = terms.number(self.name), clock
+        self.number = terms.number(self.name)
         self.secrets = Secrets(store, terms, self.name, entropy)
         self.place: int = store.note("place", NEW)
         self.agreement = Agreement(identity, terms.parties, terms.settings, pins, self.secrets.session())
@@ -101,7 +100,7 @@ class PartyRun:
     def _send(self, record: bytes, receiver: str = SERVER) -> None:
         self.store.put(SERVER, record)
         insert = "INSERT INTO log (at, kind, receiver, bytes) VALUES (?, ?, ?, ?)"
-        self.store.rows(insert, self._clock(), tag_of(record), receiver, len(record))
+        self.store.rows(insert, time.time(), tag_of(record), receiver, len(record))
 
     # ------------------------------------------------------------ sums
 

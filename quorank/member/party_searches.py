@@ -35,7 +35,7 @@ LEDGER, NUMBERS = "search.sqlite", "numbers.json"
 MOST_SEARCHES = 64
 """Limit on the pending searches of a party."""
 Seal = Callable[[str, Kind, bytes], int]
-"""Seals and sends a text to another party; returns the number of its envelope."""
+"""Function that seals and sends a body to another party, and returns the number of its envelope."""
 
 
 class PartySearches:

@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 26
 KEY = 32
 """Bytes of a key, a commitment or a contribution."""
 TAG = 16
-"""Bytes that sealing adds to a text."""
+"""Overhead of a seal, bytes."""
 MOST_REASON = 500
 MOST_PARTIES = 64
 

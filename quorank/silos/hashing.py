@@ -20,12 +20,12 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Bytes, Int8s, Int32s, Integers, Uint64s
 
 VERSION = 1
-"""Version of the way from a term to its places: parties of different versions must not meet."""
+"""Version of the hash functions; parties of different versions must not meet."""
 MOST_ROWS = 256
 MOST_COLUMNS = 1 << 20
 _DIGEST = 64  # bytes
 _BITS = 8 * _DIGEST
-_TERMS = 4096  # hashed at a time, which bounds the memory of the digests
+_TERMS = 4096  # hashed at once, which bounds the memory of the digests
 _BIAS = 8  # a column's probability differs from 1/w by a share of less than 2^−8
 
 
@@ -72,12 +72,12 @@ class Hashing:
         return columns, signs
 
     def fingerprint(self) -> str:
-        """Return 128 bits, as hex, of version, key, z and w that tell nothing of the key and may be compared in clear."""
+        """Return a public 128-bit digest of version, key, z and w, as hex."""
         stated = f"{VERSION} {self.rows} {self.columns}".encode()
         return hashlib.blake2b(stated, key=self.key, digest_size=16, person=b"quorank print").hexdigest()
 
     def _digest(self, terms: list[bytes], number: int) -> Bytes:
-        """Return the (terms, 64 + 8) digests, with zeros behind them for reading words across the end."""
+        """Return the (terms, 64 + 8) digests, padded with zeros for reading words across the end."""
         keyed = hashlib.blake2b(
             key=self.key, digest_size=_DIGEST, person=b"quorank term", salt=number.to_bytes(4, "little")
         )
@@ -100,16 +100,12 @@ def bits_of(digests: Bytes, starts: Integers, bits: int) -> Uint64s:
 
 
 def column_of(cut: Uint64s, bits: int, columns: int) -> Int32s:
-    """Compute h = ⌊x·w / 2^bits⌋ for numbers x of so many bits."""
+    """Compute h = ⌊x·w / 2^bits⌋."""
     return ((cut * np.uint64(columns)) >> np.uint64(bits)).astype(np.int32)
 
 
 class RememberedPlaces:
-    """Hashing with a memory: a term that was hashed before costs no digest.
-
-    At most `limit` terms are remembered (a row takes 5·z bytes beside the term itself); when they are too many, all are
-    forgotten, which costs time and nothing else.
-    """
+    """Cache of a hashing, with at most `limit` terms of 5·z bytes each; a full cache is emptied."""
 
     def __init__(self, hashing: Hashing, limit: int = 1 << 20) -> None:
         self.hashing, self.rows, self.limit = hashing, hashing.rows, limit

@@ -24,7 +24,7 @@ from quorank.text.index import whole_text
 from quorank.text.languages import language_of
 
 FIELDS = ("body", "title")
-"""Fields of a document, each with sketches of its own."""
+"""Fields of a document."""
 Grades = Mapping[int, int]
 """Row of a document → grade; missing documents are not judged or not relevant."""
 
@@ -137,8 +137,8 @@ def divide_collections(
         parties: Number of parties of a single collection.
         seed: Seed of the shuffle.
         tokeniser: Tokeniser of all parties.
-        whole: Whether bodies include titles.
-        queries: Whether parties have queries.
+        whole: Include titles in bodies.
+        queries: Divide the queries too.
 
     Raises:
         BadInput: `collection.too-small`, `collection.repeated-name`.

@@ -247,7 +247,7 @@ def test_refusals_change_nothing() -> None:
         ("counts", lambda: sketch.add(8, ["c"], [0])),
         ("counts", lambda: sketch.add_many([0, 1], [0], [-1], ["c"], [8])),
         ("vocabulary", lambda: sketch.add_many([0, 1], [1], [1], ["c"], [8])),
-        ("whole numbers from 0", lambda: sketch.add(-1, ["c"], [1])),
+        ("integers from 0", lambda: sketch.add(-1, ["c"], [1])),
         ("2 columns", lambda: sketch.cells([0])),
         ("2 columns", lambda: sketch.cells([0, 5])),
         ("2 rows and 5 columns", lambda: sketch.add_sketch(8, np.zeros((2, 6)))),

@@ -20,14 +20,14 @@ from quorank.text import UNSEEN, FieldStatistics, IndexedDocuments
 from quorank.text.features import idf_smoothed
 
 GroupStatistics = Callable[[Sequence[str]], tuple[FieldStatistics, FieldStatistics]]
-"""Terms → the group's summed statistics of bodies and of titles."""
+"""Function from terms to the group's summed statistics of bodies and of titles."""
 KeptBundles = MutableMapping[Bundle, tuple[Bundle, ...]]
-"""Query, its terms in order → its decoys, word for word: what a party keeps, so that a query has the same ones for good."""
+"""Decoys by query, its terms in order; stored, so that a query always has the same ones."""
 
 
 @dataclass(frozen=True)
 class TermFound:
-    """A term of the query in a document: how often it occurs, exactly or as estimated, and what that adds to the score."""
+    """A term of the query in a document: its exact or estimated count, and its share of the score."""
 
     term: str
     count: float
@@ -36,7 +36,7 @@ class TermFound:
 
 @dataclass(frozen=True)
 class ScoredDocument:
-    """Document that a search found; only the asker's own has an id."""
+    """Document in a result; only the asker's own has an id."""
 
     party: str
     number: int
@@ -46,16 +46,16 @@ class ScoredDocument:
 
     @property
     def why(self) -> str:
-        """The terms that were found in it, the most telling first."""
+        """Found terms with their counts, the largest share of the score first."""
         return ", ".join(f"{each.term} ×{round(each.count, 1):g}" for each in self.terms)
 
 
 @dataclass(frozen=True)
 class AskedQuery:
-    """Question to all owners: the bytes, and what only the asker knows."""
+    """Question to all owners; only `sent` leaves the asker."""
 
     terms: Bundle  # of the query, in the order of their columns
-    sent: bytes = field(repr=False)
+    sent: bytes = field(repr=False)  # message
     place: int = field(repr=False)  # of the query among the bundles
     bundles: tuple[Bundle, ...] = field(repr=False)
 
@@ -63,9 +63,15 @@ class AskedQuery:
 class SearchAsker:
     """One party as it searches the others' documents and its own.
 
-    `key` is the asker's own and no owner's: it draws the decoys. `statistics` are the group's sums. `kept` remembers the
-    decoys of every query; give a lasting one: decoys that change with the asker's documents, or that are not reworded
-    with a query, give the query away.
+    Args:
+        name: Name of the party.
+        documents: Its own documents.
+        hashing: Hash function of the group's searches.
+        key: Secret from which decoys are drawn; no owner may have it.
+        terms: Parameters that the group has agreed on.
+        statistics: The group's summed statistics.
+        kept: Decoys of earlier queries. It must outlast the process: decoys that change with the asker's documents, or
+            that are not reworded with a query, reveal the query.
     """
 
     def __init__(
@@ -86,7 +92,11 @@ class SearchAsker:
     # ------------------------------------------------------------ asking
 
     def question(self, words: Iterable[str]) -> AskedQuery:
-        """Return the question about a query's terms: the same bytes for the same terms, in whatever order."""
+        """Return the question about a query: the same bytes for the same terms in any order.
+
+        Raises:
+            BadInput: `silo-search.no-term`, `silo-search.too-long`, `silo-search.no-decoys`.
+        """
         different = tuple(sorted(set(words)))
         require(different, "silo-search.no-term", "the query has no term; ask with other words")
         said = f"the query has {len(different)} different terms, {MOST_TERMS} are the most; shorten it"
@@ -97,7 +107,7 @@ class SearchAsker:
         return AskedQuery(ordered[place][0], sent, place, tuple(bundle for bundle, _ in ordered))
 
     def _by_column(self, bundle: Bundle) -> tuple[Bundle, list[int]]:
-        """Return terms and columns in the order of the columns, which says nothing of the query's."""
+        """Return terms and columns in the order of the columns, which is independent of the query's."""
         columns = self.hashing.places(bundle)[0][:, 0]
         order = np.lexsort((np.array(bundle), columns))
         return tuple(bundle[at] for at in order), columns[order].tolist()
@@ -124,7 +134,7 @@ class SearchAsker:
         return decoys
 
     def _related(self, terms: Bundle) -> Bundle | None:
-        """Return the earlier query with most terms in common, if that is half of the shorter one's or more."""
+        """Return the earlier query with most terms in common, if they are at least half of the shorter one's."""
         own: set[str] = set(terms)
         best: tuple[float, Bundle] = (0.0, ())
         for earlier in self._kept:
@@ -151,8 +161,8 @@ class SearchAsker:
         self._lengths[owner] = catalogue.ids[order].astype(np.int64), shrink_lengths(told, epsilon)
 
     def read(self, asked: AskedQuery, raw: bytes, owner: str) -> list[ScoredDocument]:
-        """Read an owner's answer: the documents that it names for the query itself, scored by their expected BM25."""
-        said = f"{owner} has not told the lengths of its documents; wait for its catalogue"
+        """Return the documents in an owner's answer to the query, scored by their expected BM25."""
+        said = f"{owner} has not sent the lengths of its documents; wait for its catalogue"
         require(owner in self._lengths, "silo-search.no-catalogue", said)
         named = SearchAnswer.from_bytes(raw, owner, asked.sent, self.terms).bundles[asked.place]
         numbers, lengths = self._lengths[owner]

@@ -1,4 +1,4 @@
-"""Attacks on a search, for measuring what budgets and decoys hold: dictionaries, an anchored document, guessed queries."""
+"""Attacks that measure budgets and decoys of searches: dictionaries, an anchored document, guesses of the query."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from quorank.text.features import idf_smoothed
 SCORES = (
     "best document",
     "best three documents",
-    "pairs beside chance",
+    "pairs over chance",
     "documents with two terms",
     "terms known",
     "mean frequency",
     "spread of frequency",
-    "best document beside the third",
+    "best document minus the third",
 )
-"""What an owner computes of a bundle from its own documents, to tell a query from its decoys."""
+"""Scores of a bundle that an owner computes from its own documents to tell a query from its decoys."""
 
 
 class GuessRates(NamedTuple):
-    """How often an owner names the query among M bundles: by each score, in its better direction, and by all, learned."""
+    """Rates at which an owner identifies the query among M bundles: by each score, and by a classifier over all."""
 
     single: dict[str, float]
     learned: float
@@ -46,7 +46,7 @@ class GuessRates(NamedTuple):
 
 
 def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
-    """Compute what an owner's own documents say of a bundle: (scores,)."""
+    """Compute the (scores,) of a bundle from an owner's documents."""
     ids = index.term_ids(bundle)
     n = index.n_documents
     df = np.where(ids == UNSEEN, 0, index.document_frequency[np.maximum(ids, 0)]).astype(np.float64)
@@ -69,11 +69,11 @@ def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
 
 
 def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]], seed: int = 1) -> GuessRates:
-    """Let an owner guess which bundle of each question is meant.
+    """Measure how often an owner guesses the true bundle of a question.
 
     A single score guesses the largest or the smallest value, whichever is right more often. The learned attack is a
-    conditional logistic regression on all scores (ranked within a question), fitted on one half of the questions and
-    judged on the other, both ways: it has the other half's true queries, which no owner is given.
+    conditional logistic regression on all scores (normalised within a question), fitted on one half of the questions and
+    tested on the other, both ways: it uses true queries, which no owner has.
     """
     rows = np.array([[bundle_scores(index, bundle) for bundle in bundles] for bundles, _ in questions])
     real = np.array([place for _, place in questions])
@@ -103,7 +103,7 @@ def _fit(rows: Doubles, real: Integers, steps: int = 400, decay: float = 0.02) -
 
 
 def _right(values: Doubles, real: Integers) -> float:
-    """Compute how often the largest of (questions, bundles) values is the real one's; of equal ones each may be guessed."""
+    """Compute how often the largest of (questions, bundles) values is the real bundle's; ties are guessed at random."""
     best = values >= values.max(axis=1, keepdims=True) - 1e-12
     return float((best[np.arange(len(best)), real] / best.sum(axis=1)).mean())
 
@@ -112,11 +112,11 @@ def _right(values: Doubles, real: Integers) -> float:
 
 ATTACKER = "attacker"
 PATIENCE = 30
-"""Refusals in a row after which an attacker gives up."""
+"""Consecutive refusals after which an attacker gives up."""
 
 
 class UnboundedLedger(SearchLedger):
-    """Ledger that counts and refuses nothing: what an attack would find without budgets."""
+    """Ledger without budgets."""
 
     def _has_room(self, entries: int, most: int) -> bool:
         return True
@@ -129,7 +129,7 @@ class UnboundedLedger(SearchLedger):
 
 
 class AttackOutcome(NamedTuple):
-    """What an attacker has of an owner's pairs (document, term) in the end."""
+    """(document, term) pairs of an owner that an attacker has learned."""
 
     questions: int
     refused: bool
@@ -138,14 +138,14 @@ class AttackOutcome(NamedTuple):
     document: float = 0.0  # share of the pairs of the attacked document, where there is one
 
     def to_table(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
+        """Return the fields as JSON values."""
         return self._asdict()
 
 
 class SearchAttacker:
-    """Attacker who asks one owner as fast as it answers, and waits for the next day where it must.
+    """Attacker that asks one owner as fast as it answers, and waits for the next day when refused.
 
-    It holds the group's hashing key, as every party does, and knows the vocabulary.
+    It has the group's hashing key, as every party does, and knows the vocabulary.
     """
 
     def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, *, bounded: bool = True) -> None:
@@ -155,7 +155,7 @@ class SearchAttacker:
         self.hashing = search_hashing(seed, terms)
         ledger = form(holding.name, clock=lambda: self._now)
         secret = seeded_owner_secret(seed, holding.name)
-        body = self.index.statistics(self.index.term_ids(()))  # stands for the group's statistics
+        body = self.index.statistics(self.index.term_ids(()))  # in place of the group's statistics
         self.owner = SearchOwner(
             holding.name, holding.documents, self.hashing, secret, terms, ledger, distinct=distinct_share(body)
         )
@@ -163,7 +163,7 @@ class SearchAttacker:
         self.questions = 0
 
     def ask(self, bundles: Sequence[Bundle]) -> None:
-        """Ask about bundles of as many terms each, and note the cells that are told."""
+        """Ask about bundles of equal length, and note the cells in the answer."""
         words = [self._by_column(bundle) for bundle in bundles]
         raw = SearchQuestion(tuple(columns for _, columns in words)).to_bytes()
         try:
@@ -187,7 +187,7 @@ class SearchAttacker:
         return tuple(word for _, word in ordered), tuple(column for column, _ in ordered)
 
     def ask_everything(self, bundles: Sequence[Bundle]) -> bool:
-        """Ask about all bundles, several in a question, one by one where that is refused; return whether it gave up."""
+        """Ask about all bundles, several per question, one by one after a refusal; return whether the attacker gave up."""
         refusals = 0
         for at in range(0, len(bundles), self.terms.among):
             together = bundles[at : at + self.terms.among]
@@ -205,7 +205,7 @@ class SearchAttacker:
         return False
 
     def outcome(self, refused: bool, document: int | None = None) -> AttackOutcome:
-        """Compare what was told with the owner's documents."""
+        """Compare the learned pairs with the owner's documents."""
         pairs = len(self.index.terms)
         right = [(row, term) for row, term in self.told if self._holds(row, term)]
         of_document = 0.0
@@ -225,7 +225,7 @@ class SearchAttacker:
 def dictionary_attack(
     holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
 ) -> AttackOutcome:
-    """Ask about every word of a dictionary, each a bundle of its own, in the given order until the owner refuses."""
+    """Ask about every word of a dictionary in order, one word per bundle, until the owner refuses."""
     attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
     return attacker.outcome(attacker.ask_everything([(word,) for word in dictionary]))
 
@@ -233,10 +233,7 @@ def dictionary_attack(
 def anchor_attack(
     holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
 ) -> AttackOutcome:
-    """Rebuild one document: ask about its rarest word together with every word of a dictionary.
-
-    The document is the first with a word that no other one of the owner holds.
-    """
+    """Rebuild the first document with a unique word: ask about that word together with every word of a dictionary."""
     index = holding.documents.body
     alone = np.flatnonzero(index.document_frequency == 1)
     document = int(index.postings(int(alone[0]))[0][0]) if len(alone) else 0
@@ -247,7 +244,7 @@ def anchor_attack(
 
 
 def dictionary_of(holdings: Sequence[Holding], words: int) -> tuple[list[str], list[str]]:
-    """Return the most frequent words of all parties, and those of them in two documents or more, the rarest first."""
+    """Return the most frequent words of all parties, and those in at least two documents, the rarest first."""
     held: Counter[str] = Counter()
     for each in holdings:
         index = each.documents.body

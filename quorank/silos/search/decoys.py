@@ -1,14 +1,14 @@
-"""Decoys of a search: bundles of terms among which the asker's query is hidden from the owners.
+"""Decoys of a search: bundles of terms among which the query is hidden from the owners.
 
-The owner sees M bundles of T columns and knows the hash functions, so it reads every bundle with a dictionary. Decoys whose
-terms are drawn one by one (`RandomDecoys`: terms of like frequency) are given away by coherence: no document of the owner
-holds several of them. `CoherentDecoys` takes the terms of a decoy from one document of the asker's own, each of like
-frequency as a term of the query, and of a number of such documents the one whose terms belong together as much as the
-query's do, as far as the asker's other documents show.
+The owner sees M bundles of T columns and knows the hash functions, so it reads every bundle with a dictionary. Decoys of
+independently drawn terms (`RandomDecoys`: terms of similar frequency) are revealed by their lack of coherence: no document
+of the owner contains several of them. `CoherentDecoys` takes the terms of a decoy from one document of the asker's own,
+each similar in frequency to a term of the query, and selects the document whose terms are as coherent as the query's,
+measured on the asker's other documents.
 
-All draws are keyed by the asker's own key: the same query has the same bundles in the same order, to every owner, every
-time. A query that is an earlier one in other words would stand out as the bundle that comes again, so the decoys of the
-earlier one are reworded with it (`reworded`). docs/silos/search.md has how often an owner guesses right.
+All draws are keyed by the asker's own key: the same query has the same bundles in the same order for every owner, every
+time. A reworded query would be recognised as the bundle that recurs, so the decoys of the earlier query are reworded with
+it (`reworded`). docs/silos/search.md has the rate at which owners guess right.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Bundle = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class KeyedDecoys:
-    """Base of decoys that are made of the asker's own vocabulary under a key of its own, which no owner has."""
+    """Base of decoys from the asker's own vocabulary under a key that no owner has."""
 
     key: bytes = field(repr=False)
     index: Index = field(repr=False)  # the asker's own documents
@@ -58,7 +58,7 @@ class KeyedDecoys:
 
     @cached_property
     def _level(self) -> Doubles:
-        """(vocabulary,) log(df + ½): frequencies are alike where these are near."""
+        """(vocabulary,) log(df + ½), by which frequencies are compared."""
         return np.log(np.maximum(self.frequency, 0.0) + 0.5)
 
     def _levels(self, terms: Bundle, frequency: Doubles | None) -> Doubles:

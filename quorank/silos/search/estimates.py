@@ -17,7 +17,7 @@ from quorank.kernels.arrays import Doubles
 
 K1, B = 1.2, 0.75
 MOST_COUNT = 24
-"""Occurrences that the posterior tells apart; a larger cell is read as this many."""
+"""Largest count in the posterior; larger cells count as this many."""
 _COUNTS = np.arange(MOST_COUNT + 1, dtype=np.float64)
 
 
@@ -52,7 +52,7 @@ def expected_frequency(
 
 
 def estimated_frequency(named: int, n: int, q: float) -> float:
-    """Estimate df of a column from how many of n cells are 1 or more: noise alone lifts a share φ = q/(1 + q) of them."""
+    """Estimate df of a column from the number of n cells that are 1 or more; noise alone lifts a share φ = q/(1 + q)."""
     phi = q / (1.0 + q)
     return min(max((named - n * phi) / (1.0 - 2.0 * phi), 0.5), float(max(n, 1)))
 

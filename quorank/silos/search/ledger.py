@@ -49,7 +49,7 @@ _RELEASE = 1 << 32  # places of release r are its columns + r·2^32
 
 
 class Candidate(NamedTuple):
-    """A document that may be named: its number, the columns whose cells it would tell, and the most of it to be told."""
+    """Document that may be named: its number, the columns whose cells it would disclose, and the limit of its entries."""
 
     number: int
     columns: tuple[int, ...]
@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits of one owner in entries: for an asker, for all askers together, and questions a day."""
+    """Limits of one owner: entries for one asker and for all together, and questions per day."""
 
     entries: int
     entries_of_all: int
@@ -66,14 +66,14 @@ class SearchLimits:
 
     @classmethod
     def of(cls, terms: SearchTerms, lengths: Sequence[float] | Any, distinct: float = DISTINCT) -> SearchLimits:
-        """Take shares of 0.6·Σ L̂ (or less for each occurrence): the pairs that an owner seems to have by noisy lengths."""
+        """Return shares of the estimated number of pairs, `distinct`·Σ L̂ by noisy lengths."""
         pairs = distinct * float(np.sum(lengths))
         return cls(math.floor(terms.share * pairs), math.floor(terms.share_of_all * pairs), terms.questions_a_day)
 
 
 @dataclass(frozen=True)
 class SearchSpending:
-    """What one asker was told, and all askers together, of how much."""
+    """Entries told to one asker and to all together, with the limits."""
 
     asker: str
     questions: int
@@ -83,7 +83,7 @@ class SearchSpending:
     limits: SearchLimits
 
     def to_table(self) -> dict[str, int]:
-        """Return the figures as plain values."""
+        """Return the fields as JSON values."""
         return {
             "questions": self.questions,
             "questions_today": self.questions_today,
@@ -96,11 +96,11 @@ class SearchSpending:
 
 
 class SearchLedger(PrivateDatabase):
-    """Open ledger of one owner; without a path, the same in memory. One process at a time works with the file.
+    """Ledger of one owner in an SQLite file of one process, or in memory without a path.
 
-    All noise depends on the `salt`, which a new file draws from the system unless it is given (for simulations): an owner
-    that has lost its ledger, and with it the numbers of its documents, has other noise, and no number has two contents
-    under the same noise.
+    All noise depends on the `salt`, drawn from the system for a new file unless it is given (for simulations). An owner
+    that has lost its ledger, and with it the numbers of its documents, therefore has other noise, and no number has two
+    contents under the same noise.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class SearchLedger(PrivateDatabase):
     # ------------------------------------------------------------ releases and documents
 
     def begin(self, fingerprint: str, epsilon: float, *, new_release: bool = False) -> int:
-        """Continue the last release, or begin the first or, where `new_release` says so, another; return their number."""
+        """Continue the last release or begin the first one (or another if `new_release`); return the number of releases."""
         found = self.rows("SELECT id, fingerprint FROM releases ORDER BY id")
         known = {str(name): int(number) for number, name in found}
         if fingerprint not in known:
@@ -143,7 +143,7 @@ class SearchLedger(PrivateDatabase):
         return int(self.rows("SELECT coalesce(sum(millionths), 0) FROM releases")[0][0]) / 1_000_000
 
     def number_documents(self, digests: Sequence[bytes]) -> Integers:
-        """Return the (documents,) numbers of these contents; new ones are numbered in the order of their digests."""
+        """Return the (documents,) numbers of contents; new ones are numbered in the order of their digests."""
         known = {bytes(digest): int(number) for number, digest in self.rows("SELECT number, digest FROM documents")}
         new = sorted(set(digests) - known.keys())
         first = 1 + max(known.values(), default=-1)
@@ -160,7 +160,10 @@ class SearchLedger(PrivateDatabase):
     ) -> list[list[int]]:
         """Choose at most k candidates of each bundle, best first, and charge them; return their places in `ranked`.
 
-        A document that would be told beyond its own limit is passed over. When this returns, the file says so.
+        A document beyond its own limit is skipped. The charge is on disk when this returns.
+
+        Raises:
+            BadInput: `silo-search.day-spent`, `silo-search.spent` or `silo-search.all-spent`; nothing was charged.
         """
         check_name(asker)
         with self.transaction():
@@ -183,7 +186,7 @@ class SearchLedger(PrivateDatabase):
         return chosen
 
     def spent(self, asker: str, limits: SearchLimits) -> SearchSpending:
-        """Return what an asker was told so far."""
+        """Return the entries told to an asker so far."""
         found = self.rows("SELECT id, entries, questions FROM askers WHERE name = ?", asker)
         number, entries, questions = found[0] if found else (-1, 0, 0)
         today = self._today(number, self._day())
@@ -192,7 +195,7 @@ class SearchLedger(PrivateDatabase):
     def _choose(
         self, asker: int, ranked: Sequence[Iterable[Candidate]], k: int
     ) -> tuple[list[list[int]], set[tuple[int, int]]]:
-        """Return who may be named, and the entries that this asker was not told before."""
+        """Return the chosen candidates, and the entries that are new to this asker."""
         told: dict[int, set[int]] = {}
         fresh: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
@@ -214,7 +217,7 @@ class SearchLedger(PrivateDatabase):
         return chosen, fresh
 
     def _has_room(self, entries: int, most: int) -> bool:
-        """Return whether so many entries of one document may be told."""
+        """Return whether a number of entries is within the limit of a document."""
         return entries <= most
 
     def _check_day(self, asker: str, asked: int, limits: SearchLimits) -> None:
@@ -237,7 +240,7 @@ class SearchLedger(PrivateDatabase):
         require(everyone + unseen <= limits.entries_of_all, "silo-search.all-spent", f"{said}; {hint}")
 
     def _count_union(self, fresh: set[tuple[int, int]]) -> int:
-        """Count and keep how many entries nobody was told before."""
+        """Count the entries that are new to all askers, and add them to the total."""
         unseen = sum(
             not self.rows("SELECT 1 FROM told WHERE document = ? AND place = ? LIMIT 1", *entry) for entry in fresh
         )
@@ -247,7 +250,7 @@ class SearchLedger(PrivateDatabase):
     # ------------------------------------------------------------ the file
 
     def _salted(self, new: bytes) -> bytes:
-        """Return the file's salt; a file without one is given the new one."""
+        """Return the file's salt; a file without one stores the new one."""
         found = self.rows("SELECT value FROM facts WHERE name = 'salt'")
         if not found:
             with self.transaction():
@@ -276,7 +279,7 @@ class SearchLedger(PrivateDatabase):
         self.rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, str(value))
 
     def _check_whole(self) -> None:
-        """Refuse a file whose pages are broken, whose totals do not fit its entries, or that is another owner's."""
+        """Refuse a file with broken pages, totals that do not fit its entries, or another owner."""
         sound = False
         with suppress(ValueError, TypeError, OverflowError, struct.error):
             sound = self.rows("PRAGMA integrity_check(1)")[0][0] == "ok" and self._adds_up()
@@ -307,6 +310,6 @@ class SearchLedger(PrivateDatabase):
 
 
 def _mark(document: int, place: int, asker: int) -> int:
-    """Return the 62 bits of an entry that the checksum of all entries is the exclusive or of."""
+    """Return the 62-bit digest of an entry; the checksum is the exclusive or of all digests."""
     digest = hashlib.blake2b(_ENTRY.pack(document, place, asker), digest_size=8, person=b"quorank told")
     return int.from_bytes(digest.digest(), "little") >> 2

@@ -3,8 +3,7 @@
 A question is M bundles of columns: 1 byte each for the version, M, the terms T of every bundle and its width, T rounded up
 to a multiple of 4, then M·width columns of 4 bytes; the places behind the T-th hold 2^32 − 1. An answer begins with the
 version, M, the width, k and 8 bytes of a digest of the question; then for every bundle, the number of documents (1 byte),
-k document numbers (4 bytes) and k·width cells (2 bytes), zeros where there are none. The size of both follows from M, the
-width and k alone.
+k document numbers (4 bytes) and k·width cells (2 bytes), padded with zeros. Both sizes follow from M, the width and k.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _ANSWER = struct.Struct("<BBBB8s")
 
 
 def width_of(terms: int) -> int:
-    """Return the columns that a bundle of so many terms takes in messages."""
+    """Return the width of a bundle of terms in messages."""
     return -(-terms // WIDTH) * WIDTH
 
 
@@ -41,7 +40,7 @@ def question_digest(raw: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class SearchQuestion:
-    """Question: bundles of columns, all with as many."""
+    """Question: bundles of equally many columns."""
 
     bundles: tuple[tuple[int, ...], ...]
 
@@ -54,7 +53,7 @@ class SearchQuestion:
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, terms: SearchTerms) -> SearchQuestion:
-        """Read a question; its columns must be of the group's table."""
+        """Decode a question; its columns must be within the group's table."""
         reader = ByteReader(raw, f"the search of {sender}")
         version, count, size, width = reader.unpack(_QUESTION)
         _check_version(version, sender)
@@ -71,10 +70,10 @@ class SearchQuestion:
 
 @dataclass(frozen=True)
 class NamedDocuments:
-    """Documents that an owner names for one bundle, best first: (documents,) numbers and (documents, terms) cells."""
+    """Documents that an owner names for one bundle, best first."""
 
-    numbers: Integers
-    cells: Integers  # 0 where the noisy cell is below 1
+    numbers: Integers  # (documents,)
+    cells: Integers  # (documents, terms), 0 where the noisy cell is below 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class SearchAnswer:
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, asked: bytes, terms: SearchTerms) -> SearchAnswer:
-        """Read the answer to a question of one's own: k documents at most, none twice in a bundle, zeros behind them."""
+        """Decode the answer to an own question: at most k documents, each once per bundle, followed by zeros."""
         question = SearchQuestion.from_bytes(asked, "this party", terms)
         count, size, k = len(question.bundles), len(question.bundles[0]), terms.k
         reader = ByteReader(raw, f"the answer of {sender}")

@@ -1,4 +1,4 @@
-"""Settings of a search over all parties: noise, answers, decoys and budgets, with strict privacy unless told otherwise."""
+"""Parameters of searches over all parties: noise, answers, decoys and budgets."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from quorank.silos.hashing import MOST_COLUMNS
 from quorank.text import FieldStatistics
 
 FIELD = "search"
-"""Name of the field under which the group's key hashes terms for a search."""
+"""Context in which the group's key hashes terms for searches."""
 MOST_TERMS = 128
 """Different terms of a question."""
 MOST_AMONG, MOST_NAMED = 16, 100
 LENGTH_SHARE = Fraction(1, 8)
 """Share of ε for the announced lengths; the cells have the rest."""
 DISTINCT = 0.6
-"""Distinct terms of a document for each of its occurrences that an owner supposes at most, to count from noisy lengths."""
+"""Largest assumed number of distinct terms per occurrence, by which pairs are estimated from noisy lengths."""
 
 HORIZON = "any number of questions by any number of parties; again for a document that is changed"
 
 
 @dataclass(frozen=True)
 class SearchTerms:
-    """What the parties of a group settle on before they search each other's documents."""
+    """Parameters that the parties of a group agree on before they search each other's documents."""
 
     kind: ClassVar[str] = "search"
 
     perturbation: Literal["strict", "published", "none"] = "strict"  # noise in sketches, or on answers
     epsilon: float = 8.0  # ε of one occurrence of one term in one document, cells and length together
     k: int = 5  # documents that an owner names for one bundle
-    among: int = 3  # M, bundles of a question, one of them meant; 1 hides nothing
-    decoys: Literal["coherent", "random"] = "coherent"  # bundles of terms that go together, or any
-    share: float = 0.05  # of an owner's pairs (document, term) that one asker is told at most
-    share_of_all: float = 0.10  # that all askers together are told at most
-    share_of_document: float = 0.25  # of one document's pairs that one asker is told at most
-    least_of_document: int = 5  # entries of a document that an asker may be told however short it is
-    questions_a_day: int = 200  # questions that an owner answers one asker
+    among: int = 3  # M, bundles of a question, one of which is the query; 1 hides nothing
+    decoys: Literal["coherent", "random"] = "coherent"  # bundles of terms that occur together, or random ones
+    share: float = 0.05  # largest share of an owner's (document, term) pairs told to one asker
+    share_of_all: float = 0.10  # largest share told to all askers together
+    share_of_document: float = 0.25  # largest share of one document's pairs told to one asker
+    least_of_document: int = 5  # entries of a document that may always be told to an asker
+    questions_a_day: int = 200  # questions that an owner answers one asker per day
     columns: int = 1 << 20  # w, columns of a sketch
 
     def __post_init__(self) -> None:
@@ -51,9 +51,7 @@ class SearchTerms:
         require_range("among", self.among, least=1, most=MOST_AMONG)
         for name in ("share", "share_of_all", "share_of_document"):
             require_range(name, getattr(self, name), above=0.0, most=1.0)
-        said = (
-            f"one asker is told up to {self.share:g} and all together {self.share_of_all:g}; give all at least as much"
-        )
+        said = f"one asker is told up to {self.share:g} and all together {self.share_of_all:g}; raise the latter"
         require(self.share <= self.share_of_all, "option.conflict", said, "share_of_all")
         require_range("least_of_document", self.least_of_document, least=1)
         require_range("questions_a_day", self.questions_a_day, least=1)
@@ -62,17 +60,17 @@ class SearchTerms:
 
     @property
     def length_epsilon(self) -> float:
-        """ε_L = ε/8, of the announced length, rounded down to millionths."""
+        """ε_L = ε/8, budget of the announced length, rounded down to millionths."""
         return math.floor(Fraction(str(self.epsilon)) * LENGTH_SHARE * FINEST) / FINEST
 
     @property
     def cell_epsilon(self) -> float:
-        """ε_c = ε − ε_L, of the cell that an occurrence is counted in, rounded down to millionths."""
+        """ε_c = ε − ε_L, budget of the cell that counts an occurrence, rounded down to millionths."""
         return math.floor((Fraction(str(self.epsilon)) - Fraction(str(self.length_epsilon))) * FINEST) / FINEST
 
     @property
     def has_noise(self) -> bool:
-        """Cells and lengths have noise before anything is computed from them."""
+        """Whether cells and lengths have noise before anything is computed from them."""
         return self.perturbation == "strict"
 
     @property
@@ -81,7 +79,7 @@ class SearchTerms:
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
 
     def statement(self, releases: int = 1) -> dict[str, Any]:
-        """Return what an owner promises after so many releases of its documents (one, unless its secret was changed)."""
+        """Return the guarantee of an owner after so many releases of its documents."""
         epsilon = self.epsilon * releases if self.has_noise else None
         return {
             "kind": f"search, {self.perturbation}",
@@ -94,9 +92,9 @@ class SearchTerms:
 
 
 def distinct_share(body: FieldStatistics) -> float:
-    """Return distinct terms for each occurrence by the group's statistics, which are released anyway; 0.6 at most.
+    """Return the distinct terms per occurrence by the group's statistics, at most 0.6.
 
-    Long documents repeat more: with 0.6 for them, a share of pairs would be more than it says.
+    Long documents repeat more terms: with a fixed 0.6, a share of their pairs would exceed its name.
     """
     if body.distinct_total is None or body.collection_length <= 0:
         return DISTINCT

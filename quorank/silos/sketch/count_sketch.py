@@ -30,14 +30,14 @@ from quorank.silos.hashing import Hashing, RememberedPlaces
 GROUP = 256
 """Documents whose sketches share an array: (z, w, GROUP)."""
 MOST_OCCURRENCES = 2**30 - 1
-"""The most occurrences of all terms in one document; a cell can then hold them with either sign."""
+"""Largest number of occurrences in one document, which a cell can hold with either sign."""
 
 
 def checked_counts(counts: npt.ArrayLike, terms: int) -> Integers:
-    """Return the counts of a document's terms: one positive whole number each, together at most 2^30 − 1."""
+    """Return the counts of a document's terms: positive integers, at most 2^30 − 1 in total."""
     given = np.asarray(counts)
     fits = given.shape == (terms,) and (terms == 0 or given.dtype.kind in "iu")
-    said = f"a document of {terms} terms needs as many whole numbers as counts, got an array {given.shape} of {given.dtype}"
+    said = f"a document of {terms} terms needs as many integers as counts, got an array {given.shape} of {given.dtype}"
     require(fits, "sketch.bad-counts", said)
     is_inside = terms == 0 or (given.min() >= 1 and int(given.sum(dtype=np.uint64)) <= MOST_OCCURRENCES)
     said = f"counts of a document's terms must be 1 or more and at most {MOST_OCCURRENCES:,} together"

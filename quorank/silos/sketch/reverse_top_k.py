@@ -99,7 +99,7 @@ class ReverseTopK:
         cells = shape.rows * shape.columns
         if shape.reading == "recommended":
             self._pool = EntryPool(cells, shape.capacity, shape.entries, shape.kept)
-        else:  # a literal cell has room for more than αK so that exactly αK are left when it gives up its spare part
+        else:  # a literal cell holds more than αK, so that exactly αK remain when it drops its spare part
             cap = -(-shape.capacity * SPARE // (SPARE - 1)) + 1
             self._pool = EntryPool(cells, cap, cells * cap, shape.kept)
         self._present = np.zeros(1024, dtype=np.uint8)  # a bit for each document number
@@ -214,7 +214,7 @@ class ReverseTopK:
         given = np.asarray(documents)
         numbers = np.ascontiguousarray(given, dtype=np.int64)
         fits = given.ndim == 1 and given.dtype.kind in "iu" and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS)))
-        said = f"document numbers must be whole numbers from 0 to {MOST_DOCUMENTS - 1:,}"
+        said = f"document numbers must be integers from 0 to {MOST_DOCUMENTS - 1:,}"
         require(fits, "sketch.out-of-range", said)
         values, times = np.unique(numbers, return_counts=True)
         said = f"document {values[times.argmax()]} is given twice"
