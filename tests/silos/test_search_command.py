@@ -11,6 +11,7 @@ from refusals import refused
 from typer.testing import CliRunner
 
 from quorank.cli.silo_search import audit, search
+from quorank.member.private_store import PrivateStore
 
 APP = typer.Typer()
 APP.command()(search)
@@ -69,7 +70,7 @@ def test_what_cannot_be_searched_is_said(folder, tmp_path) -> None:
     ):
         with refused(code):
             run("search", *words)
-    (tmp_path / "member.json").write_text("{}")
+    PrivateStore(tmp_path).close()
     with refused("invitation.missing"):  # a party's folder, and not a whole one
         run("search", tmp_path, "word")
 
