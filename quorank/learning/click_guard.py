@@ -104,7 +104,7 @@ def weighted_pairs(shown: Shown, clicked: Booleans) -> tuple[Integers, Integers,
     left = float(relative.sum()) - np.concatenate(([0.0], np.cumsum(relative[shown.order])[:-1]))
     if blocks:
         n, k = len(shown.scores), len(clicked)
-        buffers = buffers_for(n, 0, shown.padded_features)
+        buffers = buffers_for(n, 0, shown.padded_features, k)
         buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
         block_denominators(shown.scores, n, shown.rest, k, buffers)
         left = np.exp(buffers.logarithms[:k] - float(shown.scores.max()))

@@ -100,7 +100,7 @@ def memory_for(world: World) -> Memory:
         np.zeros((SIDE_BY_SIDE, world.longest), dtype=np.float32),
         _Lists(*lists[:4]),
         _Lists(*lists[4:]),
-        buffers_for(world.longest, width_of(world.hidden), world.padded),
+        buffers_for(world.longest, width_of(world.hidden), world.padded, min(world.k, world.longest)),
     )
 
 

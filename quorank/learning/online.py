@@ -82,7 +82,7 @@ class OnlineRanker:
         k = min(self.k, n)
         scores = np.empty(n, dtype=np.float32)
         score_rows(self._packed, self.ranker.layer, padded, 0, n, scores, self._activation)
-        buffers = buffers_for(n, len(self._activation), padded)
+        buffers = buffers_for(n, len(self._activation), padded, k)
         dial, address = self._rule.dial, Address(self.interactions, self.client, self.round)
         rest = draw_list(dial, scores, n, k, self._key, address, buffers)
         order, weights = buffers.shown[:k].copy(), buffers.shown_weights[:k].copy()
@@ -116,7 +116,7 @@ class OnlineRanker:
         )
         require(np.isin(values, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
         n = len(shown.padded_features)
-        buffers = buffers_for(n, len(self._activation), shown.padded_features)
+        buffers = buffers_for(n, len(self._activation), shown.padded_features, k)
         buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
         buffers.clicked[:k], buffers.tempered[:] = values, shown.scores
         rule, now = self._rule, shown.scores

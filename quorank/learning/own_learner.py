@@ -143,7 +143,7 @@ def _numbers(learner: Methods) -> Any:
 def fill_propensity(scores: Floats, n: int, k: int, rest: float, buffers: Buffers, out: Doubles) -> None:
     """out[p] = P(document at rank p | documents above) of a list that `sample_list` drew from `scores`."""
     if rest < 0.0:
-        log_denominators(scores, n, buffers.shown, k, buffers.logarithms)
+        log_denominators(scores, n, k, buffers)
         for p in range(k):
             out[p] = np.exp(np.float64(scores[buffers.shown[p]]) - buffers.logarithms[p])
         return

@@ -34,12 +34,6 @@ def last_included(clicked: Booleans, k: int) -> int:
 
 
 @fixed_memory_kernel
-def _share(rescaled: bool, score: float, weight: float, log_denominator: float, inverse_denominator: float) -> float:
-    """A document's weight over a denominator, in logarithms where the weights span more than doubles hold."""
-    return math.exp(min(score - log_denominator, 700.0)) if rescaled else weight * inverse_denominator
-
-
-@fixed_memory_kernel
 def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, rest: float, buffers: Buffers) -> bool:
     """buffers.coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
 
@@ -52,7 +46,8 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
         n: Number of candidates.
         k: Length of the list in buffers.shown, with its shown_weights and clicked.
         rest: Result of `sample_list` or `draw_list`; documents of different blocks form no pair.
-        buffers: `logarithms` and `inverses` are scratch.
+        buffers: `logarithms`, `inverses` and `shares` are scratch: a document's weight over a denominator is taken in
+            logarithms where the weights span more than doubles hold.
 
     For positions a < b that hold x and y, only the denominators D_i between them differ between R and R*:
     P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i. Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i
@@ -60,7 +55,7 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
     of a pair lie on the same side of 1: the product may end at 0 or infinity, never at their quotient.
     """
     shown, weights, clicked, coefficients = buffers.shown, buffers.shown_weights, buffers.clicked, buffers.coefficients
-    logarithms, inverses = buffers.logarithms, buffers.inverses
+    logarithms, inverses, shares = buffers.logarithms, buffers.inverses, buffers.shares
     last = last_included(clicked, k)
     for p in range(k):
         coefficients[p] = 0.0
@@ -70,7 +65,10 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
     if blocks:
         block_denominators(then, n, rest, k, buffers)
     elif rescaled:
-        log_denominators(then, n, shown, k, logarithms)
+        log_denominators(then, n, k, buffers)
+        for p in range(last + 1):
+            for i in range(1, last + 1):
+                shares[p, i] = math.exp(min(np.float64(then[shown[p]]) - logarithms[i], 700.0))
     else:
         denominator = rest
         for i in range(k - 1, -1, -1):
@@ -86,8 +84,13 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
             x, x_score = weights[a], np.float64(then[shown[a]])
             odds = 1.0  # P(R) / P(R*)
             for i in range(a + 1, b + 1):
-                x_share = _share(rescaled, x_score, x, logarithms[i], inverses[i])
-                y_share = _share(rescaled, y_score, y, logarithms[i], inverses[i])
+                if not rescaled:
+                    x_share, y_share = x * inverses[i], y * inverses[i]
+                elif not blocks:
+                    x_share, y_share = shares[a, i], shares[b, i]
+                else:
+                    x_share = math.exp(min(x_score - logarithms[i], 700.0))
+                    y_share = math.exp(min(y_score - logarithms[i], 700.0))
                 odds *= max(1.0 + x_share - y_share, x_share)
             if same and not rescaled:
                 ratio = min(x, y) / max(x, y)

@@ -53,20 +53,28 @@ class Buffers(NamedTuple):
     coefficients: Doubles  # (longest,) of ∇f, by rank
     logarithms: Doubles  # (longest,) log-denominators by rank; scratch
     inverses: Doubles  # (longest,) inverse denominators by rank; scratch
+    shares: Doubles  # (k, k) weights over denominators; scratch
     activation: Floats  # (width,) of the hidden layer
     memory: Floats  # feature rows of all lists
     wanted: Integers  # (2,) range of `memory` to prefetch, see `ask_ahead`
 
 
-def buffers_for(longest: int, width: int, memory: Floats) -> Buffers:
-    """Allocate buffers for lists of up to `longest` documents in `memory`, and a hidden layer of `width` units."""
+def buffers_for(longest: int, width: int, memory: Floats, k: int) -> Buffers:
+    """Allocate buffers.
+
+    Args:
+        longest: Candidates of the longest list.
+        width: Units of the hidden layer in whole vectors (`width_of`).
+        memory: Features of all candidates.
+        k: Longest list of a learner that uses `pair_coefficients`.
+    """
     blocks = -(-longest // BLOCK)
     size, whole, single = blocks * BLOCK, np.int64, np.float32
     return Buffers(
         shown=np.zeros(longest, whole), shown_weights=np.zeros(longest), clicked=np.zeros(longest, np.bool_),
         ranking=np.zeros(longest, whole), tempered=np.zeros(longest, single), weights=np.zeros(size),
         prefix=np.zeros(size), before=np.zeros(blocks + 1), taken=np.zeros(size, whole), draws=np.zeros(BATCH),
-        coefficients=np.zeros(longest), logarithms=np.zeros(longest), inverses=np.zeros(longest),
+        coefficients=np.zeros(longest), logarithms=np.zeros(longest), inverses=np.zeros(longest), shares=np.zeros((k, k)),
         activation=np.zeros(width, single), memory=memory, wanted=np.zeros(2, whole),
     )  # fmt: skip
 
@@ -226,22 +234,26 @@ def _sum(weights: Doubles, n: int) -> float:
 
 
 @fixed_memory_kernel
-def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubles) -> None:
-    """out[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
+def log_denominators(scores: Floats, n: int, k: int, buffers: Buffers) -> None:
+    """logarithms[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
+    shown, taken = buffers.shown, buffers.taken
+    for p in range(k):
+        taken[shown[p]] = 1
     top = -np.inf
     for i in range(n):
-        if remains(shown, k, i):
+        if not taken[i]:
             top = max(top, np.float64(scores[i]))
     total = 0.0
     for i in range(n):
-        if remains(shown, k, i):
+        if not taken[i]:
             total += fast_exp(np.float64(scores[i]) - top)
     behind = top + math.log(total) if total > 0.0 else -np.inf
     for p in range(k - 1, -1, -1):
+        taken[shown[p]] = 0
         score = np.float64(scores[shown[p]])
         high, low = max(behind, score), min(behind, score)
         behind = high + math.log1p(fast_exp(low - high))
-        out[p] = behind
+        buffers.logarithms[p] = behind
 
 
 @fixed_memory_kernel

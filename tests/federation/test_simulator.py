@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from lists import simulate
 from part_examples import EXAMPLES
+from sampling import sampled
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Full, Sampled, State
 from quorank.learning import PDGD, Evolution, Simulation
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
@@ -36,23 +36,20 @@ def play(simulator, state, rounds) -> list[State]:
     return states
 
 
-def same(a, b) -> bool:
-    memory = all(a.memory[name].tobytes() == b.memory[name].tobytes() for name in a.memory)
-    memory &= all(a.private[name].tobytes() == b.private[name].tobytes() for name in a.private)
-    memory &= all(a.rule[name].tobytes() == b.rule[name].tobytes() for name in a.rule)
-    return (
-        a.round == b.round
-        and a.theta.tobytes() == b.theta.tobytes()
-        and a.memory.keys() == b.memory.keys()
-        and a.private.keys() == b.private.keys()
-        and a.rule.keys() == b.rule.keys()
-        and memory
-        and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
-        and (a.carried is None or a.carried.tobytes() == b.carried.tobytes())
-        and (a.turns is None) == (b.turns is None)
-        and (a.turns is None or a.turns.times.tobytes() == b.turns.times.tobytes())
-        and (a.turns is None or a.turns.last.tobytes() == b.turns.last.tobytes())
-    )
+def same(a: State, b: State) -> bool:
+    """Equal bit by bit."""
+    return pickle.dumps(plain(a)) == pickle.dumps(plain(b))
+
+
+def plain(value: Any) -> Any:
+    """Arrays as bytes, dataclasses and tables as lists."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if is_dataclass(value):
+        return [plain(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, dict):
+        return [(key, plain(item)) for key, item in sorted(value.items())]
+    return value
 
 
 def assert_contract(federation, simulation) -> None:
@@ -75,20 +72,9 @@ def parts_of(key: str) -> list[Any]:
     return [part for part in EXAMPLES[key] if not getattr(part, "grows_trees", False)]
 
 
-def family(name: str, key: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(name, parts_of(key), ids=str)
-
-
-def every_pair(few: list[Any], more: list[Any], most: list[Any]) -> list[tuple[Any, ...]]:
-    """Combinations of three families in which every two parts of different families meet (a Latin rectangle)."""
-    assert len(few) <= min(len(more), len(most)), "or not all of the first would meet all of the others"
-    places = itertools.product(range(len(more)), range(len(most)))
-    return [(few[(i + j) % len(few)], more[i], most[j]) for i, j in places]
-
-
 @pytest.mark.parametrize(
     ("participation", "server", "learner"),
-    every_pair(parts_of("participations"), parts_of("servers"), parts_of("learners")),
+    sampled(parts_of("participations"), parts_of("servers"), parts_of("learners"), times=2),
     ids=str,
 )
 def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, server, participation) -> None:
@@ -101,7 +87,7 @@ def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, ser
 
 @pytest.mark.parametrize(
     ("ranker", "privacy", "learner"),
-    every_pair([Linear(), MLP(hidden=5)], parts_of("privacies"), parts_of("learners")),
+    sampled([Linear(), MLP(hidden=5)], parts_of("privacies"), parts_of("learners"), times=3),
     ids=str,
 )
 def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner, ranker) -> None:
@@ -146,13 +132,6 @@ def test_no_round_is_played_beyond_those_that_privacy_was_planned_for(tiny_colle
         simulator.gather(states[-1])
 
 
-def updates(simulation, learner, theta, round_, clients, interactions) -> np.ndarray:
-    rows = np.empty((len(clients), simulation.parameters + STATISTICS))
-    counts = np.full(len(clients), interactions)
-    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, np.asarray(clients), counts), rows)
-    return rows
-
-
 @pytest.mark.parametrize("learner", [PDGD(), PDGD(step="batch"), Evolution(sigma=0.1)], ids=str)
 @pytest.mark.parametrize("participation", [Full(), Sampled(cohort=4)], ids=str)
 def test_a_round_is_the_mean_of_its_cohort(tiny_collection, learner, participation) -> None:
@@ -162,7 +141,7 @@ def test_a_round_is_the_mean_of_its_cohort(tiny_collection, learner, participati
     state = State(6, np.linspace(-1, 1, simulation.parameters), {})
     members = participation.members(10, 6, simulation.seed)
     clients = np.arange(10) if members is None else members
-    rows = updates(simulation, learner, state.theta, 6, clients, 4)
+    rows = simulate(simulation, learner, state.theta, clients, 4, 6)
     after, report = federation.round(state, simulator.gather(state))
     size = simulation.parameters
     np.testing.assert_allclose(after.theta - state.theta, rows[:, :size].mean(axis=0), rtol=1e-12, atol=1e-14)
@@ -179,7 +158,7 @@ def test_federated_averaging_with_one_client_is_centralised_pdgd(tiny_collection
     states = play(simulator, simulator.initial(), 6)
     theta = np.zeros(simulation.parameters)
     for round_ in range(6):
-        theta = theta + updates(simulation, PDGD(), theta, round_, [0], 5)[0, : len(theta)]
+        theta = theta + simulate(simulation, PDGD(), theta, [0], 5, round_)[0, : len(theta)]
         np.testing.assert_allclose(states[round_ + 1].theta, theta, rtol=1e-9, atol=1e-12)
     assert np.abs(theta).max() > 0.01
 
@@ -188,14 +167,14 @@ def test_centralised_batch_is_the_sum_of_gradients_at_a_fixed_theta(tiny_collect
     """step = "batch": interaction i adds the same gradient, whatever was learned from those before it."""
     simulation = simulation_of(tiny_collection)
     theta = np.linspace(-1, 1, simulation.parameters)
-    batch = [updates(simulation, PDGD(step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)]
-    other = [updates(simulation, PDGD(eta=0.9, step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)]
+    batch = [simulate(simulation, PDGD(step="batch"), theta, [0], b, 0)[0, : len(theta)] for b in range(8)]
+    other = [simulate(simulation, PDGD(eta=0.9, step="batch"), theta, [0], b, 0)[0, : len(theta)] for b in range(8)]
     np.testing.assert_allclose(np.array(other), 9 * np.array(batch), rtol=1e-9, atol=1e-13)
     assert np.abs(batch[7]).max() > 0.01
-    one_by_one = updates(simulation, PDGD(eta=0.9), theta, 0, [0], 7)[0, : len(theta)]
+    one_by_one = simulate(simulation, PDGD(eta=0.9), theta, [0], 7, 0)[0, : len(theta)]
     assert not np.allclose(one_by_one, other[7], rtol=1e-3)
     assert np.array_equal(
-        updates(simulation, PDGD(), theta, 0, [0], 1), updates(simulation, PDGD(step="batch"), theta, 0, [0], 1)
+        simulate(simulation, PDGD(), theta, [0], 1, 0), simulate(simulation, PDGD(step="batch"), theta, [0], 1, 0)
     )
 
 
@@ -204,7 +183,7 @@ def test_clients_with_one_interaction_and_a_step_of_their_number_are_one_batch(t
     simulation = simulation_of(tiny_collection)
     simulator = Simulator(Federation(30, 1, server=Add(step=30.0)), simulation)
     state = State(0, np.linspace(-1, 1, simulation.parameters), {})
-    rows = updates(simulation, PDGD(step="batch"), state.theta, 0, range(30), 1)
+    rows = simulate(simulation, PDGD(step="batch"), state.theta, range(30), 1, 0)
     after = play(simulator, state, 1)[-1]
     np.testing.assert_allclose(
         after.theta - state.theta, rows[:, : len(after.theta)].sum(axis=0), rtol=1e-11, atol=1e-13

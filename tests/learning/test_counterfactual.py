@@ -42,7 +42,7 @@ def expected_values(learner) -> np.ndarray:
 
 
 def expected_gradient(learner) -> np.ndarray:
-    total, buffers = np.zeros(4), buffers_for(4, 0, NO_FEATURES)
+    total, buffers = np.zeros(4), buffers_for(4, 0, NO_FEATURES, 4)
     buffers.shown[:] = np.arange(4)
     for clicked, p in patterns().items():
         buffers.clicked[:] = clicked

@@ -8,12 +8,12 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
-from lists import simulate
+from lists import reference_update, simulate
+from sampling import sampled
 
-from quorank.kernels.draws import Address, Purpose, key_of, normals, uniforms
-from quorank.learning import DBGD, MGD, Simulation
+from quorank.kernels.draws import Address, Purpose, key_of, normals, uniform_pair, uniforms
+from quorank.learning import DBGD, MGD, PairRank, Simulation
 from quorank.learning.dueling import WINNER_DRAW, credits_of, draft_for, team_draft, unit_directions
-from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 
@@ -90,41 +90,27 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
     """Algorithm 2 of MGD, of which DBGD is the case of one candidate, float64."""
     candidates = 1 if isinstance(learner, DBGD) else learner.candidates
     step = learner.gamma if isinstance(learner, DBGD) else learner.alpha
-    data, hidden, seed = simulation.data, simulation.ranker.hidden, simulation.seed
-    tables = simulation.users.tables(simulation.grades, simulation.k)
-    local, statistics = theta.copy(), np.zeros(STATISTICS)
-    for i in range(interactions):
-        address = {"round_": round_, "client": client, "interaction": i}
-        query = int(uniforms(seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
-        rows = data.rows_of(query)
-        x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
-        k = min(simulation.k, len(x))
+    hidden, seed = simulation.ranker.hidden, simulation.seed
+
+    def show(local, x, k, address):
         u = normals(seed, Purpose.DIRECTION, candidates * len(theta), **address).reshape(candidates, -1)
         u /= np.linalg.norm(u, axis=1, keepdims=True)
         scores = [equations.score(w, x, hidden) for w in (local, *(local + learner.delta * u))]
         rankings = [np.argsort(-s, kind="stable").tolist() for s in scores]
         shown, teams = drafted(rankings, k, uniforms(seed, Purpose.RANKING, 20 * (k + candidates), **address))
-        seen = [labels[d] for d in shown]
-        clicked = equations.click_walk(
-            seen, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
-            uniforms(seed, Purpose.CLICK, 2 * k, **address).tolist(),
-        )  # fmt: skip
+        return shown, (u, teams)
+
+    def learn(local, x, shown, kept, clicked, address):
+        u, teams = kept
         credits = [sum(c for c, team in zip(clicked, teams, strict=True) if team == r) for r in range(candidates + 1)]
         winners = [r for r in range(candidates) if credits[r + 1] > credits[0]]
         if winners and getattr(learner, "winner", "mean") == "one":
-            draw = uniforms_at(seed, address)
+            key = key_of(seed, Purpose.DIRECTION)
+            draw, _ = uniform_pair(key, WINNER_DRAW, address["interaction"], address["client"], address["round_"])
             winners = [winners[int(draw * len(winners))]]
-        if winners:
-            local = local + step * u[winners].mean(axis=0)
-        statistics += equations.ndcg(seen, labels, simulation.k), equations.reciprocal_rank(clicked), sum(clicked)
-    return np.concatenate([local - theta, statistics])
+        return local + step * u[winners].mean(axis=0) if winners else local
 
-
-def uniforms_at(seed, address) -> float:
-    from quorank.kernels.draws import uniform_pair
-
-    key = key_of(seed, Purpose.DIRECTION)
-    return float(uniform_pair(key, WINNER_DRAW, address["interaction"], address["client"], address["round_"])[0])
+    return reference_update(simulation, theta, client, interactions, round_, show, learn)
 
 
 LEARNERS = [
@@ -134,9 +120,10 @@ LEARNERS = [
 ]
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=str)
-@pytest.mark.parametrize("users", [Cascade(), Cascade("informational"), PositionBased(eta=1.0)], ids=str)
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+USERS = [Cascade(), Cascade("informational"), PositionBased(eta=1.0)]
+
+
+@pytest.mark.parametrize(("learner", "users", "ranker"), sampled(LEARNERS, USERS, [Linear(), MLP(hidden=5)]), ids=str)
 def test_an_update_is_the_algorithm(tiny_collection, learner, users, ranker) -> None:
     simulation = Simulation(tiny_collection.train, ranker, users, tiny_collection.grades, seed=5)
     theta = np.random.default_rng(1).normal(size=simulation.parameters)
@@ -155,12 +142,12 @@ def test_one_candidate_is_dbgd(tiny_collection) -> None:
         assert np.array_equal(simulate(simulation, MGD(1, 0.7, 0.3, winner), theta, range(20), 4), one)
 
 
-@pytest.mark.parametrize("learner", [DBGD(gamma=0.1), MGD(alpha=0.1)], ids=str)
+@pytest.mark.parametrize("learner", [DBGD(gamma=0.1), MGD(alpha=0.1), PairRank()], ids=str)
 def test_lists_become_better(tiny_collection, learner) -> None:
     simulation = Simulation(tiny_collection.train, Linear(), Cascade(), tiny_collection.grades, seed=5)
-    theta, found = np.zeros(simulation.parameters), []
+    theta, ndcg = np.zeros(simulation.parameters), []
     for round_ in range(60):
         rows = simulate(simulation, learner, theta, range(200), 4, round_)
         theta = theta + rows[:, : simulation.parameters].mean(axis=0)
-        found.append(rows[:, simulation.parameters].mean() / 4)
-    assert np.mean(found[-10:]) > np.mean(found[:3]) + 0.03
+        ndcg.append(rows[:, simulation.parameters].mean() / 4)
+    assert np.mean(ndcg[-10:]) > np.mean(ndcg[:3]) + 0.03

@@ -39,7 +39,11 @@ class DialSampler:
     def __init__(self, dial, scores, k, seed=1) -> None:
         self.dial, self.k, self.n = dial, k, len(scores)
         self.scores = np.asarray(scores, dtype=np.float32)
-        self.key, self.buffers, self.rest = key_of(seed, Purpose.RANKING), buffers_for(self.n, 0, NO_FEATURES), 0.0
+        self.key, self.buffers, self.rest = (
+            key_of(seed, Purpose.RANKING),
+            buffers_for(self.n, 0, NO_FEATURES, self.n),
+            0.0,
+        )
 
     @property
     def weights(self) -> np.ndarray:

@@ -6,10 +6,10 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_mean
-from lists import Sampler, simulate
+from lists import Sampler, reference_update, simulate
+from sampling import sampled
 
 from quorank.data.ranking import RankingData
-from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Simulation
 from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
@@ -18,34 +18,23 @@ from quorank.users import Cascade, PositionBased
 
 def client_update(simulation, learner, theta, client, interactions, round_) -> np.ndarray:
     """Algorithm 1 as it is written, float64, on the lists of that address: an update and its statistics."""
-    data, ranker, seed = simulation.data, simulation.ranker, simulation.seed
-    network = ranker.hidden, ranker.activation
-    tables = simulation.users.tables(simulation.grades, simulation.k)
-    local, statistics = theta.copy(), np.zeros(STATISTICS)
+    network = simulation.ranker.hidden, simulation.ranker.activation
     total = np.zeros_like(theta)
-    for i in range(interactions):
-        address = {"round_": round_, "client": client, "interaction": i}
-        query = int(uniforms(seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
-        rows = data.rows_of(query)
-        x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
-        k = min(simulation.k, len(x))
-        scores = equations.score(local, x, *network).tolist()
-        shown = list(Sampler(scores, k, seed).draw(client, i, round_))
-        shown_labels = [labels[d] for d in shown]
-        clicked = equations.click_walk(
-            shown_labels, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
-            uniforms(seed, Purpose.CLICK, 2 * k, **address).tolist(),
-        )  # fmt: skip
-        gradient = np.zeros_like(theta)
-        for p, weight in enumerate(equations.coefficients(shown, scores, clicked)):
-            gradient += weight * equations.score_gradient(local, x[shown[p]], *network)
-        total += gradient
-        if learner.step == "interaction":
-            local = local + learner.eta * gradient
-        statistics += (equations.ndcg(shown_labels, labels, 10), equations.reciprocal_rank(clicked), sum(clicked))
-    if learner.step == "batch":
-        local = theta + learner.eta * total
-    return np.concatenate([local - theta, statistics])
+
+    def show(local, x, k, address):
+        at = local if learner.step == "interaction" else theta
+        scores = equations.score(at, x, *network).tolist()
+        drawn = Sampler(scores, k, simulation.seed).draw(address["client"], address["interaction"], address["round_"])
+        return list(drawn), scores
+
+    def learn(local, x, shown, scores, clicked, address):
+        at = local if learner.step == "interaction" else theta
+        weights = equations.coefficients(shown, scores, clicked)
+        gradient = sum(w * equations.score_gradient(at, x[d], *network) for w, d in zip(weights, shown, strict=True))
+        total[:] += gradient
+        return local + learner.eta * gradient if learner.step == "interaction" else theta + learner.eta * total
+
+    return reference_update(simulation, theta, client, interactions, round_, show, learn)
 
 
 USERS = [
@@ -58,9 +47,10 @@ USERS = [
 ]
 
 
-@pytest.mark.parametrize("users", USERS, ids=str)
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5), MLP(hidden=5, activation="sigmoid")], ids=str)
-@pytest.mark.parametrize("step", ["interaction", "batch"])
+RANKERS = [Linear(), MLP(hidden=5), MLP(hidden=5, activation="sigmoid")]
+
+
+@pytest.mark.parametrize(("users", "ranker", "step"), sampled(USERS, RANKERS, ["interaction", "batch"]), ids=str)
 def test_an_update_is_algorithm_1(tiny_collection, users, ranker, step) -> None:
     simulation = Simulation(tiny_collection.train, ranker, users, tiny_collection.grades, seed=5)
     learner = PDGD(eta=0.3, step=step)

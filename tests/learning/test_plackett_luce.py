@@ -13,9 +13,15 @@ import pytest
 from chance import assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
-from lists import Sampler
+from lists import NO_FEATURES, Sampler
 
-from quorank.learning.plackett_luce import document_probabilities, fast_exp, list_probability, log_denominators
+from quorank.learning.plackett_luce import (
+    buffers_for,
+    document_probabilities,
+    fast_exp,
+    list_probability,
+    log_denominators,
+)
 
 VECTORS = {
     "ties": [0.0, 0.0, 0.0, 0.0],
@@ -156,12 +162,12 @@ def test_the_reference_functions_are_equations_1_and_2() -> None:
 
 def test_log_denominators() -> None:
     scores = np.array([300.0, -2.0, 5.0, 0.0, -900.0, 4.5], dtype=np.float32)
-    shown = np.array([0, 2, 4, 5])
-    out = np.empty(5)
-    log_denominators(scores, 6, shown, 4, out)
+    buffers = buffers_for(6, 0, NO_FEATURES, 4)
+    buffers.shown[:4] = 0, 2, 4, 5
+    log_denominators(scores, 6, 4, buffers)
     for p in range(4):
-        left = set(range(6)) - set(shown[:p].tolist())
-        assert out[p] == pytest.approx(equations.log_sum([float(scores[d]) for d in left]), abs=1e-12)
+        left = set(range(6)) - set(buffers.shown[:p].tolist())
+        assert buffers.logarithms[p] == pytest.approx(equations.log_sum([float(scores[d]) for d in left]), abs=1e-12)
 
 
 def test_different_clients_see_different_lists() -> None:

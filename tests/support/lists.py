@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import equations
 import numpy as np
 
-from quorank.kernels.draws import Address, Purpose, key_of
+from quorank.kernels.draws import Address, Purpose, key_of, uniforms
 from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import buffers_for, sample_list
 from quorank.learning.simulation import STATISTICS, Work
@@ -17,7 +18,10 @@ class Sampler:
 
     def __init__(self, scores, k, seed=1) -> None:
         self.scores, self.k, self.rest = np.asarray(scores, dtype=np.float32), k, 0.0
-        self.key, self.buffers = key_of(seed, Purpose.RANKING), buffers_for(len(self.scores), 0, NO_FEATURES)
+        self.key, self.buffers = (
+            key_of(seed, Purpose.RANKING),
+            buffers_for(len(self.scores), 0, NO_FEATURES, len(self.scores)),
+        )
 
     @property
     def shown(self) -> np.ndarray:
@@ -51,3 +55,28 @@ def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.
     counts = np.broadcast_to(np.asarray(interactions, dtype=np.int64), clients.shape).copy()
     learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts), rows)
     return rows
+
+
+def reference_update(simulation, theta, client, interactions, round_, show, learn) -> np.ndarray:
+    """The client loop in plain Python, float64: the update and the statistics of one client.
+
+    `show(local, x, k, address)` returns a list and whatever `learn(local, x, shown, kept, clicked, address)` needs of it.
+    """
+    data, seed = simulation.data, simulation.seed
+    tables = simulation.users.tables(simulation.grades, simulation.k)
+    local, statistics = theta.copy(), np.zeros(STATISTICS)
+    for i in range(interactions):
+        address = {"round_": round_, "client": client, "interaction": i}
+        query = int(uniforms(seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
+        rows = data.rows_of(query)
+        x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
+        k = min(simulation.k, len(x))
+        shown, kept = show(local, x, k, address)
+        seen = [labels[d] for d in shown]
+        clicked = equations.click_walk(
+            seen, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
+            uniforms(seed, Purpose.CLICK, 2 * k, **address).tolist(),
+        )  # fmt: skip
+        local = learn(local, x, shown, kept, clicked, address)
+        statistics += equations.ndcg(seen, labels, 10), equations.reciprocal_rank(clicked), sum(clicked)
+    return np.concatenate([local - theta, statistics])

@@ -68,7 +68,8 @@ def pattern_amounts(theta: Doubles, features: Doubles, shown: Integers, eta: flo
     rest = float(np.delete(weights, shown).sum())
     amounts = np.empty(patterns.shape)
     small = rest + weights[shown[-1]] <= TINY  # then pairs are weighed in logarithms
-    buffers, k = buffers_for(len(scores), 0, scores[None, :]), len(shown)
+    k = len(shown)
+    buffers = buffers_for(len(scores), 0, scores[None, :], k)
     buffers.shown[:k], buffers.shown_weights[:k] = shown, weights[shown]
     _fill_coefficients(scores, -1.0 if small else rest, patterns, buffers, amounts)
     return eta * amounts
