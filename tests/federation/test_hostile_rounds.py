@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lists import simulate
 from part_examples import sampled_pairs
-from test_simulator import assert_contract, family, parts_of, simulation_of, updates
+from test_simulator import assert_contract, parts_of, simulation_of
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
@@ -23,7 +24,7 @@ def test_bits_with_attacks_and_robust_rules(tiny_collection, aggregation, attack
     assert_contract(Federation(12, 2, aggregation=aggregation, attack=attack), simulation_of(tiny_collection))
 
 
-@family("personal", "personalisations")
+@pytest.mark.parametrize("personal", parts_of("personalisations"), ids=str)
 @pytest.mark.parametrize("participation", [None, Sampled(cohort=7)], ids=str)
 def test_bits_with_personal_rankers(tiny_collection, personal, participation) -> None:
     options = {} if participation is None else {"participation": participation}
@@ -45,7 +46,7 @@ def test_momentum_of_clients_is_what_each_sends_and_carries_on(tiny_collection) 
     state, own = simulator.initial(), np.zeros((9, simulation.parameters))
     for round_ in range(4):
         members = simulator.members(round_)
-        fresh = updates(simulation, PDGD(), state.theta, round_, members, 3)[:, : simulation.parameters]
+        fresh = simulate(simulation, PDGD(), state.theta, members, 3, round_)[:, : simulation.parameters]
         own[members] = 0.7 * own[members] + fresh
         gathered = simulator.gather(state)
         np.testing.assert_allclose(gathered.updates, own[members], rtol=1e-12)
@@ -94,7 +95,7 @@ def test_attackers_are_the_first_clients_and_the_others_send_what_they_learned(t
     attack = SignFlip(clients=3)
     simulator = Simulator(Federation(10, 4, attack=attack), simulation)
     state = simulator.initial()
-    honest = updates(simulation, PDGD(), state.theta, 0, np.arange(10), 4)[:, : simulation.parameters]
+    honest = simulate(simulation, PDGD(), state.theta, range(10), 4)[:, : simulation.parameters]
     sent = simulator.gather(state).updates
     np.testing.assert_array_equal(sent[3:], honest[3:])
     np.testing.assert_allclose(sent[:3], -2.0 * honest[:3], atol=1e-15)  # θ is zero: −z·(θ + Δ)
@@ -106,7 +107,7 @@ def test_a_robust_rule_gets_the_single_updates(tiny_collection) -> None:
     federation = Federation(10, 4, aggregation=Median())
     simulator = Simulator(federation, simulation)
     state = simulator.initial()
-    rows = updates(simulation, PDGD(), state.theta, 0, np.arange(10), 4)[:, : simulation.parameters]
+    rows = simulate(simulation, PDGD(), state.theta, range(10), 4)[:, : simulation.parameters]
     after, _ = federation.round(state, simulator.gather(state))
     np.testing.assert_allclose(after.theta, np.median(rows, axis=0), atol=1e-15)
 
@@ -120,7 +121,7 @@ def test_a_client_keeps_its_own_part_and_sends_the_rest(tiny_collection) -> None
     theta, own = state.theta, np.zeros((5, simulation.parameters))
     for round_ in range(3):
         rows = np.array(
-            [updates(simulation, PDGD(), theta + own[c], round_, [c], 3)[0, : simulation.parameters] for c in range(5)]
+            [simulate(simulation, PDGD(), theta + own[c], [c], 3, round_)[0, : simulation.parameters] for c in range(5)]
         )
         state, _ = federation.round(state, simulator.gather(state))
         own, theta = 0.8 * own + 0.5 * rows, theta + rows.mean(axis=0)
@@ -146,11 +147,11 @@ def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> Non
     theta = np.linspace(-1, 1, simulation.parameters)
     size = simulation.parameters
     free, held, tied = (
-        updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 4)[:, :size] for mu in (0.0, 3.0, 10.0)
+        simulate(simulation, PDGD(proximal=mu), theta, range(30), 4, 1)[:, :size] for mu in (0.0, 3.0, 10.0)
     )
     lengths = [np.linalg.norm(u, axis=1).mean() for u in (free, held, tied)]
     assert lengths[0] > lengths[1] > lengths[2] > 0
-    once = [updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 1)[:, :size] for mu in (0.0, 10.0)]
+    once = [simulate(simulation, PDGD(proximal=mu), theta, range(30), 1, 1)[:, :size] for mu in (0.0, 10.0)]
     assert np.array_equal(*once)  # the first step starts at the round's ranker: nothing pulls yet
 
 
