@@ -95,14 +95,6 @@ def test_what_cannot_be_played_is_refused(plan: dict[str, int]) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_that_holds_something_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / "own").write_text("mine")
-    done = as_process(tmp_path, tmp_path / "home", "search", "demo", "--once", "--out", tmp_path)
-    assert done.code == 2 and f"--out {tmp_path}" in done.err
-    assert (tmp_path / "own").read_text() == "mine"
-
-
-@pytest.mark.slow
 def test_the_search_has_every_document_of_the_machine(tmp_path: Path) -> None:
     """Notes and mail with their text and time; of pages title, address, visits and the beginning of the text."""
     (person, _) = generated_persons(2, 50, 4, seed=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from quorank.learning.online import OnlineRanker
 from quorank.learning.pdgd import PDGD
 from quorank.protocol.invitation import Invitation
 from quorank.rankers import Linear
-from quorank.search.personal_search import PAGE, PersonalSearch
+from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.choice_history import ChoiceHistory, query_key
 from quorank.search.ranking.personal_part import ChosenList
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -238,9 +237,3 @@ def test_a_list_in_an_order_of_its_own_is_learned_from_by_ranks() -> None:
     assert not np.allclose(reverse.update, drawn.update), "the same clicks at other ranks say something else"
     with refused("list.not-drawn", "learner"):
         OnlineRanker(theta, 6, Linear(), PDGD(), k=8).present(features)
-
-
-def test_status_is_plain_json(search: PersonalSearch) -> None:
-    status = json.loads(json.dumps(search.status()))
-    assert status["documents"] == 41 and status["sources"][0]["documents"] == 41 and status["choices"] == 0
-    assert len(search.find("harbour", limit=PAGE).table()["results"]) == PAGE

@@ -246,15 +246,6 @@ def test_another_schema_is_named(places: Path, statement: str, words: str) -> No
         read_file(places)
 
 
-def test_a_database_of_something_else(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "other")
-    connection.execute("CREATE TABLE letters (a)")
-    connection.commit()
-    connection.close()
-    with pytest.raises(BadInput, match="no history of a browser"):
-        read_histories(tmp_path / "other")
-
-
 def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
     file = make_places(tmp_path / "p", [(1, "http://a.example/", "x")], [(1, NOW, 1)])
     connection = sqlite3.connect(file)
@@ -262,11 +253,6 @@ def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     assert read_file(file).titles == ("\ufffdA",)
-
-
-def test_a_profile_folder(places: Path) -> None:
-    browser, (history,) = read_histories(places.parent)
-    assert browser == "firefox" and len(history.urls) == 3
 
 
 def real_file() -> Path:
@@ -316,13 +302,3 @@ def test_pages_and_visits_of_chromium(tmp_path: Path) -> None:
     assert [VISIT_TYPES[t] for t in history.type] == ["typed", "link"]
     assert history.skipped == 2 and history.bookmarked.tolist() == [False, True]
     assert read_histories(tmp_path)[0] == "chromium"
-
-
-def test_another_schema_of_chromium_is_named(tmp_path: Path) -> None:
-    file = make_chromium(tmp_path / "History", CHROMIUM_PAGES, [])
-    connection = sqlite3.connect(file)
-    connection.execute("ALTER TABLE visits DROP COLUMN transition")
-    connection.commit()
-    connection.close()
-    with pytest.raises(BadInput, match="no column transition"):
-        read_file(file)

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.learning.finite_differences import ends, places
 from quorank.tuning.heuristics.constraints import random_weights
-from quorank.tuning.heuristics.firefox import FIREFOX, WEIGHTS
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
-from quorank.tuning.histories.generated import BUCKET_LIMITS, Suggestions
+from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
-from quorank.tuning.searches import Listed, slice_searches
+from quorank.tuning.searches import Listed
 
 
 def page(visits: int, buckets: list[int], types: list[int]) -> tuple[int, list[int], list[int]]:
@@ -81,21 +80,6 @@ def test_the_shared_pass_gives_the_scores_of_single_passes(name: str, seed: int)
     assert np.allclose(together, alone, rtol=1e-12, atol=1e-9)
 
 
-def test_the_twenty_two_weights() -> None:
-    expected = [4, 14, 31, 90, 100, 70, 50, 30, 10, 0, 0, 100, 2000, 75, 0, 0, 0, 25, 0, 140, 200, 0]
-    assert WEIGHTS == 22 and FIREFOX.shipped.tolist() == expected
-
-
-def test_ages_lie_in_their_buckets_and_any_part_can_be_made_alone() -> None:
-    here = SCENARIOS["firefox"]
-    items, plain = here.show(7, 40, 0), SCENARIOS["frecency"].show(7, 40, 0)
-    there = plain.recency >= 0
-    assert np.all(items.age[there] >= BUCKET_LIMITS[plain.recency[there]])
-    assert np.all(items.age[there] <= BUCKET_LIMITS[plain.recency[there] + 1])
-    later = here.show(7, 10, 30)
-    assert np.array_equal(later.age, slice_searches(items, 30, 40).age)
-
-
 def test_the_loss_is_the_papers() -> None:
     scores = np.array([[100.0, 99.9, 50.0, 120.0]])
     items = shown(*[page(1, [0], [0])] * 4, chosen=0)
@@ -134,10 +118,6 @@ def test_the_relative_loss_by_hand(values: list[float], chosen: int, margin: flo
     assert found == pytest.approx(loss_by_hand(scores / spread, chosen, margin), rel=1e-6, abs=1e-7)
     same = losses((3.0 * scores + 7.0)[None, :], items, margin, True)[0, 0]
     assert same == pytest.approx(found, rel=1e-6, abs=1e-7)  # neither unit nor zero of the score matters
-
-
-def test_equal_scores_cost_the_margin_each() -> None:
-    assert losses(np.full((1, 4), 5.0), Listed.of([[0] * 4], [2]), 0.2, True)[0, 0] == pytest.approx(0.6)
 
 
 def test_the_slopes_of_the_relative_loss_do_not_point_along_the_scale() -> None:
@@ -212,16 +192,6 @@ def test_a_black_box_gives_the_same_gradients(name: str) -> None:
     other = gradients(replace(here.heuristic, probe=None), weights, items, here.margin)
     scale = np.abs(one[0]).max()
     assert np.allclose(one[0], other[0], atol=1e-7 * scale) and np.allclose(one[1], other[1])
-
-
-def test_one_search_alone_has_the_gradient_that_it_has_among_many() -> None:
-    here = SCENARIOS["mail"]
-    items = here.searches(1, 700, 0, here.heuristic.shipped)
-    weights = random_weights(here.heuristic, 2)
-    together, _ = gradients(here.heuristic, weights, items, 5.0)
-    for at in (0, 255, 256, 699):
-        alone, _ = gradients(here.heuristic, weights, here.searches(1, 1, at, here.heuristic.shipped), 5.0)
-        assert np.allclose(alone[0], together[at])
 
 
 def test_a_plain_function_is_a_heuristic() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ from refusals import refused
 
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
-from quorank.tuning.guards import GUARDS, Evidence, ImmediateGuard, JudgedGuard
-from quorank.tuning.heuristics.constraints import violations
+from quorank.tuning.guards import Evidence, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
-from quorank.tuning.models import read_model, write_model
 from quorank.tuning.releases import GradientRelease
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
@@ -160,24 +157,6 @@ def test_first_places_that_are_none_are_refused() -> None:
         assert state.estimate.count == 38 and state.trials[0].count == 38
     nothing = updates((1.0, 1.0, 1.0), 40)._replace(first=None)
     assert protocol.receive(protocol.start(), nothing).estimate.count == 0
-
-
-def test_a_judged_tuning_goes_on_from_a_file(tmp_path: Path) -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard())
-    state = protocol.receive(protocol.start(), updates((1.0, 1.0, 1.0)))
-    state, model = protocol.advance(state, 0.0)
-    again = protocol.resume(read_model(write_model(model, tmp_path / "weights.json"), FRECENCY))
-    after = []
-    for one in (state, again):
-        one = protocol.receive(one, updates((1.0, 1.0, 0.0)))
-        after.append(protocol.advance(one, 0.0)[1])
-    assert after[0] == after[1] and after[0].shortened == 1
-    assert violations(FRECENCY, FRECENCY.vector(after[0].trial or {})) == []
-
-
-@pytest.mark.parametrize("guard", [JudgedGuard(bound=0.02, sure=3.0), ImmediateGuard()], ids=str)
-def test_a_guard_prints_as_its_spec(guard: JudgedGuard | ImmediateGuard) -> None:
-    assert GUARDS.parse(str(guard)) == guard
 
 
 def test_refusals() -> None:

@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.tuning.histories.generated import (
     LAST,
-    RECENCY_DAYS,
     SIGMA,
     HistorySetting,
     Suggestions,
     draw_choices,
     generate_suggestions,
-    recency_bucket,
 )
 from quorank.tuning.searches import slice_searches
 
@@ -68,12 +65,6 @@ def test_any_part_of_a_world_is_the_same_alone(first: int, count: int) -> None:
     assert same(generate_suggestions(1, count, first=first), slice_searches(WORLD, first, first + count))
 
 
-def test_far_searches_and_other_seeds_differ() -> None:
-    far = generate_suggestions(1, 5, first=2**33)
-    assert not same(far, generate_suggestions(1, 5)) and not same(far, generate_suggestions(1, 5, first=2**33 + 1))
-    assert not same(generate_suggestions(2, 5), generate_suggestions(1, 5))
-
-
 @pytest.mark.parametrize("habit", [0.5, 1.0])
 def test_habit_keeps_the_shares_and_ties_the_visits_of_a_page(habit: float) -> None:
     setting = HistorySetting(habit=habit)
@@ -102,33 +93,3 @@ def test_choices_between_two_follow_the_normal_distribution() -> None:
     assert pytest.approx(30.0) == SIGMA**2
     part = draw_choices(9, slice_searches(pairs, 100, 200), scores[200:400], first=100)
     assert np.array_equal(part.chosen, chosen[100:200])
-
-
-def test_buckets_end_where_the_paper_says() -> None:
-    days = [0.0, 4.0, 4.01, 14.0, 14.01, 31.0, 31.5, 90.0, 90.1, 4000.0]
-    assert recency_bucket(days).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert RECENCY_DAYS == (4, 14, 31, 90)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"visits": 0.0}, "visits"),
-        ({"visits": math.nan}, "visits"),
-        ({"recency": (0.5, 0.4)}, "recency: must be at most 5 shares"),
-        ({"recency": (0.2,) * 6}, "recency"),
-        ({"types": (1.5, -0.5)}, "types"),
-        ({"fewest": 0}, "fewest"),
-        ({"fewest": 5, "most": 4}, "fewest"),
-        ({"spread": math.inf}, "spread"),
-        ({"habit": 1.5}, "habit"),
-    ],
-)
-def test_bad_settings_are_refused(fields: dict[str, object], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
-        HistorySetting(**fields)  # type: ignore[arg-type]
-
-
-def test_bad_scores_are_refused() -> None:
-    with pytest.raises(BadInput, match="as many scores"):
-        draw_choices(1, WORLD, np.zeros(3))

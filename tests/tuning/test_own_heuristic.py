@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
+from quorank.parts import Family
+from quorank.tuning.closing import CLOSINGS, Count, Stable, Time
+from quorank.tuning.guards import GUARDS, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.histories.scenarios import Scenario, find_heuristic, find_scenario
+from quorank.tuning.releases import RELEASES, GradientRelease, SignRelease
+from quorank.tuning.simulation import TRAFFICS, DayNight, Flat
 
 MODULE = """
 import numpy as np
@@ -69,3 +74,17 @@ def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
     (tmp_path / "my_broken_mail.py").write_text("1 / 0\n")
     with refused("heuristic.no-module"):
         find_heuristic("my_broken_mail:x")
+
+
+@pytest.mark.parametrize(
+    ("family", "part"),
+    [
+        *((CLOSINGS, part) for part in (Count(3), Time(60.0), Stable(known=2.0))),
+        *((GUARDS, part) for part in (JudgedGuard(bound=0.02), ImmediateGuard())),
+        *((RELEASES, part) for part in (GradientRelease(), SignRelease(bits=1, zeros="vote"))),
+        *((TRAFFICS, part) for part in (Flat(10.0), DayNight(swing=0.5))),
+    ],
+    ids=str,
+)
+def test_a_part_prints_as_its_spec(family: Family, part: object) -> None:
+    assert family.parse(str(part)) == part

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.errors import BadInput
-from quorank.tuning.releases import RELEASES, GradientRelease, Release, SignRelease
+from quorank.tuning.releases import GradientRelease, Release, SignRelease
 
 slopes = st.integers(1, 30).flatmap(
     lambda d: arrays.arrays(
@@ -78,13 +78,3 @@ def test_read_literally_zero_is_a_sign_too(values: np.ndarray) -> None:
             assert found == 0.0
         else:
             assert found == np.sign(votes[1.0] - votes[-1.0])
-
-
-def test_the_direction_of_gradients_is_their_mean() -> None:
-    values = np.array([[1.0, -4.0], [2.0, 0.0]])
-    assert direction(GradientRelease(), values).tolist() == [1.5, -2.0]
-
-
-@pytest.mark.parametrize("release", [GradientRelease(), SignRelease(), SignRelease(bits=1, zeros="vote")], ids=str)
-def test_a_release_prints_as_its_spec(release: Release) -> None:
-    assert RELEASES.parse(str(release)) == release

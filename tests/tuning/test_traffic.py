@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.simulation import DAY, TRAFFICS, DayNight, Flat, Traffic, arrival_times
+from quorank.tuning.simulation import DAY, DayNight, Flat, Traffic, arrival_times
 
 
 def times(traffic: Traffic, seed: int, blocks: int) -> np.ndarray:
@@ -29,21 +29,6 @@ def test_counts_follow_the_rate(traffic: Traffic) -> None:
     statistic = (((counts - expected) ** 2) / np.maximum(expected, 1e-9))[busy].sum()
     low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], busy.sum())
     assert low < statistic < high  # Poisson: as far from the mean as chance, and no nearer
-
-
-def test_gaps_of_flat_traffic_are_exponential() -> None:
-    gaps = np.diff(times(Flat(3600.0), 3, 3))
-    assert stats.kstest(gaps, "expon").pvalue > 1e-4
-
-
-def test_the_seed_decides() -> None:
-    assert np.array_equal(times(DayNight(), 5, 2), times(DayNight(), 5, 2))
-    assert not np.array_equal(times(DayNight(), 5, 1), times(DayNight(), 6, 1))
-
-
-@pytest.mark.parametrize("traffic", [Flat(10.0), DayNight(10.0, 0.5, 2.0)], ids=str)
-def test_traffic_prints_as_its_spec(traffic: Traffic) -> None:
-    assert TRAFFICS.parse(str(traffic)) == traffic
 
 
 @pytest.mark.parametrize("make", [lambda: Flat(0.0), lambda: DayNight(swing=1.5), lambda: DayNight(peak=25.0)])

@@ -45,13 +45,6 @@ def test_where_people_follow_other_weights_the_product_gets_better() -> None:
     assert course.worst_drop() <= 0.01
 
 
-def test_a_tuning_can_be_repeated() -> None:
-    tuning = Tuning(start="random", iterations=4, held_out=200, closing=Stable(), traffic=DayNight())
-    one, other = simulate_tuning(tuning), simulate_tuning(tuning)
-    assert np.array_equal(one.weights, other.weights) and one.hours == other.hours
-    assert one.models == other.models
-
-
 @pytest.mark.parametrize(
     ("tuning", "digest"),
     [
@@ -64,11 +57,6 @@ def test_a_tuning_can_be_repeated() -> None:
 def test_published_versions_have_the_bits_that_they_always_had(tuning: Tuning, digest: str) -> None:
     course = simulate_tuning(replace(tuning, held_out=50, guard=ImmediateGuard()))
     assert hashlib.sha256(np.array(course.weights).tobytes()).hexdigest()[:16] == digest
-
-
-def test_signs_alone_also_find_the_way() -> None:
-    course = simulate_tuning(Tuning(start="random", release=SignRelease(), held_out=2000))
-    assert course.accuracy[-1] >= 0.97 * course.true_accuracy
 
 
 @pytest.mark.parametrize("word", OPTIMISER_DEFAULTS)
@@ -122,15 +110,6 @@ def test_any_part_of_a_world_can_be_made_alone(name: str) -> None:
     some = here.searches(9, 7, 120, here.heuristic.shipped)
     for one, other in zip(some, slice_searches(whole, 20, 27), strict=True):
         assert np.array_equal(one, other)
-
-
-def test_people_take_what_their_weights_say() -> None:
-    here = find_scenario("mail")
-    items = here.searches(4, 200, 0, here.heuristic.shipped, 0.0)
-    scores = here.heuristic.score(here.heuristic.shipped[None, :], items)[0]
-    for q in range(200):
-        block = scores[items.offsets[q] : items.offsets[q + 1]]
-        assert block[items.chosen[q]] == block.max()
 
 
 @pytest.mark.parametrize(

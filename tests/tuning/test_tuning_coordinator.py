@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.closing import CLOSINGS, Closing, Count, Estimate, Stable, Time
+from quorank.tuning.closing import Count, Estimate, Stable, Time
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model, write_model
@@ -97,11 +97,6 @@ def test_what_is_not_known_is_not_moved() -> None:
         state, _ = protocol.advance(state, 0.0)
         moved = np.flatnonzero(state.weights != FRECENCY.shipped)
         assert moved.tolist() == [5]
-
-
-@pytest.mark.parametrize("closing", [Count(3), Time(60.0), Stable()], ids=str)
-def test_a_closing_prints_as_its_spec(closing: Closing) -> None:
-    assert CLOSINGS.parse(str(closing)) == closing
 
 
 def test_count_and_time() -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from chance import assert_follows, assert_mean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorank.errors import BadInput
-from quorank.tuning.heuristics.firefox import with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.generated import VOCABULARY, Suggestions, vocabulary
+from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.studies.address_bar import (
     DECAY,
-    WORDS,
     PageRanker,
     People,
     Persons,
@@ -104,13 +100,6 @@ def test_people_are_the_same_alone() -> None:
     assert all(np.array_equal(x[late], y) for x, y in zip(all_, part, strict=True))
 
 
-def test_days_since_the_last_visit_are_the_least_age() -> None:
-    group = generate_persons(2, 5, 4, SMALL)
-    ages = with_ages(2, group.suggestions, first=5)
-    there = np.arange(10)[None, :] < group.suggestions.sampled[:, None]
-    assert np.allclose(np.where(there, ages.age, np.inf).min(axis=1), group.idle, rtol=1e-6)
-
-
 def test_the_truth_is_frecency_by_the_taste_of_the_population_where_nobody_differs() -> None:
     same = replace(SMALL, own=0.0)
     group = generate_persons(3, 0, 5, same)
@@ -127,19 +116,6 @@ def test_wanted_pages_follow_the_true_score() -> None:
     assert_follows(searches.page[:20_000].tolist(), dict(enumerate(p.tolist())))
     by_name = searches.start == group.texts[searches.page]
     assert_mean(by_name[:20_000], people.by_name)
-
-
-def test_words_follow_zipf_and_pages_have_four() -> None:
-    words, ends = vocabulary(1)
-    assert len(ends) == VOCABULARY
-    group = generate_persons(1, 0, 200, People(pages=100.0, spread=0.0))
-    texts = [bytes(group.letters[a:b]).decode() for a, b in zip(group.texts, group.texts[1:], strict=False)]
-    assert {text.count(" ") for text in texts} == {WORDS - 1}
-    first = bytes(words[: ends[0]]).decode()
-    named = [bytes(words[(ends[i - 1] if i else 0) : ends[i]]).decode() for i in range(VOCABULARY)]
-    expected = np.mean([np.log((i + 2) / (i + 1)) / np.log(VOCABULARY + 1) for i, w in enumerate(named) if w == first])
-    sites = [text.split()[0] == first for text in texts]
-    assert_mean(sites, expected * named.count(first))
 
 
 def test_decay_by_hand() -> None:
@@ -163,14 +139,6 @@ def test_a_better_heuristic_types_less() -> None:
     assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
 
 
-def test_reading_more_suggestions() -> None:
-    group = generate_persons(1, 0, 300, SMALL)
-    searches = draw_searches(1, group, SMALL)
-    scores = frecency_ranker(FRECENCY.shipped).scores(group)
-    few, many = (simulate_typing(group, searches, scores, replace(SMALL, shown=shown)) for shown in (1, 4))
-    assert (many.characters <= few.characters).all() and (many.characters < few.characters).any()
-
-
 def test_arms_of_a_study_get_their_rankers() -> None:
     study, people = Study(), People(pages=40.0, spread=15.0)
     rankers = arm_rankers(frecency_ranker(np.array(people.taste)))
@@ -182,10 +150,3 @@ def test_arms_of_a_study_get_their_rankers() -> None:
             assert study.assign(f"person-{client}") == arm
             assert characters in plain[ranker].characters[plain[ranker].client == client]
     assert set(np.concatenate([typed.client for typed in found.values()]).tolist()) == set(range(60))
-
-
-def test_refusals() -> None:
-    with pytest.raises(BadInput, match="decay"):
-        PageRanker(lambda c: c.visits.astype(float), decay=1.0)
-    with pytest.raises(BadInput, match="as many scores"):
-        PageRanker(lambda c: np.zeros(1)).scores(generate_persons(1, 0, 1, SMALL))

@@ -27,8 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.logs.browser_history import VISIT_TYPES
-from quorank.errors import require, require_range
 from quorank.kernels.arrays import Bytes, Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
@@ -82,16 +80,6 @@ class HistorySetting:
     spread: float = 4.0  # standard deviation of their number
     fewest: int = 2
     most: int = 20
-
-    def __post_init__(self) -> None:
-        require_range("visits", self.visits, above=0, below=1e6)
-        _check_shares("recency", self.recency, len(RECENCY_DAYS) + 1)
-        _check_shares("types", self.types, len(VISIT_TYPES))
-        require_range("habit", self.habit, least=0, most=1)
-        require_range("fewest", self.fewest, least=1, most=self.most)
-        require_range("most", self.most, most=10_000)
-        require_range("suggestions", self.suggestions)
-        require_range("spread", self.spread, least=0)
 
 
 def generate_suggestions(
@@ -153,11 +141,6 @@ def vocabulary(seed: int) -> tuple[Bytes, Integers]:
         words.append("".join(_CONSONANTS[int(c * 20)] + _VOWELS[int(v * 5)] for c, v in pairs))
     ends = np.cumsum([len(word) for word in words], dtype=np.int64)
     return np.frombuffer("".join(words).encode(), np.uint8), ends
-
-
-def _check_shares(name: str, shares: tuple[float, ...], most: int) -> None:
-    fits = 1 <= len(shares) <= most and all(0 <= share <= 1 for share in shares) and abs(math.fsum(shares) - 1) < 1e-9
-    require(fits, "value.out-of-range", f"must be at most {most} shares that add up to 1, got {list(shares)}", name)
 
 
 def _limits(shares: tuple[float, ...]) -> Doubles:

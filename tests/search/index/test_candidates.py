@@ -111,11 +111,6 @@ def same(one: SearchCandidates, other: SearchCandidates) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in vars(one))
 
 
-def test_the_same_query_twice_gives_the_same_list(made_up: SearchIndex) -> None:
-    for query in QUERIES:
-        assert same(made_up.find(parse_query(query), 20), made_up.find(parse_query(query), 20))
-
-
 @pytest.mark.parametrize("limit", [1, 2, 7, 50])
 def test_a_cut_list_is_the_beginning_of_the_whole_one(made_up: SearchIndex, limit: int) -> None:
     for query in QUERIES:
@@ -211,13 +206,6 @@ def test_a_word_that_is_being_typed_stands_for_its_completions(
     found = letters.find(parse_query(query, typing=True))
     assert {*found.keys} == keys
     assert (found.bands < 3).all()
-
-
-def test_a_prefix_of_one_word_has_the_features_of_that_word(letters: SearchIndex) -> None:
-    for prefix, word in (("heathe*", "heathens"), ("departm*", "department")):
-        one, other = letters.find(parse_query(prefix)), letters.find(parse_query(word))
-        assert len(one) == 1
-        np.testing.assert_array_equal(one.features, other.features)
 
 
 def test_places_of_matches(letters: SearchIndex) -> None:

@@ -93,14 +93,6 @@ def test_what_changed_and_what_went_away_is_forgotten_with_the_next_erasure(tmp_
         assert_nothing_left(tmp_path, 1)
 
 
-def test_a_source_goes_with_all_it_held(tmp_path: Path) -> None:
-    with indexed(tmp_path, [thing("x", "plain")]) as index:
-        mail = index.add_source({"kind": "mail", "path": f"/{SECRET[3]}"})
-        fill(index, [secret(3), SkippedDocument(f"{SECRET[3]}skip", "file.damaged", "x")], mail)
-        index.remove_source(mail)
-        assert_nothing_left(tmp_path, 3)
-
-
 def test_what_was_forgotten_does_not_come_back_unless_it_is_admitted(tmp_path: Path) -> None:
     with indexed(
         tmp_path, [secret(0), SkippedDocument(secret(0).key, "file.cut", "was cut"), thing("x", "plain")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from indexed_things import TOKENISER, fill, indexed, made_up_things, thing
+from indexed_things import TOKENISER, indexed, made_up_things, thing
 
 from quorank.search.index import SearchIndex, array_features, parse_query
 from quorank.search.sources.source import FoundDocument
@@ -36,15 +36,6 @@ def test_likeness_is_the_feedback_of_quorank_text(tmp_path: Path) -> None:
     with indexed(tmp_path, things) as index:
         for query in ("wb1bing wc2c", "we4es wf5fed wg6g"):
             assert_like(index, things, query)
-
-
-def test_a_document_that_is_gone_says_nothing(tmp_path: Path) -> None:
-    """Weights are of living documents alone; which terms are kept may count dead ones, so few terms are there."""
-    things = [thing(f"{n}", f"rose {'petal ' * (n % 3)} leaf{n % 4}", modified=float(n)) for n in range(40)]
-    gone = [thing(f"gone{n}", "petal petal leaf1", modified=1.0) for n in range(15)]
-    with indexed(tmp_path, [*things, *gone]) as index:
-        fill(index, things)
-        assert_like(index, things, "rose")
 
 
 def test_without_words_nothing_is_like_anything(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from indexed_things import fill, indexed, made_up_things, thing
+from indexed_things import fill, indexed, thing
 from refusals import refused
 
 from quorank.errors import BadInput
@@ -107,15 +107,6 @@ def test_sources_are_kept_and_removed(tmp_path: Path) -> None:
         ]
         assert len(index.find(parse_query("words"))) == 1
         assert index.faults() == []
-
-
-def test_progress_is_told_after_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updating, "BATCH_DOCUMENTS", 10)
-    told: list[int] = []
-    with SearchIndex.open(tmp_path) as index:
-        source = index.add_source({"kind": "folder"})
-        index.update(source, made_up_things(35), progress=lambda report: told.append(report.added))
-    assert told == [10, 20, 30, 35]
 
 
 def test_nobody_else_may_look_into_the_folder(tmp_path: Path) -> None:

@@ -105,14 +105,6 @@ def test_a_person_types_moves_by_keys_opens_and_sees_why(chromium: Chromium, own
     assert chromium.complaints() == []
 
 
-def test_enter_in_the_field_goes_to_the_list(chromium: Chromium, own: Any) -> None:
-    _, server = own
-    chromium.open(server.url, width=1200)
-    chromium.write("lisbon")
-    chromium.press("Enter")
-    chromium.wait_for("document.activeElement.textContent === 'Travel to Lisbon'")
-
-
 def test_chips_and_reloading_keep_the_list(chromium: Chromium, own: Any) -> None:
     _, server = own
     chromium.open(server.url, width=1200)

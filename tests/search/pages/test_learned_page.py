@@ -43,11 +43,6 @@ def invitation(folder: Path, **changes) -> Path:
     return service.invitation(folder / "invitation.json")
 
 
-def test_nothing_was_learned_and_nothing_sent_yet(own: OwnSearch) -> None:
-    text = learned(own).text
-    assert "nothing has left this machine" in text and "None yet." in text and "Nothing yet" in text
-
-
 def test_choices_and_what_they_moved_are_shown(own: OwnSearch) -> None:
     for _ in range(3):
         choose(own, "roses", "money/budget.txt")
@@ -90,11 +85,6 @@ def test_what_cannot_be_undone_asks_whether_one_is_sure(own: OwnSearch) -> None:
     assert own.search.index.count() == 0 and own.search.index.sources() == []
     assert "Everything is forgotten" in learned(own, "/learned?done=everything").text
     assert (own.notes / "money/budget.txt").exists()
-
-
-def test_a_notice_is_one_of_ours(own: OwnSearch) -> None:
-    assert "done" not in learned(own, "/learned?done=<b>else</b>").text
-    assert not learned(own, "/learned?done=else").all("b", class_="else")
 
 
 def test_trials_of_received_rankers(own: OwnSearch) -> None:
@@ -184,9 +174,3 @@ def test_another_kind_of_federation_is_refused(own: OwnSearch, tmp_path: Path) -
         service.url = "https://127.0.0.1:9"
         answer = own.submit("/learned/join", path=str(service.invitation(tmp_path / folder / "invitation.json")))
         assert answer.status_code == 400 and Seen(answer.text).all("p", role="alert")
-
-
-def test_who_has_not_joined_has_nothing_to_agree_to(own: OwnSearch) -> None:
-    for path in ("/learned/consent", "/learned/sync"):
-        answer = own.submit(path, given="yes")
-        assert answer.status_code == 400 and "joined" in answer.text

@@ -48,13 +48,6 @@ def test_a_list_has_the_documents_in_the_order_of_the_search(own: OwnSearch) -> 
     assert "Type to search 5 documents" in Seen(own.browser.get("/").text).text
 
 
-def test_what_was_searched_for_is_marked_and_nothing_else(own: OwnSearch) -> None:
-    own.add()
-    page = own.browser.get("/?q=tulips").text
-    marks = [part.split("</mark>")[0] for part in page.split("<mark>")[1:]]
-    assert marks and {mark.lower() for mark in marks} == {"tulips"}
-
-
 def test_the_last_word_may_go_on_while_one_types_and_not_afterwards(own: OwnSearch) -> None:
     own.add()
     assert "Tulips" not in own.browser.get("/?q=tul").text
@@ -94,16 +87,6 @@ def test_a_chip_is_no_part_of_what_is_learned(own: OwnSearch) -> None:
     token = Seen(own.browser.get("/?q=roses&source=folder").text).all("div", id="state")[0]["data-token"]
     own.submit("/open", token=token, document=own.document("money/budget.txt"))
     assert [choice.query for choice in own.search.history.choices()] == ["roses"]
-
-
-def test_a_long_list_has_pages(own: OwnSearch) -> None:
-    own.add([browsed(f"https://roses.example/{n}", f"Roses {n:02}") for n in range(25)])
-    pages = [found_in(own, f"/?q=roses&first={first}") for first in (0, 10, 20)]
-    assert [len(page) for page in pages] == [10, 10, 5]
-    assert len({title for page in pages for title in page}) == 25
-    assert Seen(own.browser.get("/?q=roses").text).all("a", rel="next")[0]["href"] == "/?q=roses&first=10"
-    assert not Seen(own.browser.get("/?q=roses&first=20").text).all("a", rel="next")
-    assert found_in(own, "/?q=roses&first=-3") == found_in(own, "/?q=roses&first=x") == pages[0]
 
 
 def test_the_reason_adds_up_to_the_score(own: OwnSearch) -> None:

@@ -48,11 +48,6 @@ def test_a_path_that_is_none_is_a_sentence_and_stays_in_the_field(own: OwnSearch
     assert own.search.index.sources() == []
 
 
-def test_a_single_document_is_refused(own: OwnSearch) -> None:
-    write_notes(own.notes)
-    assert own.submit("/sources/add", path=str(own.notes / "travel.html")).status_code == 400
-
-
 def test_what_was_passed_over_is_said(own: OwnSearch) -> None:
     write_notes(own.notes)
     (own.notes / "link").symlink_to(own.notes)

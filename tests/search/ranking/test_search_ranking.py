@@ -14,14 +14,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.parts import to_table
 from quorank.search.index import SearchCandidates
-from quorank.search.ranking.search_features import (
-    DAY,
-    SEARCH_FEATURES,
-    PastChoices,
-    search_features,
-    share,
-    within_list,
-)
+from quorank.search.ranking.search_features import DAY, SEARCH_FEATURES, PastChoices, search_features, share
 from quorank.search.ranking.shipped_ranker import habits, rank_candidates, shipped_parameters
 
 NOW = 1_800_000_000.0
@@ -84,17 +77,6 @@ def test_features_are_those_of_the_definitions() -> None:
     assert own["like the first results"] == pytest.approx([0.0, 1.0, 0.5])
     low, high = candidates.features.min(axis=0), candidates.features.max(axis=0)
     assert features[:, :16] == pytest.approx((candidates.features - low) / (high - low))
-
-
-def test_a_list_is_the_same_from_morning_to_evening() -> None:
-    candidates = found([2] * 5, modified=TODAY - np.arange(5) * 7 * DAY)
-    morning, evening = (search_features(candidates, NONE, 1, TODAY + hours * 3600) for hours in (0.5, 23.5))
-    assert morning.tobytes() == evening.tobytes()
-
-
-def test_a_column_that_is_the_same_for_all_says_nothing() -> None:
-    assert within_list(np.array([[3.0, 1.0], [3.0, 2.0]])).tolist() == [[0, 0], [0, 1]]
-    assert within_list(np.zeros((0, 16))).shape == (0, 16)
 
 
 @settings(max_examples=60, deadline=None)

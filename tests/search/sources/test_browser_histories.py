@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from browser_files import PLACES, make_chromium, make_places
+from browser_files import make_chromium, make_places
 
 from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import CHROMIUM_EPOCH as EPOCH
@@ -42,10 +42,6 @@ def found(scanned: list[Scanned]) -> dict[str, FoundDocument]:
     return {item.key: item for item in scanned if isinstance(item, FoundDocument)}
 
 
-def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
-
-
 def test_pages_of_firefox(tmp_path: Path) -> None:
     visits = [(1, START + day * DAY, 1) for day in range(12)] + [(2, START, 2), (3, START, 1), (9, START, 1)]
     database = make_places(
@@ -74,36 +70,6 @@ def test_pages_of_firefox(tmp_path: Path) -> None:
     assert cafe.title == "https://example.org/café" and cafe.name == "example.org café" and cafe.visit_count == 1
     kept = documents["https://kept.example/"]
     assert kept.visits == () and kept.modified == 1_700_000_000.0 and "My mark" in kept.body
-
-
-def test_a_browser_that_runs_holds_its_database_locked_with_a_log(tmp_path: Path) -> None:
-    """The newest visit is in the log alone, another one is not committed, and nobody else may touch the database."""
-    with closing(sqlite3.connect(tmp_path / "places.sqlite", isolation_level=None)) as browser:
-        browser.execute("PRAGMA locking_mode = EXCLUSIVE")
-        browser.execute("PRAGMA journal_mode = WAL")
-        browser.execute("PRAGMA wal_autocheckpoint = 0")
-        browser.executescript(PLACES)
-        browser.executemany("INSERT INTO moz_places (id, url, title) VALUES (?, ?, ?)", PAGES)
-        browser.execute(f"INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (1, {START}, 1)")
-        browser.execute("BEGIN EXCLUSIVE")
-        browser.execute(f"INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (2, {START}, 1)")
-        with (
-            closing(sqlite3.connect(tmp_path / "places.sqlite", timeout=0)) as other,
-            pytest.raises(sqlite3.OperationalError),
-        ):
-            other.execute("SELECT * FROM moz_places").fetchall()
-        before = files_of(tmp_path)
-        scanned = list(FirefoxSource(str(tmp_path / "places.sqlite")).scan({}))
-        assert files_of(tmp_path) == before
-        assert set(found(scanned)) == {PAGES[0][1]} and len(scanned) == 1
-        known = {key: document.fingerprint for key, document in found(scanned).items()}
-        assert list(FirefoxSource(str(tmp_path)).scan(known)) == [UnchangedDocument(PAGES[0][1])]
-        browser.execute("COMMIT")
-        browser.execute(
-            f"INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (1, {START + DAY}, 1)"
-        )
-        again = found(list(FirefoxSource(str(tmp_path)).scan(known)))
-        assert {key: document.visit_count for key, document in again.items()} == {PAGES[0][1]: 2, PAGES[1][1]: 1}
 
 
 def test_pages_of_chromium_with_bookmarks(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_what_cannot_be_read_says_so_at_little_cost(tmp_path: Path, content: byt
     tracemalloc.start()
     begin = time.process_time()
     found = read_docx(tmp_path / "a.docx", 1000)
-    assert time.process_time() - begin < 10
+    assert time.process_time() - begin < 20
     assert tracemalloc.get_traced_memory()[1] < 40 << 20
     tracemalloc.stop()
     assert found.problem is not None and found.problem[0] == code, found

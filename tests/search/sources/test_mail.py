@@ -107,15 +107,6 @@ def test_keys_stay_when_a_mailbox_is_compacted(tmp_path: Path) -> None:
     assert set(known) - set(after(again, known)) == {"archive#message1@example.org"}
 
 
-def test_an_interrupted_scan_is_continued(tmp_path: Path) -> None:
-    path = tmp_path / "archive"
-    path.write_bytes(mailbox_of([message(number) for number in range(5)]))
-    going = MailSource(str(path)).scan({})
-    known = after([next(going), next(going)])
-    again = scan(path, known)
-    assert unchanged(again) == sorted(known) and len(found(again)) == 4
-
-
 def test_messages_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     path.write_bytes(mailbox_of([message(number, id_="same@x") for number in range(3)]))

@@ -94,8 +94,3 @@ def test_a_source_that_rests_is_told_of_later_and_once(tmp_path: Path) -> None:
         assert times[1] - times[0] > 0.3
         with pytest.raises(Empty):
             told.get(timeout=0.5)
-
-
-def test_nothing_there_is_no_error(tmp_path: Path) -> None:
-    with watching([FilesSource(str(tmp_path / "missing"))]) as told, pytest.raises(Empty):
-        told.get(timeout=0.3)
