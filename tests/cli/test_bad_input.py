@@ -178,7 +178,7 @@ def test_a_process_ends_with_two_and_one_sentence(
         (["run", "small.toml", "--out", "small.toml/made"], ["small.toml/made", "cannot be created"]),
         (["run", "--resume", "nowhere"], ["nowhere", "no run to resume"]),
         (["run", "--resume", "."], ["no run to resume", "run.toml"]),
-        (["run", "small.toml", "--resume", "."], ["--resume", "no file"]),
+        (["run", "small.toml", "--resume", "."], ["--resume", "leave out the file"]),
         (["run", "--resume", ".", "--seed", "3"], ["--resume", "--seed"]),
         (["compare", "."], ["not a run", "run.toml"]),
         (["compare", "nowhere"], ["nowhere", "no such directory"]),

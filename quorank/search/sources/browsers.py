@@ -119,8 +119,8 @@ class FirefoxSource(BrowserSource):
     Args:
         path: `places.sqlite`, the folder of a profile, or the folder of all profiles.
 
-    >>> FirefoxSource("/home/ann/.mozilla/firefox").name
-    'Firefox /home/ann/.mozilla/firefox'
+    >>> FirefoxSource("/people/ann/.mozilla/firefox").name
+    'Firefox /people/ann/.mozilla/firefox'
     """
 
     kind: ClassVar[str] = "firefox"
@@ -141,8 +141,8 @@ class ChromiumSource(BrowserSource):
     Args:
         path: `History`, the folder of a profile, or the folder of all profiles.
 
-    >>> ChromiumSource("/home/ann/.config/chromium").name
-    'Chromium /home/ann/.config/chromium'
+    >>> ChromiumSource("/people/ann/.config/chromium").name
+    'Chromium /people/ann/.config/chromium'
     """
 
     kind: ClassVar[str] = "chromium"

@@ -63,8 +63,8 @@ class FilesSource(Source):
         most_characters: Searched characters of a file.
         follow_links: Follow symbolic links; each folder is still scanned once.
 
-    >>> FilesSource("/home/ann/Documents", ignore=("*.log",)).name
-    '/home/ann/Documents'
+    >>> FilesSource("/people/ann/Documents", ignore=("*.log",)).name
+    '/people/ann/Documents'
     """
 
     kind: ClassVar[str] = "folder"

@@ -75,8 +75,8 @@ class MailSource(Source):
         path: A mailbox, a maildir, an `.eml` file, or a folder.
         most_characters: Searched characters of a message.
 
-    >>> MailSource("/home/ann/Mail").name
-    '/home/ann/Mail'
+    >>> MailSource("/people/ann/Mail").name
+    '/people/ann/Mail'
     """
 
     kind: ClassVar[str] = "mail"
