@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_up_runs import reseal
 from quick_runs import run_quickly
 from refusals import refused
 
@@ -91,9 +92,8 @@ def test_a_report_holds_every_estimate_by_logged_clicks(tmp_path: Path) -> None:
         for each in estimators.values():
             assert all(f"{each[of]['value']:.4f} ± {1.96 * each[of]['error']:.4f}" in page for of in each)
     summary["counterfactual"]["estimates"]["dcg@10"]["ips"]["gain"] = "large"
-    for name in ("summary.json", "manifest.json"):
-        (tmp_path / "run" / name).unlink()
     (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    reseal(tmp_path / "run")
     with refused("file.damaged", str(tmp_path / "run" / "summary.json")):
         load_run(tmp_path / "run")
 
