@@ -46,7 +46,7 @@ class SearchDesk(Protocol):
 
 
 class SiloParty:
-    """One party of a group's session.
+    """Party of a group's session.
 
     Args:
         folder: The party's private folder, created where it does not exist.

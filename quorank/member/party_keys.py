@@ -101,7 +101,7 @@ class Secrets:
 
 
 class SealedChannels:
-    """One party's ends of its channels; counters are stored in the transaction that stores what was sealed or opened."""
+    """Channel ends of a party; counters are stored in the transaction that stores what was sealed or opened."""
 
     def __init__(self, store: SiloStore, name: str, keys: AgreedKeys) -> None:
         self._store = store

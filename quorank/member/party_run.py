@@ -38,7 +38,7 @@ NEW, GREETED, COUNTED, FINISHED = range(4)
 
 
 class PartyRun:
-    """One party at work; discarded when a transaction fails, and created again from what is stored."""
+    """Running party; discarded when a transaction fails, and created again from what is stored."""
 
     def __init__(
         self,

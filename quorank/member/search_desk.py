@@ -24,7 +24,7 @@ MOST_WAITING = 64
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One search."""
+    """Search of a party's own people."""
 
     name: Annotated[str, Length(64)]
     query: Annotated[str, Length(10_000)]

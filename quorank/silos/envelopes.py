@@ -68,7 +68,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Envelope:
-    """One message between two parties; only the receiver can read a sealed body."""
+    """Message between two parties; only the receiver can read a sealed body."""
 
     kind: Kind
     sender: str
@@ -110,7 +110,7 @@ class Hello:
     identity: bytes  # lasting public key
     ephemeral: bytes  # public key of this session
     commitment: bytes  # digest of its contribution, which it can then not choose after the others'
-    settings: Mapping[str, str]  # what all parties must have in common
+    settings: Mapping[str, str]  # settings that all parties must have in common
 
     def to_bytes(self) -> bytes:
         """Return the body of the envelope."""

@@ -6,7 +6,7 @@ document before: Simon's process, Biometrika 1955). Topics are dealt to the part
 says how much of its text a party draws from all topics alike. A query is about one topic and made of its terms; how
 relevant a document is follows from the share that the topic has in it, not from any term.
 
-Draws are addressed by (seed, party, document), so a document is the same whatever else is generated.
+Draws are addressed by (seed, party, document), so a document does not depend on what else is generated.
 """
 
 from __future__ import annotations

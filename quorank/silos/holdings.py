@@ -36,7 +36,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """One party's documents and queries; query q has the different terms queries[q] and the judgements grades[q]."""
+    """Documents and queries of a party; query q has the distinct terms queries[q] and the judgements grades[q]."""
 
     name: str
     documents: IndexedDocuments = field(repr=False)

@@ -147,7 +147,7 @@ class SiloService(Held[SiloHome]):
 
     @property
     def done(self) -> bool:
-        """Whether all have the ranker; a group that searches continues until it is stopped."""
+        """True once all have the ranker; a group that searches continues until it is stopped."""
         return self.server.done and not self.server.searches
 
     @property

@@ -61,7 +61,7 @@ class AskedQuery:
 
 
 class SearchAsker:
-    """One party as it searches the others' documents and its own.
+    """A party as it searches the others' documents and its own.
 
     Args:
         name: Name of the party.

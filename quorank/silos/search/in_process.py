@@ -101,7 +101,7 @@ class SearchSession:
                     asker.receive_catalogue(name, catalogue)
 
     def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
-        """Let one party ask all others, and rank their answers together with its own documents."""
+        """Ask all others for one party, and rank their answers together with its own documents."""
         one = self.askers[known_party(asker, tuple(self.askers))]
         asked = one.question(words)
         found, refused, parties = one.own(asked.terms), {}, {}

@@ -2,7 +2,7 @@
 
 One SQLite file for the owner's eyes (mode 0600). A question is charged in one transaction that is on disk before its
 answer is made; a question that would pass a limit is refused and charges nothing. An entry that an asker was told costs
-nothing when it is told again. Totals are kept beside the entries and must fit them when the file is opened.
+nothing when it is told again. Totals are stored with the entries and must fit them when the file is opened.
 
 Documents have numbers by their content: a document that is changed gets a new one, and no number is used again, since the
 noise of a cell belongs to the number. What is told under a new secret, ε or key of the group is a new release: it must be

@@ -3,8 +3,8 @@
 The table has one row of w columns, exact and sparse, from which noisy columns are computed on demand. A column holds, for
 every document d, v(d, j) = c(d, j) + X(d, j): the occurrences of the terms that the group's key hashes to column j, and
 discrete Laplace noise of scale 1/ε_c. X(d, j) is draw number d of a ChaCha20 stream whose key follows from the owner's
-lasting secret and j. A cell therefore has the same noise for ever, whoever asks, also after restarts. The noise of a
-length, of scale 1/ε_L, is made in the same way. One occurrence of one term changes one cell and one length by one:
+lasting secret and j. A cell therefore has the same noise in every answer to every asker, also after restarts. The noise
+of a length, of scale 1/ε_L, is made in the same way. One occurrence of one term changes one cell and one length by one:
 ε_c + ε_L = ε, and everything computed from v and the noisy lengths alone is post-processing.
 """
 
@@ -139,7 +139,7 @@ class SearchTable:
 
 
 class SearchOwner:
-    """One party's documents as others search them.
+    """A party's documents as others search them.
 
     Everything sent follows from noisy cells and lengths, the questions and the ledger; numbers of documents are public.
 

@@ -70,7 +70,7 @@ class SearchTerms:
 
     @property
     def has_noise(self) -> bool:
-        """Whether cells and lengths have noise before anything is computed from them."""
+        """True if cells and lengths have noise before anything is computed from them."""
         return self.perturbation == "strict"
 
     @property
@@ -79,7 +79,7 @@ class SearchTerms:
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
 
     def statement(self, releases: int = 1) -> dict[str, Any]:
-        """Return the guarantee of an owner after so many releases of its documents."""
+        """Return the guarantee of an owner after a number of releases of its documents."""
         epsilon = self.epsilon * releases if self.has_noise else None
         return {
             "kind": f"search, {self.perturbation}",

@@ -7,7 +7,7 @@ key derived from the four Diffie-Hellman secrets of the pair (lasting and epheme
 protocol framework) and from all hellos. The group key is a KDF over the contributions in the order of the parties.
 
 A coordinator that alters anything makes the pair's keys differ, so nothing opens. One that substitutes its own keys for a
-party's is refused where identities are pinned. Where they are not, the parties compare `fingerprint` by voice:
+party's is refused where identities are pinned. Otherwise the parties compare `fingerprint` by voice:
 contributions are committed to before any is opened, so a man in the middle has one guess in 10^12 and no search.
 An identity stolen later opens nothing that was sealed before. Every party of the group has the hashing key: that is
 what the group key is for.
@@ -120,12 +120,12 @@ class AgreedKeys:
 
 
 class Agreement:
-    """One party's side of a key agreement, without any transport.
+    """A party's side of a key agreement, without any transport.
 
     Args:
         identity: This party.
         parties: Names of all parties, in the order in which their contributions enter the group key.
-        settings: What all parties must have in common, stated in every hello.
+        settings: Settings that all parties must have in common, stated in every hello.
         pins: Public keys that other parties are known by.
         entropy: Source of the session's secret bytes.
     """
@@ -216,7 +216,7 @@ class Agreement:
         said = f"the hello of {sender} has another key than the one pinned for it, maybe the coordinator's"
         require(is_pinned, "silo-keys.not-pinned", f"{said}; stop until {sender} confirms it by another way")
         keys = [key for each in (*self._hellos.values(), hello) for key in (each.identity, each.ephemeral)]
-        said = f"the hello of {sender} repeats a public key; every party has keys of its own"
+        said = f"the hello of {sender} repeats a public key of another party"
         require(len(set(keys)) == len(keys), "silo-keys.borrowed", said)
         for key in (hello.identity, hello.ephemeral):
             self.identity.agree(key, sender)
@@ -293,7 +293,7 @@ class Agreement:
 
 
 class SealedChannel:
-    """One party's end of its channel with another, continued after `sent` and `received` envelopes.
+    """A party's end of its channel with another, continued after `sent` and `received` envelopes.
 
     ChaCha20-Poly1305 with a key for each direction, derived from the pair's secret. The number of an envelope is its
     nonce; sender, receiver, kind and number are associated data. Envelopes must arrive in order and each one once, so

@@ -45,12 +45,12 @@ class SiloServer:
 
     @property
     def done(self) -> bool:
-        """Whether every party has the ranker."""
+        """True once every party has the ranker."""
         return self._state.phase == DONE
 
     @property
     def searches(self) -> bool:
-        """Whether parties search each other's documents after the training."""
+        """True if parties search each other's documents after the training."""
         return self.terms.search is not None
 
     @property
@@ -70,7 +70,7 @@ class SiloServer:
 
     @property
     def blocked(self) -> bool:
-        """Whether the session cannot continue without a party that has left."""
+        """True if the session cannot continue without a party that has left."""
         return self._state.blocked
 
     def leave(self, party: str) -> None:

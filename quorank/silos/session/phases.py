@@ -86,7 +86,7 @@ class Phases:
 
     @property
     def blocked(self) -> bool:
-        """Whether the session cannot continue without a party that has left."""
+        """True if the session cannot continue without a party that has left."""
         left = len(self.terms.parties) - len(self.gone)
         needed = self.phase < TRAINING or left < (2 if self.phase == TRAINING else 1)
         return bool(self.gone) and needed
@@ -148,9 +148,9 @@ class Phases:
         require(envelope.sender == parties[number], "silo-message.other-sender", said)
         receiver = parties.index(envelope.receiver)
         require(receiver != number, "silo-message.misdirected", f"{parties[number]} wrote to itself; it is not relayed")
-        require(self._count(number, receiver, envelope.kind) < self._most(number, receiver, envelope.kind),
-                "silo-message.phase", _NOT_NOW)  # fmt: skip
-        counts = self.traffic.setdefault((number, receiver, envelope.kind), [0, 0])
+        way = number, receiver, envelope.kind
+        require(self._count(*way) < self._most(*way), "silo-message.phase", _NOT_NOW)
+        counts = self.traffic.setdefault(way, [0, 0])
         counts[0], counts[1] = counts[0] + 1, counts[1] + len(raw)
         put(receiver, enclose(raw))
         sent = sum(counts[0] for (_, _, kind), counts in self.traffic.items() if kind is Kind.CONTRIBUTION)

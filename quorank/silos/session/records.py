@@ -86,7 +86,7 @@ class SumHead:
 
 @dataclass(frozen=True)
 class SiloMessage:
-    """One message between a party and its coordinator."""
+    """Message between a party and its coordinator."""
 
     number: int  # of the party that it is for or from
     digest: bytes  # of the terms, sixteen bytes

@@ -374,7 +374,7 @@ class EntryPool:
 
 
 def largest_limit(counts: Int32s, target: int) -> int:
-    """Return the largest c ≥ 2 with Σ_cells min(count, c) ≤ target; 2 if there is none."""
+    """Return the largest c ≥ 2 with Σ_cells min(count, c) ≤ target, or 2."""
     longer = len(counts) - np.cumsum(np.bincount(counts))  # cells with more than c entries, c = 0, 1, …
     held = np.concatenate(([0], np.cumsum(longer)))  # Σ min(count, c)
     return max(2, int(np.searchsorted(held, target, side="right")) - 1)

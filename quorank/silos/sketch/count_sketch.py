@@ -91,7 +91,7 @@ def count_min_estimate(values: npt.ArrayLike) -> Doubles:
 
 
 class Naive:
-    """One sketch for each of a party's documents; a cell (`counter`) is an int32, or an int16 in half of the memory."""
+    """Sketches of a party's documents, one each; a cell (`counter`) is an int32, or an int16 in half of the memory."""
 
     def __init__(
         self, hashing: Hashing, sketch: Literal["count", "count-min"] = "count", counter: type = np.int32

@@ -179,7 +179,7 @@ class ExchangedAnswers:
 def exchange_answers(
     holdings: Sequence[Holding], terms: Sequence[Sequence[str]], protocol: QuestionProtocol, seed: int = 1
 ) -> ExchangedAnswers:
-    """Let party i ask all others about terms[i], in both fields."""
+    """Ask, for party i, all others about terms[i] in both fields."""
     session, everyone = QuestionSession(holdings, protocol, seed), range(len(holdings))
     found: dict[tuple[int, int, str, str], TopDocuments] = {}
     for asker in everyone:
@@ -227,7 +227,7 @@ def read_top_documents(answered: Answered, k: int, shape: Shape) -> TopDocuments
 
 
 def make_obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> Obfuscation:
-    """Return a party's obfuscation: among terms of its own documents and queries, under a key of its own."""
+    """Return a party's obfuscation among terms of its own documents and queries."""
     if protocol.among == 1:
         return NoObfuscation()
     rows = protocol.shape_of(FIELDS[0]).rows

@@ -187,7 +187,7 @@ class ReferenceRank:
         require_range("mu", self.mu, above=0.0)
 
     def cuts(self, documents: int) -> tuple[int, int]:
-        """Return the numbers of highly relevant documents, and of relevant or better ones, of so many documents."""
+        """Return the numbers of highly relevant, and of relevant or better documents, in a collection of this size."""
         relevant = min(self.relevant, max(20, int(self.share * documents)))
         return max(1, relevant * self.highly // self.relevant), relevant
 

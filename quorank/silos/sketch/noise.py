@@ -44,11 +44,11 @@ class Perturbation:
         return lengths
 
     def spends(self, questions: int) -> float:
-        """Return the ε of so many questions of one asker about one field."""
+        """Return the ε of a number of questions of one asker about one field."""
         return 0.0
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """Return the guarantee after so many questions."""
+        """Return the guarantee after a number of questions."""
         return self._statement(None, "cells are released unchanged")
 
     def _statement(self, epsilon: float | None, horizon: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class OwnSearch:
 
 
 class PartySearch:
-    """One party's search over its own documents, with features of the results.
+    """Search of a party over its own documents, with features of the results.
 
     The text features use the party's own statistics unless those of all parties are given.
     """

@@ -102,7 +102,7 @@ class SumTraining(ABC):
         """Largest number of turns of a training that no party leaves."""
 
     def most_sums(self, parties: int) -> int:
-        """Return the largest number of sums of a training of so many parties, some of which may leave."""
+        """Return the largest number of sums of a training, some of whose parties may leave."""
         return self.planned_turns + 1
 
     @property

@@ -107,7 +107,7 @@ class TreeTraining(SumTraining):
         return LambdaRule(self.sigmoid, self.truncation, True)
 
     def judged_numbers(self, trees: int) -> list[int]:
-        """Return the candidate numbers of trees, of so many grown ones."""
+        """Return the candidate numbers of trees, of a number of grown ones."""
         return [-(-trees * part // QUARTERS) for part in range(1, QUARTERS + 1)]
 
     def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> SumCourse:
