@@ -291,8 +291,8 @@ class CoherentDecoys(KeyedDecoys):
 def _coherence(covered: Doubles, weights: Doubles, held: Doubles, df: Doubles) -> Doubles:
     """Compute (sets, 5) how much the terms of each set belong together, from what (sets, documents) hold of them.
 
-    Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of how often
-    two terms stand together beside how often they would by chance, and the log of the documents with two or more.
+    Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of the
+    co-occurrences of two terms over those expected by chance, and the log of the documents with two or more.
     """
     n = covered.shape[1]
     top = min(10, n)
