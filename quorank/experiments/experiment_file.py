@@ -167,7 +167,7 @@ def _name(key: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A quoted text, with what TOML does not take as it is written as \\uXXXX or \\UXXXXXXXX."""
+    r"""Quote a string, with characters that TOML does not take as \uXXXX or \UXXXXXXXX."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     codes = (c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) <= 0xFFFF else f"\\U{ord(c):08x}" for c in escaped)
     return '"' + "".join(codes) + '"'
@@ -202,5 +202,5 @@ def _places(text: str, name: str) -> dict[str, str]:
 
 
 def _plain(dotted: str) -> str:
-    """`"a" . b` → a.b"""
+    """Return a dotted key without quotes and blanks: `"a" . b` is a.b."""
     return ".".join(word.strip("\"'") for word in re.findall(_NAME, dotted))

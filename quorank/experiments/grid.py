@@ -69,8 +69,10 @@ class Grid:
         return Grid(plain, axes, _cells(plain, axes))
 
     def toml(self) -> bytes:
-        """Encode the file with its [grid], so that a grid can be resumed: with the parameters of a ranker file that all
-        cells start from, which need not stay where it is."""
+        """Encode the file with its [grid], so that a grid can be resumed.
+
+        The parameters of a ranker file that all cells start from are included, since that file may be moved.
+        """
         tables, ranker = dict(self.file.tables), self.file.tables.get("ranker")
         prior = self.cells[0].experiment.ranker.prior
         shared = not {"ranker", "ranker.start"} & {*self.axes}

@@ -1,5 +1,6 @@
-"""Guard of one client: it takes a new ranker only if its own user's clicks do not speak against it (after RankGuard, arXiv
-2606.12246).
+"""Guard of one client, which accepts a new ranker unless its own user's clicks contradict it.
+
+After RankGuard, arXiv 2606.12246.
 
 A malicious server, or a cohort that poisoned the ranker, cannot change what a client's own user clicked. Every
 clicked list prefers documents to others (the pairs of PDGD), and each pair weighs ρ (FPDGD eq. 6), which makes up for the

@@ -273,7 +273,7 @@ def document_probabilities(scores: npt.ArrayLike) -> Doubles:
 
 
 def list_probability(ranking: Sequence[int], scores: npt.ArrayLike) -> float:
-    """Eq. 2: P(R | D) = Π_i P(d_i | D \\ {d_1 … d_(i−1)}), term by term."""
+    r"""Eq. 2: P(R | D) = Π_i P(d_i | D \ {d_1 … d_(i−1)}), term by term."""
     left = list(range(len(np.asarray(scores))))
     probability = 1.0
     for document in ranking:

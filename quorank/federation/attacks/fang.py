@@ -1,5 +1,6 @@
-"""Attacks that are fitted to the rule they attack (Fang et al. 2020, "Local model poisoning attacks to
-Byzantine-robust federated learning"; thesis §5.2.3).
+"""Attacks fitted to the rule that they attack (Fang et al. 2020; thesis §5.2.3).
+
+Paper: "Local model poisoning attacks to Byzantine-robust federated learning".
 
 Both push every parameter against the direction in which the honest clients move it. Against Krum and Multi-Krum all
 malicious clients send θ_g + λ·s with the largest λ, found by halving, for which the rule still picks them. Against the
@@ -65,8 +66,10 @@ class Fang(Attack):
         return sent
 
     def _size(self, known: Doubles, away: Doubles, m: int) -> float:
-        """λ. An attacker with partial knowledge plays the rule with as few malicious updates as it can succeed with,
-        since its own honest updates are a small sample of those that its updates must beat (Fang et al., §4.2).
+        """Search for λ.
+
+        An attacker with partial knowledge simulates the rule with as few malicious updates as succeed, since its own honest
+        updates are a small sample of those that its updates must beat (Fang et al., §4.2).
         """
         size = 0.0
         for copies in (m,) if self.knowledge == "full" else range(1, m + 1):
@@ -122,10 +125,10 @@ def is_picked(between: Doubles, to_malicious: Doubles, m: int, several: bool) ->
 
 
 def beyond_extremes(rankers: Doubles, away: Doubles, b: float) -> tuple[Doubles, Doubles]:
-    """The interval of each parameter from which malicious clients draw: [θ_max, b·θ_max] above the honest rankers
-    where s_j = 1, [b·θ_min, θ_min] below them where s_j = −1, with 1/b for b where that side of zero asks for it.
+    """Return the interval of each parameter from which malicious clients draw.
 
-    Where nobody moves the parameter (s_j = 0) there is no direction to oppose, and the honest mean is sent.
+    It is [θ_max, b·θ_max] above the honest rankers where s_j = 1 and [b·θ_min, θ_min] below them where s_j = −1, with 1/b
+    for b on the other side of zero. Where s_j = 0 there is no direction to oppose, and the honest mean is sent.
     """
     top, bottom, mean = rankers.max(axis=0), rankers.min(axis=0), rankers.mean(axis=0)
     highest = np.where(top > 0.0, b * top, top / b)

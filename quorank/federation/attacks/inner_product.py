@@ -1,5 +1,6 @@
-"""Inner-product manipulation (Xie, Koyejo and Gupta 2019, "Fall of empires: breaking Byzantine-tolerant SGD by inner
-product manipulation", eq. 3).
+"""Inner-product manipulation (Xie, Koyejo and Gupta 2019, eq. 3).
+
+Paper: "Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation".
 
 All malicious clients send −ϵ·μ, the honest mean against its direction. A small ϵ lies closer to the honest updates than
 they lie to each other, and still the mean of what a rule chooses may point the wrong way.

@@ -1,5 +1,6 @@
-"""Little Is Enough (Baruch, Baruch and Goldberg 2019, "A little is enough: circumventing defenses for distributed
-learning"; thesis §5.2.3).
+"""Little Is Enough (Baruch, Baruch and Goldberg 2019; thesis §5.2.3).
+
+Paper: "A little is enough: circumventing defenses for distributed learning".
 
 All malicious clients send μ − z·σ, close enough to the mean to pass for honest. z is the largest value for which the honest
 updates beyond the malicious ones and the malicious ones together form a majority.

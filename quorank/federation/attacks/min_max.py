@@ -1,5 +1,6 @@
-"""Min-Max and Min-Sum (Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine: optimizing model poisoning attacks
-and defenses for federated learning", §4).
+"""Min-Max and Min-Sum (Shejwalkar and Houmansadr 2021, §4).
+
+Paper: "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for federated learning".
 
 All malicious clients send μ + γ·p, the honest mean moved along a direction p that does harm, with the largest γ for which
 they are no farther from the honest updates than these are from each other: by the largest distance (Min-Max, eq. 7) or

@@ -1,5 +1,6 @@
-"""Attack fitted to any rule by trying it out, after the AGR-tailored attack of Shejwalkar and Houmansadr (2021,
-"Manipulating the Byzantine", §4.1, eq. 5).
+"""Attack fitted to any rule by trying it out.
+
+After the AGR-tailored attack of Shejwalkar and Houmansadr (2021, "Manipulating the Byzantine", §4.1, eq. 5).
 
 The paper's attacker knows all honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result
 farthest against the honest direction. This one also knows the rule's memory h of clients: the malicious clients move to

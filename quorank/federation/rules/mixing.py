@@ -1,5 +1,6 @@
-"""Nearest-neighbour mixing (Allouah et al. 2023, "Fixing by mixing: a recipe for optimal Byzantine ML under
-heterogeneity").
+"""Nearest-neighbour mixing (Allouah et al. 2023).
+
+Paper: "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity".
 
 Before another rule, every update is replaced by the mean of its n − m nearest updates, itself included. This reduces the
 spread of the honest updates, on which the rule's error depends, and averages malicious updates with honest ones.

@@ -1,5 +1,6 @@
-"""The coordinate-wise trimmed mean and median (Yin et al. 2018, "Byzantine-robust distributed learning: towards optimal
-statistical rates"; thesis eqs 5.4 and 5.5).
+"""Coordinate-wise trimmed mean and median (Yin et al. 2018; thesis eqs 5.4 and 5.5).
+
+Paper: "Byzantine-robust distributed learning: towards optimal statistical rates".
 
 Each parameter is aggregated on its own from its sorted values, so both are the same for every order of the clients, to
 the bit.
