@@ -1,21 +1,20 @@
-"""Putting a rebuilt ranker in place: all files of the run change together, then the leavers' data are erased.
+"""Installation of a rebuilt ranker: replace all files of the run together, then erase the leavers' data.
 
-What is to be written is first noted in one file, `unlearned/unlearning.json`, with the contents of all files that change.
-That note is the moment of decision: a request that is cut short before it has changed nothing, and one that is cut short
-after it is finished by repeating the command, since every step may be done twice. When all is done the note keeps the
-figures alone.
+The contents of all changed files are first written to one note, `unlearned/unlearning.json`. A request that is interrupted
+before it has changed nothing; one interrupted later is finished by repeating the command, since every step is idempotent.
+In the end the note keeps the metrics alone.
 
-A run holds single clients' data in their own files only (`kept_updates`); its history, ledger and report hold sums and
-means over all clients. After the erasure the whole directory is read again: no file may bear a leaver's number among the
-clients' files, and none may contain the bytes of an update that a leaver kept. What backups or the disk itself remember
-below the file system is beyond that check.
+A run holds single clients' data in their files only (`kept_updates`); history, ledger and report hold sums and means over
+all clients. After the erasure the whole directory is read again: no clients' file may bear a leaver's number, and no file
+may contain the bytes of a kept update of a leaver. Backups and the disk below the file system are outside this check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
@@ -23,42 +22,53 @@ from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
 from quorank.files.atomic import write_whole
-from quorank.files.documents import (
-    Each,
-    Items,
-    Maybe,
-    Number,
-    Table,
-    Text,
-    Whole,
-    check_shape,
-    json_bytes,
-    parse_json,
-    read_json,
-)
+from quorank.files.codec import Length, Range
+from quorank.files.documents import json_bytes, parse_json, read_json
 from quorank.files.manifest import MANIFEST, digest_of, read_manifest
 
 NOTE = storage.REBUILT[1]
 PENDING = "pending"
 TRACES = 16
-"""Updates of a leaver that are looked for, spread over the run."""
+"""Number of updates of a leaver that are searched, spread over the run."""
 SHORTEST = 16
 """Bytes below which an update could occur elsewhere by chance."""
 CHANGED = (storage.LEDGER, storage.RANKER, storage.REPORT, storage.SUMMARY)
 """Files of a run that a request replaces."""
-_CLIENTS = Items(Whole(0, 2**31))
-_LEFT = Table({"clients": _CLIENTS})
-_RANKER = Table({"parameters": Items(Number())})
-_PLAN = Table(
-    {
-        "clients": _CLIENTS,
-        "leavers": _CLIENTS,
-        "out": Maybe(Text()),
-        "files": Table({storage.RANKER: Text()}, {name: Text() for name in CHANGED}, closed=True),
-    },
-    {"digests": Maybe(Each(Text(longest=64)))},
-)
-_NOTE = Table({}, {PENDING: _PLAN})
+Client = Annotated[int, Range(0, 2**31)]
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    """Request that is being carried out."""
+
+    clients: list[Client]
+    leavers: list[Client]
+    out: str | None
+    files: dict[str, str]  # new contents by name
+    digests: dict[str, Annotated[str, Length(64)]] | None = None  # of the run's manifest before
+
+    def __post_init__(self) -> None:
+        known = storage.RANKER in self.files and {*self.files} <= {*CHANGED}
+        require(known, "value.out-of-range", f"expected {storage.RANKER}, and no file but {CHANGED}", "files")
+
+
+class RequestNote(TypedDict, total=False):
+    """Content of `unlearning.json`: metrics of the rebuilding, and the request while it is pending."""
+
+    after: float
+    pending: PendingRequest
+
+
+class LeftClients(TypedDict):
+    """Clients that a run has unlearned."""
+
+    clients: list[Client]
+
+
+class RankerParameters(TypedDict):
+    """Parameters in a ranker file."""
+
+    parameters: list[float]
 
 
 def left_before(run: Path) -> tuple[int, ...]:
@@ -68,11 +78,11 @@ def left_before(run: Path) -> tuple[int, ...]:
         return ()
     advice = "; restore it, or run the experiment again"
     digest = digest_of(digests, run, storage.UNLEARNED)
-    return tuple(sorted(read_json(path, _LEFT, digest=digest, advice=advice)["clients"]))
+    return tuple(sorted(read_json(path, LeftClients, digest=digest, advice=advice)["clients"]))
 
 
 def open_target(run: Path, out: Path | None) -> None:
-    """Make the folder that the rebuilt ranker goes to, which must not be another run's."""
+    """Create the directory of the rebuilt ranker, which must not be another run's."""
     if out is not None and (out / storage.CONFIG).is_file() and out.resolve() != run.resolve():
         raise BadInput("run.already-there", "there is another run here; choose another --out", str(out))
     storage.make_folder(out or (run / NOTE).parent)
@@ -86,23 +96,22 @@ def note_request(
     result: Mapping[str, Any],
     out: Path | None,
 ) -> None:
-    """Note what is to be done. From here on the request will be finished, by this command or by the next."""
+    """Write the note, after which the request will be finished by this command or the next."""
     storage.make_folder((run / NOTE).parent)
     to = None if out is None else str(out)
-    plan = {"clients": sorted(clients), "leavers": list(leavers), "out": to, "files": dict(files)}
-    plan["digests"] = read_manifest(run)
+    plan = PendingRequest(sorted(clients), list(leavers), to, dict(files), read_manifest(run))
     write_whole(run / NOTE, json_bytes({**result, PENDING: plan}))
 
 
 def is_pending(run: Path, clients: Sequence[int], out: Path | None = None) -> bool:
-    """Return whether this very request was cut short; another one that was is to be finished first.
+    """Return whether this request was interrupted; refuse another one before that is finished.
 
-    The folder to write to is always the one that the command names: a note in somebody else's run names no other.
+    The target directory is always the one in the command: a note in a foreign run cannot name another.
     """
     note = _read_note(run)
     if PENDING not in note:
         return False
-    waiting, to = note[PENDING]["clients"], note[PENDING]["out"]
+    waiting, to = note[PENDING].clients, note[PENDING].out
     flags = " ".join([*(f"--client {client}" for client in waiting), *([] if to is None else ["--out", to])])
     sentence = f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`"
     same = waiting == sorted(clients) and to == (None if out is None else str(out))
@@ -111,18 +120,18 @@ def is_pending(run: Path, clients: Sequence[int], out: Path | None = None) -> bo
 
 
 def finish_request(run: Path) -> dict[str, Any]:
-    """Do what the note says; return the figures."""
+    """Carry out the noted request; return the metrics."""
     result = _read_note(run)
     plan = result.pop(PENDING)
-    leavers, files = plan["leavers"], plan["files"]
+    leavers, files = plan.leavers, plan.files
     own = (run / NOTE).parent
-    folder = own if plan["out"] is None else Path(plan["out"])
+    folder = own if plan.out is None else Path(plan.out)
     storage.make_folder(folder)
     (run / MANIFEST).unlink(missing_ok=True)  # written again when all files are as they shall be
     for name, text in files.items():
         write_whole(run / name, text)
     write_whole(folder / storage.RANKER, files[storage.RANKER])
-    size = len(parse_json(files[storage.RANKER], _RANKER, str(run / NOTE))["parameters"])
+    size = len(parse_json(files[storage.RANKER], RankerParameters, str(run / NOTE))["parameters"])
     traces = traces_of(run, leavers, size)
     check_erased(run, leavers, traces, files_to_erase(run, leavers))  # while copies can be told by the traces
     erased = erase(run, leavers)
@@ -130,7 +139,7 @@ def finish_request(run: Path) -> dict[str, Any]:
     result |= {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
     left = {"clients": leavers, "after": result["after"]}
     write_whole(run / storage.UNLEARNED, json_bytes(left))
-    storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
+    storage.seal(run, [*files, storage.UNLEARNED], plan.digests)
     write_whole(folder / Path(NOTE).name, json_bytes(result))  # the request is done when the note says so
     if folder.resolve() != own.resolve():
         (run / NOTE).unlink()
@@ -140,9 +149,9 @@ def finish_request(run: Path) -> dict[str, Any]:
 
 
 def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
-    """Return bytes by which the leavers' kept updates would be recognised; to be called before they are erased.
+    """Return bytes that identify the leavers' kept updates, before these are erased.
 
-    Colluding attackers send the same update: what another client kept as well is not the leaver's alone.
+    An update that another client kept too, such as a colluding attacker, is left out.
     """
     present = storage.clients_with_kept(run)
     if not set(present) & set(leavers):
@@ -163,7 +172,7 @@ def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
 
 
 def files_to_erase(run: Path, leavers: Sequence[int]) -> list[Path]:
-    """Return the leavers' files, and what an interrupted write or a late checkpoint may have left of them."""
+    """Return the leavers' files, and leftovers of interrupted writes or late checkpoints."""
     found = [storage.kept_file(run, client) for client in leavers]
     found += [p for client in leavers for p in (run / storage.CLIENTS).glob(f".{client}.npz.*.tmp")]
     found.append(run / storage.CHECKPOINT)
@@ -179,9 +188,9 @@ def erase(run: Path, leavers: Sequence[int]) -> list[str]:
 
 
 def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()) -> int:
-    """Read the run's directory again; refuse by name what still holds a leaver's data. Return the number of files read.
+    """Read the run's directory again and refuse files with a leaver's data; return the number of files read.
 
-    `still_there` are files that are erased later: before that, only copies of what they hold are refused.
+    `still_there` are files that are erased later: before that, only copies of their contents are refused.
     """
     names = {str(client) for client in leavers}
     read = 0
@@ -202,7 +211,7 @@ def _read_note(run: Path) -> dict[str, Any]:
     path, advice = run / NOTE, "; delete it, and repeat the command"
     if not path.exists():
         return {}
-    content: dict[str, Any] = read_json(path, _NOTE, advice=advice)
-    if PENDING in content:
-        check_shape(content, Table({"after": Number()}), str(path), advice=advice)
+    content: dict[str, Any] = read_json(path, RequestNote, advice=advice)
+    sentence = f"damaged: after: is missing{advice}"
+    require(PENDING not in content or "after" in content, "file.damaged", sentence, str(path))
     return content

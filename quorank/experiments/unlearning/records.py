@@ -1,11 +1,8 @@
-"""Files of a run after clients were unlearned: figures of the rebuilt ranker, and an ε that covers the rebuilding.
+"""Files of a run after unlearning: metrics of the rebuilt ranker, and an ε that covers the rebuilding.
 
-`summary.json` gets the offline figures of the rebuilt ranker, and keeps what they were under `unlearned`. The online
-figures stay: they are of the lists that were shown while the run lasted. `ledger.json` keeps the run's own releases and
-gets an entry for each rebuilding, and under `altogether` what run and rebuildings give away together, which is also
-what the summary and the report state.
-
-All of them are composed at the run's own δ (`privacy.composition`).
+`summary.json` gets the offline metrics of the rebuilt ranker and keeps the previous ones under `unlearned`. The online
+metrics of the shown lists stay. `ledger.json` gets an entry for each rebuilding, and under `altogether` the loss of run and
+rebuildings together at the run's δ (`privacy.composition`), which summary and report state too.
 """
 
 from __future__ import annotations
@@ -24,14 +21,14 @@ Offline = dict[str, float]
 def rebuilding_entry(
     part: Mapping[str, Any], mechanism: Mechanism, setting: Setting, rebuilt: Rebuilt, clients: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the ledger of one rebuilding: every release of it, and what it gives away by itself."""
+    """Return the ledger entry of one rebuilding: its releases and their loss."""
     book = ledger(part, mechanism, setting, rebuilt.participants, rebuilt.sensitivity, rebuilt.noise)
     kept = {key: book[key] for key in ("setting", "releases", "privacy")}
     return {"without": sorted(clients), **kept}
 
 
 def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's ledger with one rebuilding more."""
+    """Return a run's ledger with one more rebuilding."""
     entries = [*book.get("unlearning", []), entry]
     stated = combined_privacy(book["mechanism"], [book, *entries])
     return {**book, "unlearning": entries, "altogether": stated}
@@ -45,7 +42,7 @@ def unlearned_summary(
     after: Offline,
     privacy: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the run's summary of the rebuilt ranker; `unlearned` holds what was before, and at what price."""
+    """Return the run's summary of the rebuilt ranker; `unlearned` holds the previous metrics and the effort."""
     earlier = summary.get("unlearned") or {}
     kept = ("local_updates_share", "interval", "local_steps", "method", "rounds", "local_updates")
     note = {
@@ -56,6 +53,6 @@ def unlearned_summary(
         **{key: result[key] for key in kept},
     }
     stated = summary.get("privacy") if privacy is None else dict(privacy)
-    # what the run chose to hand out was another ranker
+    # the run had published another ranker
     rest = {key: value for key, value in summary.items() if key != "handed_out"}
     return {**rest, "offline": after, "privacy": stated, "unlearned": note}

@@ -204,7 +204,7 @@ class Unlearning:
         return len(range(1, self.experiment.rounds + 1, self.every))
 
     def engine(self, momentum: float) -> Simulator:
-        """Return the engine of the rebuilding: n′ local steps of the remaining clients, with draws of its own."""
+        """Return the engine of the rebuilding: n′ local steps of the remaining clients, with other draws."""
         experiment, runner = self.experiment, self.runner
         try:
             federation = replace(experiment.federation, interactions=self.steps, client_momentum=momentum)

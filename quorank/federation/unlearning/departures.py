@@ -30,7 +30,7 @@ from quorank.federation.rounds import Federation
 from quorank.federation.unlearning import rebuilding_name
 from quorank.federation.unlearning.rebuilding import Rebuilding, rebuilding_of, rebuilding_setting, without_clients
 from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
-from quorank.files.documents import Items, parse_json, shape_of
+from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
 
@@ -110,8 +110,7 @@ class Departures(ABC):
         self.ledger = RebuildingLedger(privacy, self.read_document(DOCUMENT), partial(self.write_document, DOCUMENT))
         content = self.read_document(LEAVERS)
         if content is not None:
-            found = parse_json(content, Items(shape_of(Leaver)), LEAVERS, advice="; restore the store from a backup")
-            self.leavers = [Leaver(**entry) for entry in found]
+            self.leavers = parse_json(content, list[Leaver], LEAVERS, advice="; restore the store from a backup")
         self._exclude_leavers()
         self._shorten_run()
 

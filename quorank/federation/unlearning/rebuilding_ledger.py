@@ -11,12 +11,13 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from quorank.federation.rounds import CohortSum
-from quorank.files.documents import Flag, Items, Maybe, Number, Table, Whole, parse_json, shape_of
+from quorank.files.codec import Range
+from quorank.files.documents import parse_json
 from quorank.parts import to_table
 from quorank.privacy import Mechanism, Privacy, Setting
 from quorank.privacy.composition import Loss, compose, total_loss
@@ -30,8 +31,8 @@ DOCUMENT = "rebuildings"
 class CountedRebuilding:
     """Releases of one rebuilding."""
 
-    number: int
-    without: tuple[int, ...]  # clients that have left
+    number: Annotated[int, Range(1)]
+    without: tuple[Annotated[int, Range(0)], ...]  # clients that have left
     setting: Setting  # planned
     releases: tuple[tuple[float, float | None, float], ...] = ()  # (participants, sensitivity, noise) of each round
     finished: bool = False
@@ -58,19 +59,6 @@ class CountedRebuilding:
         book = ledger(part, mechanism, self.setting, *columns, withhold=withhold, curve=False)
         kept = {key: book[key] for key in ("mechanism", "setting", "releases", "privacy")}
         return {"without": list(self.without), "finished": self.finished, **kept}
-
-
-_REBUILDINGS = Items(
-    Table(
-        {
-            "number": Whole(1),
-            "without": Items(Whole(0)),
-            "setting": shape_of(Setting),
-            "releases": Items(Items(Maybe(Number()))),
-            "finished": Flag(),
-        }
-    )
-)
 
 
 class RunPlan(NamedTuple):
@@ -110,8 +98,8 @@ class RebuildingLedger:
 
     def __post_init__(self) -> None:
         if self.content is not None:
-            found = parse_json(self.content, _REBUILDINGS, DOCUMENT, advice="; restore the store from a backup")
-            self.entries = [_read(entry) for entry in found]
+            advice = "; restore the store from a backup"
+            self.entries = parse_json(self.content, list[CountedRebuilding], DOCUMENT, advice=advice)
 
     def fit(
         self, number: int, loss: Loss | None, mechanism: Mechanism, plan: RunPlan, budget: float | None
@@ -174,14 +162,3 @@ class RebuildingLedger:
             text = json.dumps([asdict(entry) for entry in entries], allow_nan=False)
             self.write(text.encode())
         self.entries = entries
-
-
-def _read(entry: Any) -> CountedRebuilding:
-    releases = tuple(
-        (float(clients), None if sensitivity is None else float(sensitivity), float(noise))
-        for clients, sensitivity, noise in entry["releases"]
-    )
-    without = tuple(int(client) for client in entry["without"])
-    return CountedRebuilding(
-        int(entry["number"]), without, Setting(**entry["setting"]), releases, bool(entry["finished"])
-    )

@@ -352,7 +352,7 @@ def _gain(claim: str, gains: Sequence[float]) -> StudyFinding:
 
 
 def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
-    """How far retrainings with other seeds lie apart, which no rebuilding can be nearer than."""
+    """Return the spread of retrainings with other seeds, the limit for any rebuilding."""
     if any(len(case.figures) < 2 for case in cases):
         return "One repetition: how much retrainings differ among themselves cannot be said."
     spreads = [float(ends.std(ddof=1) / ends.mean()) for ends in (case.ends("9H-0M") for case in cases)]
