@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.federation.rounds import CohortSum, Federation, State
-from quorank.federation.sums import LARGEST_SUM, add_rows, join
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
+from quorank.kernels.exact_sums import LARGEST_SUM, add_rows, join
 from quorank.learning.client_loop import Cohort, Memory, memory_for
 from quorank.learning.list_learner import ListRule, play_lists
 from quorank.learning.simulation import STATISTICS, Work, World

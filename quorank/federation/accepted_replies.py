@@ -13,8 +13,9 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.federation.reply import Reply, decode_reply
 from quorank.federation.rounds import CohortSum, State
-from quorank.federation.sums import LARGEST, LARGEST_SUM, RunningSum
+from quorank.federation.sums import RunningSum
 from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.exact_sums import LARGEST, LARGEST_SUM
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.clipping import ReleaseBound
 

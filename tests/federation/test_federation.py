@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from quorank.federation import Add, CohortSum, Federation, Mean, Sampled
-from quorank.federation.sums import ExactSum
+from quorank.kernels.exact_sums import ExactSum
 from quorank.learning import Evolution
 from quorank.privacy import RandomisedResponse
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.federation.sums import LARGEST, ExactSum
+from quorank.kernels.exact_sums import LARGEST, ExactSum
 
 NUMBER = st.floats(-1e6, 1e6) | st.floats(-1, 1) | st.floats(-1e-9, 1e-9)
 ROWS = st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=30)
