@@ -15,7 +15,7 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskRequest,
 )
 from quorank.protocol.secure_identity import SignedKeys, pack_clients, unpack_clients
-from quorank.protocol.secure_round import claims_bytes, claims_from, envelope, opened
+from quorank.protocol.secure_round import claims_bytes, claims_from, envelope, open_envelope
 
 MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
 
@@ -47,7 +47,7 @@ def secure_keys(data: bytes) -> None:
 def secure_envelope(data: bytes) -> None:
     """What carries the messages of a secure sum over a network."""
     try:
-        phase, parts = opened(data)
+        phase, parts = open_envelope(data)
         assert envelope(phase, parts) == data, "an envelope is written otherwise than it was read"
     except BadInput:
         messages = single(data)

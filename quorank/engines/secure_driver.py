@@ -211,7 +211,7 @@ class _Phase:
         if self.round_.phase != KEYS:
             return not simulated and seconds >= min(rules.deadline, self.secure.answer_seconds)
         came = asked - len(self.round_.waiting)
-        if not self.round_.enough_came:
+        if not self.round_.has_enough_replies:
             return False
         return came >= math.ceil(rules.close_fraction * asked) or seconds >= rules.deadline
 

@@ -1,7 +1,6 @@
-"""A small certificate authority for one coordinator, and the keys by which it knows its nodes.
+"""Certificate authority of one coordinator, and key pairs of nodes.
 
-Nodes verify the coordinator's TLS certificate against `ca.pem`; the coordinator knows a node by its P-384 key, which is
-registered under a name. Private keys are written readable by their owner alone.
+Members verify the TLS certificate against `ca.pem`. Private keys have mode 0600.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ CERTIFICATE, KEY = "ca.pem", "ca.key"
 YEAR = 365
 
 _CURVE = ec.SECP384R1()
-_SERVER_CURVE = ec.SECP256R1()  # a signature for every new connection, at a third of the time
+_SERVER_CURVE = ec.SECP256R1()  # signs every new connection in a third of the time
 _PEM = serialization.Encoding.PEM
 _BARE = serialization.NoEncryption()
 
 
 class Pair(NamedTuple):
-    """A secret and what goes with it in public."""
+    """Secret key and its public counterpart."""
 
     private: bytes
     public: bytes
@@ -40,14 +39,14 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Authority:
-    """Signs the certificates of a coordinator."""
+    """Authority that signs the certificates of a coordinator."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, name: str = "Quorank", days: int = 10 * YEAR) -> Authority:
-        """A new authority; whoever trusts it trusts nobody else for this."""
+        """Create an authority."""
         key = ec.generate_private_key(_CURVE)
         subject = _named(f"{name} authority")
         builder = _builder(subject, subject, key.public_key(), days)
@@ -58,13 +57,13 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """The authority that `write` left in a folder."""
+        """Read the authority of a folder."""
         try:
             certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
             key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
             fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
-            fits = fits and len(certificate.subject) == 1  # the library parses it when it is asked for
-        except Exception as error:  # the library has errors of its own for versions, curves and what comes twice
+            fits = fits and len(certificate.subject) == 1  # parsed lazily by the library
+        except Exception as error:  # the library raises several error classes
             raise BadInput(
                 "authority.unreadable",
                 f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}",
@@ -81,16 +80,16 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The certificate that nodes trust."""
+        """Certificate that members trust, PEM."""
         return self.certificate.public_bytes(_PEM)
 
     def write(self, folder: Path) -> None:
-        """Both files; the key can sign anything in the coordinator's name."""
+        """Write both files; the key can sign anything in the coordinator's name."""
         write_private(folder / KEY, _key_bytes(self.key))
         write_whole(folder / CERTIFICATE, self.pem, durable=True)
 
     def server(self, hosts: Sequence[str], days: int = YEAR) -> Pair:
-        """A certificate for a server that is reached under these names and addresses, with its key."""
+        """Issue a server certificate for these names and addresses, with its key."""
         require(hosts, "certificate.no-host", "a server's certificate needs at least one name or address")
         key = ec.generate_private_key(_SERVER_CURVE)
         builder = _builder(_named(hosts[0]), self.certificate.subject, key.public_key(), days)
@@ -105,16 +104,16 @@ class Authority:
 
 
 def days_left(certificate: Path) -> float:
-    """How long the certificate in a file is still good; 0 where it cannot be read."""
+    """Return the remaining days of a certificate; 0 where it cannot be read."""
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
         return (found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400.0
-    except Exception:  # the library has errors of its own for what is no certificate
+    except Exception:  # the library raises several error classes
         return 0.0
 
 
 def fit_together(certificate: Path, key: Path) -> bool:
-    """Whether two files are a certificate and its key, as a server wants them."""
+    """Return whether two files are a certificate and its key."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (OSError, ValueError):
@@ -123,7 +122,7 @@ def fit_together(certificate: Path, key: Path) -> bool:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file for its owner's eyes, from its first byte on; it appears whole or not at all."""
+    """Write a file with mode 0600, atomically and durably."""
     require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")
     write_whole(path, content, durable=True, private=True)
 
@@ -142,7 +141,7 @@ def _alternative(host: str) -> x509.GeneralName:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    """What all certificates share; they are valid from an hour ago, since clocks differ."""
+    """Return the common part of all certificates; valid from an hour ago, since clocks differ."""
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())

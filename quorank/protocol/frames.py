@@ -1,7 +1,7 @@
-"""Several byte strings as one, in messages and on the sockets between the processes of one machine.
+"""Bundles of byte strings, in messages and on sockets between processes of one machine.
 
-A bundle is the number of its parts, their lengths, and the parts. Nothing here imports more than the standard library,
-since a node starts a new process for every task and each of them begins by importing this.
+A bundle is the number of its parts, their lengths, and the parts. Only the standard library is imported, since short-lived
+processes import this module first.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Sequence
 from quorank.errors import require
 
 LARGEST = 1 << 30
-"""No bundle is longer than this many bytes."""
+"""Maximum bytes of a bundle."""
 
 MOST = 1 << 20
-"""No bundle holds more parts."""
+"""Maximum number of parts."""
 
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
-_MALFORMED = "a bundle is malformed: its bytes are not what its lengths say; it is refused"
+_MALFORMED = "a bundle is malformed: its lengths do not match its bytes"
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """The parts as one byte string."""
+    """Encode the parts as one byte string."""
     lengths = struct.pack(f"<{len(parts)}I", *map(len, parts))
     return b"".join([_COUNT.pack(len(parts)), lengths, *parts])
 
 
 def unpack(bundle: bytes) -> list[bytes]:
-    """The parts again; anything else is refused with a sentence that quotes nothing of it."""
+    """Decode a bundle; errors quote nothing of it."""
     require(_COUNT.size <= len(bundle) <= LARGEST, "bundle.malformed", _MALFORMED)
     (count,) = _COUNT.unpack_from(bundle)
     at = _COUNT.size * (1 + count)

@@ -70,7 +70,7 @@ class ServiceRefusal(BadInput):
 
 @dataclass(frozen=True)
 class ServedTask:
-    """Current task; `content` is None where there is none, or where only the known task (its `etag`) is out."""
+    """Current task; without `content` where no task exists, or only the known one (its `etag`)."""
 
     next: float  # polling interval, seconds
     kind: str = ""
@@ -81,7 +81,7 @@ class ServedTask:
 
 
 class ServedMail(NamedTuple):
-    """Oldest unanswered letter; `content` is None where there is none."""
+    """Oldest unanswered letter; without `content` where the mailbox is empty."""
 
     next: float
     id: int = 0

@@ -2,8 +2,8 @@
 
 One JSON file with the service's address, the certificate of its authority (none: those of the system), its public key, a
 code that enrols one member, and the terms, so that the owner reads them before agreeing. The member makes its own key; an
-invitation holds no private key. Whoever uses the code first becomes the member, and a second use is rejected and reported
-to the operator: send it over a private channel.
+invitation holds no private key. The first use of the code becomes the member; a second use is rejected and reported to
+the operator, so send it over a private channel.
 
 With a `token` in place of the code, anybody may enrol with the invitation (open enrolment).
 """

@@ -1,8 +1,8 @@
-"""Signed requests of members to a service, on both sides; docs/protocol.md is the same for people.
+"""Signed requests of members to a service, on both sides (docs/protocol.md).
 
-Who asks is known from the headers alone, before anything of a body is read: they name the member, the service's time, a
-nonce and the digest of the body, and are signed by the member's key together with the method, the path and the service's
-own public key. So a request is worth nothing at another service, for another call, later, or twice.
+The headers alone identify the member, before anything of a body is read: they name the member, the service's time, a nonce
+and the digest of the body, and are signed by the member's key together with the method, the path and the service's public
+key. A request is therefore invalid at another service, for another call, later, or a second time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey, enrolment_conten
 
 PROTOCOL = 1
 AGENT = f"quorank/{__version__}"
-"""What a member says of its program (User-Agent)."""
+"""User-Agent of members."""
 NONCE = 16
-"""Bytes."""
+"""Bytes of a nonce."""
 CLOCK_SECONDS = 300.0
-"""A request's time may be off by so much from the service's clock."""
+"""Maximum difference between a request's time and the service's clock, seconds."""
 NONCE_SECONDS = 900.0
-"""So long a service remembers nonces: longer than a request can be good for."""
+"""Seconds for which a service stores nonces: longer than a request is valid."""
 
 MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
     "quorank-member",
@@ -40,9 +40,9 @@ MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
     "quorank-protocol",
 )
 KIND, ROUND, NEXT, MAIL = "quorank-kind", "quorank-round", "quorank-next", "quorank-mail"
-"""Headers of answers: what a task is, its round, seconds until it is worth asking again, the number of a message."""
+"""Headers of answers: kind and round of a task, polling interval in seconds, number of a letter."""
 ASKED = "quorank-asked"
-"""Header of a task for a member that its round does not ask: 0."""
+"""Header of a task: 0 for a member outside the cohort."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
@@ -79,19 +79,19 @@ STATUS = {
 
 
 def status_of(code: str) -> int:
-    """The HTTP status that a refusal is answered with."""
+    """Return the HTTP status of an error code."""
     return STATUS.get(code, 409 if code.startswith(("reply.", "mail.", "leaving.")) else 400)
 
 
 class SignedHead(NamedTuple):
-    """What the headers of a request say; not believed before `check`."""
+    """Headers of a request; untrusted before `check`."""
 
     member: int
     time: int
     nonce: bytes
     digest: str
     signature: bytes
-    program: str = ""  # the version that it says it is; not signed
+    program: str = ""  # claimed version; not signed
 
 
 def _content(method: str, target: str, service: bytes, head: SignedHead) -> bytes:
@@ -102,7 +102,7 @@ def _content(method: str, target: str, service: bytes, head: SignedHead) -> byte
 def signed_headers(
     key: MemberKey, service: bytes, member: int, method: str, target: str, body: bytes, time: int, nonce: bytes
 ) -> dict[str, str]:
-    """The headers of a request: `target` is the path with its query, `time` the service's, `nonce` 16 fresh bytes."""
+    """Return a request's headers; `target` is the path with its query, `time` the service's, `nonce` 16 fresh bytes."""
     head = SignedHead(member, time, nonce, hashlib.sha256(body).hexdigest(), b"")
     signature = key.sign(_content(method, target, service, head))
     return {
@@ -116,28 +116,28 @@ def signed_headers(
 
 
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by lower-case names; one of ours that comes twice is refused."""
+    """Return headers by lower-case names; reject repeated protocol headers."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         word = name.decode("latin-1").lower()
         again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
-        require(not again, "request.malformed", "a header of the request comes twice")
+        require(not again, "request.malformed", "a header of the request is repeated")
         headers[word] = value.decode("latin-1")
     return headers
 
 
 def body_length(headers: Mapping[str, str], most: int) -> int:
-    """The bytes that a body has, as its headers say, or may have; one that is longer, or compressed, is refused."""
-    require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
-    told = headers.get("content-length", str(most)) or str(most)
-    number = told.isascii() and told.isdecimal() and len(told) < 20
+    """Return the announced or maximum length of a body; reject longer and compressed ones."""
+    require("content-encoding" not in headers, "request.encoding", "a body must not be compressed")
+    length = headers.get("content-length", str(most)) or str(most)
+    number = length.isascii() and length.isdecimal() and len(length) < 20
     require(number, "request.malformed", "a header is malformed")
-    require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
-    return int(told)
+    require(int(length) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
+    return int(length)
 
 
 def read_head(headers: Mapping[str, str]) -> SignedHead:
-    """The head of a request; `headers` are by lower-case names."""
+    """Parse the signed headers, given by lower-case names."""
     require(SIGNED in headers, "request.unsigned", "the request is not signed; enrol first, and sign every request")
     version = headers.get(VERSION, "")
     require(version == str(PROTOCOL), "request.protocol", f"this service speaks protocol {PROTOCOL}")
@@ -154,26 +154,26 @@ def read_head(headers: Mapping[str, str]) -> SignedHead:
 
 
 def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str, now: float) -> None:
-    """Refuse a request that this member's key did not sign for this service, this call and this time."""
+    """Reject a request that the member's key did not sign for this service, call and time."""
     signed = is_signed(key, _content(method, target, service, head), head.signature)
     require(signed, "request.signature", "the signature is not that of the member's key")
     require(abs(head.time - now) <= CLOCK_SECONDS, "request.time", "the request's time is not the service's")
 
 
 def check_body(head: SignedHead, body: bytes) -> None:
-    """Refuse a body that is not the one which was signed for."""
+    """Reject a body with another digest than the signed one."""
     good = hashlib.sha256(body).hexdigest() == head.digest
     require(good, "request.digest", "the body is not the one that was signed")
 
 
 def program_of(headers: Mapping[str, str]) -> str:
-    """The version that a member's program says it is; nothing where it says none of that shape."""
+    """Return the claimed version of a member's program; empty where it is malformed."""
     found = _AGENT.fullmatch(headers.get("user-agent", ""))
     return "" if found is None else found[1]
 
 
 def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
-    """The body of an enrolment with a code or a token."""
+    """Return the body of an enrolment with a code or a token."""
     proof = key.sign(enrolment_content(service, code or token.encode(), key.public))
     secret = {"code": code.hex()} if code else {"token": token}
     fields = {"protocol": PROTOCOL, **secret, "key": key.public.hex(), "proof": base64.b64encode(proof).decode()}
@@ -181,7 +181,7 @@ def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str
 
 
 def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
-    """(key, code, token) of an enrolment at this service, code or token empty; BadInput where the key did not sign it."""
+    """Return (key, code, token) of an enrolment, code or token empty; reject one that the key did not sign."""
     malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:
         found = load_json(body)
@@ -200,7 +200,7 @@ def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
 
 
 def refusal(code: str, sentence: str) -> BadInput:
-    """What a service has refused, as its member sees it: a code of known shape, and a sentence of bounded length."""
+    """Return a service's refusal with a well-formed code and a sentence of bounded length."""
     known = re.fullmatch(r"[a-z][a-z-]{0,40}\.[a-z][a-z0-9-]{0,60}", code)
     code = code if known else "service.unreadable"
     return BadInput(code, sentence[:300])

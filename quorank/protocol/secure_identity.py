@@ -1,15 +1,15 @@
-"""Guarded roles of a secure sum, against a server that lies: signed keys, and a least number of survivors.
+"""Roles of a secure sum against a malicious server: signed keys, and a minimum number of survivors.
 
-Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
+Bonawitz et al. 2017, fig. 4, with the additions for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
 so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
-list of survivors that it was shown, together with the roster of the round and who of it shared. It refuses a list shorter
+list of survivors that it was shown, together with the round's roster and its members that shared. It refuses a list shorter
 than `least`, or one whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client
-signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. So whatever is
-unmasked is a sum over at least `least` clients, as long as no more of them collude with the server than
+signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. Every unmasked
+sum is therefore over at least `least` clients, as long as no more of them collude with the server than
 `graph.tolerated_colluders` says.
 
-Pinned identities are worth as much as the way they came by: from the coordinator alone they prove nothing.
+Pinned identities are as trustworthy as their channel: from the coordinator alone they prove nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Pinned = Mapping[int, bytes]
 
 
 def signed_content(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
-    """What is signed: bound to its purpose, the session, the round and the client who says it."""
+    """Return the signed content, bound to its purpose, session, round and client."""
     return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
 
 
@@ -56,7 +56,7 @@ def _signed_by(
 
 @dataclass(frozen=True)
 class SignedKeys:
-    """A client's two public keys under its signature."""
+    """Two public keys of a client with its signature."""
 
     keys: AdvertiseKeys
     signature: bytes
@@ -67,13 +67,13 @@ class SignedKeys:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> SignedKeys:
-        """Read what `to_bytes` wrote; bytes that are anything else are refused."""
+        """Decode `to_bytes`; reject everything else."""
         sentence = "the signed keys cannot be read: they end too early; have them sent again"
         require(len(raw) > SIGNATURE, "secure-sum.malformed", sentence)
         return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
 
-    def genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
-        """Return whether the client that they name has signed them for this occasion."""
+    def is_genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
+        """Return whether the named client has signed them for this occasion."""
         self.keys.check_occasion(occasion)
         return _signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
 
@@ -102,9 +102,9 @@ class GuardedClient:
         return self.identity.sign(signed_content(purpose, self.inner.occasion, self.inner.client, content))
 
     def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
-        """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
+        """Return the shares of `SecureClient.share` if every key in the list is signed by its owner."""
         if self.pinned is not None:
-            found = {one.keys.client: one.keys for one in signed if one.genuine(self.pinned, self.inner.occasion)}
+            found = {one.keys.client: one.keys for one in signed if one.is_genuine(self.pinned, self.inner.occasion)}
             pairs = {client: one.channel_key + one.mask_key for client, one in found.items()}
             false = {client for client, pair in keys.neighbours if pairs.get(client) != pair}
             offered = f"was offered keys of {sorted(false)} that are not signed by them"
@@ -121,11 +121,11 @@ class GuardedClient:
         return self.inner.share(keys)
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """Return what `SecureClient.mask` does."""
+        """Return the masked input of `SecureClient.mask`."""
         return self.inner.mask(delivery, vector)
 
     def agree(self, survivors: Sequence[int]) -> bytes:
-        """Sign the list of those whose input is in the sum: once, and only if they are enough."""
+        """Sign the list of survivors, once, and only if they are enough."""
         mine, listed = self.inner.client, list(survivors)
         self._require(not self._agreed, "secure-sum.second-list", "was shown a second list of survivors")
         shown = "was shown a list of survivors that is not in order, or without itself"
@@ -146,7 +146,7 @@ class GuardedClient:
         return self._sign(_SURVIVORS, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
-        """Return what `SecureClient.unmask` does, if it is asked for the list that enough have signed."""
+        """Return the reply of `SecureClient.unmask` if enough clients have signed the requested list."""
         self._require(self._agreed, "secure-sum.phase", "was shown no list of survivors")
         same = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
         self._require(same, "secure-sum.survivors", "was asked to unmask another list than it has signed")
@@ -165,7 +165,7 @@ class GuardedClient:
 
 
 class GuardedServer:
-    """A server of a secure sum that hands on what clients sign, and leaves out early whom the others would refuse."""
+    """Server of a secure sum that forwards signatures and excludes clients that the others would reject."""
 
     def __init__(self, server: SecureServer, least: int, pinned: Pinned | None = None) -> None:
         self.inner, self.least, self.pinned = server, least, pinned
@@ -174,8 +174,8 @@ class GuardedServer:
         self._signatures: dict[int, bytes] = {}
 
     def receive_keys(self, message: SignedKeys) -> None:
-        """Accept a client's public keys, if it has signed them (phase 1)."""
-        genuine = self.pinned is None or message.genuine(self.pinned, self.inner.occasion)
+        """Accept the signed public keys of a client (phase 1)."""
+        genuine = self.pinned is None or message.is_genuine(self.pinned, self.inner.occasion)
         sentence = f"the keys of client {message.keys.client} are not signed by it; leave it out"
         require(genuine, "secure-sum.unsigned", sentence)
         self.inner.receive_keys(message.keys)
@@ -187,7 +187,7 @@ class GuardedServer:
         return {client: (keys, [self._signed[other] for other, _ in keys.neighbours]) for client, keys in lists.items()}
 
     def survivors(self) -> tuple[int, ...]:
-        """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
+        """Close the phase of masked inputs and return the survivors, who all sign the list."""
         self.inner.require_enough(len(self.inner.survivors), "clients sent masked inputs", self.least)
         self._requests = self.inner.unmask_requests()
         return self.inner.survivors
@@ -204,23 +204,23 @@ class GuardedServer:
         self._signatures[client] = signature
 
     def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
-        """Return what each client that signed is asked for; fail if they are too few for each other."""
+        """Return the unmasking request of each client that signed; fail if they are too few."""
         self.inner.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
         return {client: (self._requests[client], self._signatures) for client in self._signatures}
 
 
 def _listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
-    """What is signed of a list of survivors: it belongs to a roster, and to those of it who shared."""
+    """Return the signed content of a list of survivors: roster, sharers, survivors."""
     return roster.digest + sharers + pack_clients(survivors)
 
 
 def pack_clients(clients: Sequence[int]) -> bytes:
-    """Write a list of clients as it is signed and sent: four bytes each."""
+    """Encode a list of clients, four bytes each."""
     return struct.pack(f"<{len(clients)}I", *clients)
 
 
 def unpack_clients(raw: bytes) -> tuple[int, ...]:
-    """Read a list of clients that `pack_clients` wrote."""
+    """Decode `pack_clients`."""
     sentence = "a list of clients cannot be read: it ends in the middle; have it sent again"
     require(len(raw) % 4 == 0, "secure-sum.malformed", sentence)
     return struct.unpack(f"<{len(raw) // 4}I", raw)

@@ -1,13 +1,13 @@
-"""A secure sum over the wire: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
+"""Secure sum over the network: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
 
-The coordinator's side (`SecureRound`) opens a phase, hands out its tasks, takes in replies, and closes it when all have
-replied or its deadline has passed; who did not reply is left out from then on. The client's side (`SecureMember`) answers
-each phase once, with the same bytes however often the task comes, and ends for good when it refuses something. Its state
-is in memory alone: a client that is restarted in the middle has left the round, which the protocol is made for.
+The coordinator's side (`SecureRound`) opens a phase, sends its tasks, accepts replies, and closes it when all have replied
+or its deadline has passed; clients without a reply are excluded. The client's side (`SecureMember`) answers
+each phase once, repeats the same bytes for a repeated task, and ends for good when it refuses something. Its state is in
+memory only: a client that restarts has left the round, which the protocol tolerates.
 
 Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
-a bundle of parts (`frames`). With its keys a client gives the identity that they are signed by; which identity each one
-goes by is told to all with the key lists, and devices hold that against what they have pinned (`pins`).
+a bundle of parts (`frames`). With its keys a client sends the identity that signed them; the key lists carry the claimed
+identity of each client, and devices compare them with their pins (`member.membership.ClientPins`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ IDENTITY = 32
 """Bytes of a client's identity, an Ed25519 public key."""
 _CLAIM = struct.Struct(f"<I{IDENTITY}s")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
-_MALFORMED = "a message of a secure sum is malformed; it is refused"
+_MALFORMED = "a message of a secure sum is malformed"
 
 
 @runtime_checkable
@@ -84,12 +84,12 @@ def claims_from(raw: bytes) -> dict[int, bytes]:
 
 
 def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
-    """A message of one exchange, as it travels."""
+    """Encode a message of one phase."""
     return _HEAD.pack(b"QSEC", VERSION, phase) + frames.pack(parts)
 
 
-def opened(content: bytes) -> tuple[int, list[bytes]]:
-    """(phase, parts) of a message; whatever else it is, is refused with a sentence that quotes nothing of it."""
+def open_envelope(content: bytes) -> tuple[int, list[bytes]]:
+    """Return (phase, parts) of a message; errors quote nothing of it."""
     require(_HEAD.size <= len(content) <= LARGEST_MESSAGE, "secure-sum.malformed", _MALFORMED)
     magic, version, phase = _HEAD.unpack_from(content)
     require(magic == b"QSEC" and KEYS <= phase < OVER, "secure-sum.malformed", _MALFORMED)
@@ -111,10 +111,10 @@ def _named(client: int, message: M) -> M:
 
 
 class SecureRound:
-    """The coordinator's side of one round. `least` is the agreed least number of clients in a sum.
+    """The coordinator's side of one round; `least` is the agreed minimum number of clients in a sum.
 
-    Like a coordinator: `tasks` → what is asked of whom; `receive` judges a reply and never raises; `advance` closes the
-    phase and raises RoundFailed where too few are left; at the end `total` is the sum modulo 2^32 over `survivors`.
+    `tasks` returns the messages of a phase, `receive` judges a reply without raising, `advance` closes the phase and raises
+    RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `survivors`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class SecureRound:
         least: int,
         *,
         pinned: Pinned | None = None,
-        known: Pinned | None = None,  # identities that clients had before
+        known: Pinned | None = None,  # earlier identities of clients
         neighbourhood: Neighbourhood | None = None,
         deadline: float = math.inf,  # seconds of each phase
         clock: Callable[[], float] = time.monotonic,
@@ -149,7 +149,7 @@ class SecureRound:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """Whose vectors are in the sum."""
+        """Clients whose vectors are in the sum."""
         return self.server.inner.survivors
 
     @property
@@ -157,23 +157,23 @@ class SecureRound:
         return frozenset(self._tasks) - self._replied
 
     @property
-    def enough_came(self) -> bool:
-        """Whether so many have replied in the open phase that there can be a sum."""
+    def has_enough_replies(self) -> bool:
+        """Return whether the open phase has enough replies for a sum."""
         return len(self._replied) >= self.server.least
 
     @property
     def liars(self) -> dict[int, str]:
-        """Clients that dealt or told false shares, with the code of what they did."""
+        """Clients that sent or returned false shares, with the error code."""
         return self.server.inner.liars
 
     def tasks(self) -> dict[int, bytes]:
-        """What is asked in the open phase of those who have not replied yet."""
+        """Return the tasks of clients without a reply to the open phase."""
         return {client: self._tasks[client] for client in sorted(self.waiting)}
 
     def receive(self, client: int, content: bytes) -> Verdict:
-        """Take in what a client, known by its line, replied; a false or late reply changes nothing."""
+        """Judge the reply of an authenticated client; a false or late reply changes nothing."""
         try:
-            phase, parts = opened(content)
+            phase, parts = open_envelope(content)
             require(
                 phase == self.phase,
                 "secure-sum.phase",
@@ -220,16 +220,16 @@ class SecureRound:
         require(
             self._known.get(client, identity) == identity,
             "secure-sum.identity",
-            f"client {client} comes with another identity than before; leave it out, or invite it anew",
+            f"client {client} has another identity than before; leave it out, or invite it again",
         )
         require(
-            signed.genuine({client: identity}, self.server.inner.occasion),
+            signed.is_genuine({client: identity}, self.server.inner.occasion),
             "secure-sum.unsigned",
             f"the keys of client {client} are not signed by it; leave it out",
         )
 
     def complete(self) -> bool:
-        """Whether the phase can end: all have replied, or its time is up."""
+        """Return whether the phase can close: all have replied, or its deadline has passed."""
         return not self.done and (not self.waiting or self._clock() - self._since >= self.deadline)
 
     def advance(self) -> None:
@@ -266,10 +266,9 @@ class SecureRound:
 
 
 class SecureRounds:
-    """The coordinator's side of the sums of a cohort's groups, phase by phase together.
+    """The coordinator's side of the sums of a cohort's groups, with the interface of `SecureRound`.
 
-    It is asked and told as one `SecureRound` is. A group in which too few are left is out, and the others go on;
-    `advance` raises RoundFailed where none does.
+    A group with too few clients is excluded and the others continue; `advance` raises RoundFailed where none is left.
     """
 
     def __init__(self, rounds: Sequence[SecureRound]) -> None:
@@ -293,18 +292,18 @@ class SecureRounds:
         return frozenset[int]().union(*(one.waiting for one in self._going))
 
     @property
-    def enough_came(self) -> bool:
-        """Whether so many have replied in the open phase that there can be a sum of each group."""
-        return all(one.enough_came for one in self._going)
+    def has_enough_replies(self) -> bool:
+        """Return whether the open phase has enough replies for a sum of each group."""
+        return all(one.has_enough_replies for one in self._going)
 
     @property
     def identities(self) -> dict[int, bytes]:
-        """The identities that clients came with."""
+        """Identities that clients sent."""
         return {client: key for one in self.rounds for client, key in one.identities.items()}
 
     @property
     def liars(self) -> dict[int, str]:
-        """Clients that dealt or told false shares, with the code of what they did."""
+        """Clients that sent or returned false shares, with the error code."""
         return {client: code for one in self.rounds for client, code in one.liars.items()}
 
     def set_deadline(self, seconds: float) -> None:
@@ -313,14 +312,14 @@ class SecureRounds:
             one.deadline = seconds
 
     def tasks(self) -> dict[int, bytes]:
-        """What is asked in the open phase of those who have not replied yet."""
+        """Return the tasks of clients without a reply to the open phase."""
         found: dict[int, bytes] = {}
         for one in self._going:
             found |= one.tasks()
         return dict(sorted(found.items()))
 
     def receive(self, client: int, content: bytes) -> Verdict:
-        """Take in what a client, known by its line, replied to its group's round."""
+        """Judge the reply of an authenticated client to its group's round."""
         for one in self._going:
             if client in one.asked:
                 return one.receive(client, content)
@@ -339,7 +338,7 @@ class SecureRounds:
 
 
 class SecureMember:
-    """One client's side of one round. `vector` is called once, when the input is masked."""
+    """One client's side of one round; `vector` is called once, when the input is masked."""
 
     def __init__(
         self,
@@ -350,7 +349,7 @@ class SecureMember:
         least: int,
         *,
         pinned: Pinned | IdentityPins | None = None,
-        agreed: Neighbourhood | None = None,  # the neighbourhood that is agreed
+        agreed: Neighbourhood | None = None,  # agreed neighbourhood
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)
@@ -359,14 +358,14 @@ class SecureMember:
         self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
         self.phase = KEYS
         self._vector = vector
-        self._answers: dict[bytes, bytes] = {}  # by digest of the task: a task that comes again gets the same bytes
+        self._answers: dict[bytes, bytes] = {}  # by digest of the task: a repeated task gets the same bytes
 
     def answer(self, content: bytes) -> bytes:
-        """The reply to a task; a refusal is a BadInput, after which there is no further answer in this round."""
+        """Return the reply to a task; after a refusal (BadInput) there is no further answer in this round."""
         digest = hashlib.blake2b(content, digest_size=16).digest()
         if digest in self._answers:
             return self._answers[digest]
-        phase, parts = opened(content)
+        phase, parts = open_envelope(content)
         require(self.client is not None, "secure-sum.left", "this client has left the round")
         assert self.client is not None
         require(
@@ -375,7 +374,7 @@ class SecureMember:
         try:
             reply = envelope(phase, self._step(self.client, phase, parts))
         except BaseException:
-            self.client = None  # and with it all secrets: nobody can ask again in another way
+            self.client = None  # and all secrets with it
             raise
         self.phase += 1
         if self.phase == OVER:
@@ -405,8 +404,8 @@ class SecureMember:
 
 
 def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
-    """Of a task that opens a secure round: its occasion, and the task (`wire`) that the round is for."""
-    phase, parts = opened(content)
+    """Return (occasion, encoded task) of a message that opens a secure round; None for other phases."""
+    phase, parts = open_envelope(content)
     if phase != KEYS:
         return None
     require(len(parts) == 2, "secure-sum.malformed", _MALFORMED)

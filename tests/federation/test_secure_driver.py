@@ -29,7 +29,7 @@ from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined
-from quorank.protocol.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
+from quorank.protocol.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, open_envelope
 from quorank.protocol.transport import BUSY, FAILED, Failure
 
 NAMES = ("node-0", "node-1", "node-2")
@@ -126,7 +126,7 @@ def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path
     report = driver_of(MemoryTransport(answering(simulator, tmp_path), NAMES), SharedNodes(NAMES)).round(coordinator)
     assert coordinator.state.theta.tobytes() == before and report.update_norm == 0.0
     assert coordinator.refused == {"secure-sum.out-of-bounds": 1}
-    assert report.participants == 6 and report.noise > 0.0  # it was opened, so it counts as a release
+    assert report.participants == 6 and report.noise > 0.0  # it was open_envelope, so it counts as a release
 
 
 def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begins_again(
@@ -138,7 +138,7 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
     died, asked = [], []
 
     def answer(node: str, content: bytes) -> bytes | Failure:
-        phase = opened(single(content)[0][1])[0]
+        phase = open_envelope(single(content)[0][1])[0]
         asked.append((node, phase))
         if phase == MASKED and not died:
             died.append(node)
@@ -187,7 +187,7 @@ def devices_network(simulator, devices, gone=None):
     gone, rounds, seen = gone or {}, dict.fromkeys(devices, -1), []
 
     def answer(name: str, content: bytes) -> bytes | Failure:
-        client, (phase, _) = int(name), opened(content)
+        client, (phase, _) = int(name), open_envelope(content)
         rounds[client] += phase == KEYS and (client, rounds[client], phase) != tuple(seen[-1:])
         seen.append((client, rounds[client], phase))
         if (rounds[client], phase) >= gone.get(client, (99, 99)):

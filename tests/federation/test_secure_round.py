@@ -39,7 +39,7 @@ from quorank.protocol.secure_round import (
     SecureRound,
     SecureRounds,
     envelope,
-    opened,
+    open_envelope,
 )
 
 SESSION, LENGTH = b"a session", 7
@@ -164,7 +164,7 @@ def test_a_false_share_over_the_wire_is_left_out_and_its_holder_named() -> None:
     for client, task in round_.tasks().items():
         reply = members[client].answer(task)
         if client == 2:
-            told = UnmaskReply.from_bytes(opened(reply)[1][0])
+            told = UnmaskReply.from_bytes(open_envelope(reply)[1][0])
             false = replace(told, seeds=tuple((owner, bytes(32)) for owner, _ in told.seeds))
             reply = envelope(UNMASKING, [false.to_bytes()])
         assert round_.receive(client, reply).accepted
@@ -182,12 +182,12 @@ def test_groups_are_summed_side_by_side_and_one_that_fails_stops_no_other() -> N
         return SecureRounds([round_of(group, 3, deadline=1e9) for group in groups])
 
     both = rounds()
-    assert both.waiting == frozenset(range(6)) and not both.enough_came
+    assert both.waiting == frozenset(range(6)) and not both.has_enough_replies
     assert not both.receive(77, b"").accepted
     while not both.done:
         for client, task in both.tasks().items():
             assert both.receive(client, members[client].answer(task)).accepted
-        assert both.enough_came
+        assert both.has_enough_replies
         both.advance()
     for group, one in zip(groups, both.rounds, strict=True):
         assert np.array_equal(one.total, np.sum([vectors[c] for c in group], axis=0, dtype=np.uint32))
@@ -311,7 +311,7 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
             content = member.answer(envelope(AGREEMENT, [shown]))
             round_.receive(client, content)
         signatures = {
-            c: opened(members[c].answer(envelope(AGREEMENT, [five if c in (1, 2, 3, 4) else everyone])))[1][0]
+            c: open_envelope(members[c].answer(envelope(AGREEMENT, [five if c in (1, 2, 3, 4) else everyone])))[1][0]
             for c in (clients if attack == "signatures of another list" else [])
         } or dict(round_.server._signatures)
         request = UnmaskRequest(2, OCCASION.tag, 0, (0, 1, 2, 3, 4, 5), ())
@@ -359,7 +359,7 @@ def test_a_client_signs_one_list() -> None:
 def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     clients = list(range(5))
     round_, members = until(SHARES, clients, 3, pinned_of(clients))
-    keys, claims, *signed = opened(round_.tasks()[0])[1]
+    keys, claims, *signed = open_envelope(round_.tasks()[0])[1]
     evil = SecureClient(4, Occasion(SESSION, 9) if lie == "other occasion" else OCCASION)
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
@@ -411,7 +411,7 @@ def test_what_clients_send_to_the_sum_s_server_is_refused_under_codes() -> None:
     def reasons(phase, false) -> set[str]:
         members = members_of(vectors, 3, pinned)
         round_ = played(round_of(clients, 3, pinned, deadline=1e9), members, through=phase)
-        reply = opened(members[0].answer(round_.tasks()[0]))[1][0]
+        reply = open_envelope(members[0].answer(round_.tasks()[0]))[1][0]
         return {round_.receive(0, envelope(phase, [content])).code for content in false(reply)}
 
     other = Occasion(b"another", 2)
@@ -534,4 +534,4 @@ def test_messages_hold_nothing_of_the_input() -> None:
         round_.advance()
     assert vectors[0][:1].tobytes() not in sent
     signed, identity = frames.unpack(sent[6 : 6 + 12 + 156 + 32])  # the first message: keys under a signature
-    assert identity == IDENTITIES[0].public and SignedKeys.from_bytes(signed).genuine({0: identity}, OCCASION)
+    assert identity == IDENTITIES[0].public and SignedKeys.from_bytes(signed).is_genuine({0: identity}, OCCASION)

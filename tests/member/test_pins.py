@@ -22,7 +22,7 @@ from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined
-from quorank.protocol.secure_round import IDENTITY, SHARES, claims_bytes, claims_from, envelope, opened
+from quorank.protocol.secure_round import IDENTITY, SHARES, claims_bytes, claims_from, envelope, open_envelope
 from quorank.protocol.transport import BUSY, Failure
 
 CLIENTS, MEMBERS = 4, 8
@@ -192,7 +192,7 @@ def test_devices_refuse_false_claims(lie, network) -> None:
     before = network.coordinator.state.theta.copy()
 
     def alter(client: int, content: bytes) -> bytes:
-        phase, parts = opened(content)
+        phase, parts = open_envelope(content)
         if phase != SHARES or client == 3:
             return content
         claims = claims_from(parts[1])

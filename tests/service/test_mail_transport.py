@@ -16,7 +16,7 @@ from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
-from quorank.protocol.secure_round import SecureMember, invitation, opened
+from quorank.protocol.secure_round import SecureMember, invitation, open_envelope
 from quorank.protocol.transport import BUSY, Failure, MailTransport
 from quorank.service.holders.rounds import HeldMailboxes, Holder
 
@@ -44,7 +44,7 @@ class SecureFleet(Fleet):
         self.then()
 
     def secure_answer(self, member: int, content: bytes) -> bytes | None:
-        phase, _ = opened(content)
+        phase, _ = open_envelope(content)
         if phase >= self.quiet.get(member, 9):
             return b"" if member in self.leaves else None
         begins = invitation(content)

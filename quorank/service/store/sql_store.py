@@ -1,11 +1,9 @@
-"""What a service keeps: members, the task of the moment, replies, messages, leavers, documents of the holder.
+"""Store of a service: members, current task, replies, letters, requests to leave, the holder's documents.
 
-Intake workers commit what members send (`take`), in groups, before they say yes. The holder of the coordinator publishes
-tasks and takes committed replies; whatever it writes carries its epoch, and is refused once another process holds the
-coordinator, so that one that was only asleep cannot undo what its follower did. A round ends in one transaction: the
-holder's documents (its checkpoint among them), the next task, and the end of the round's replies.
-
-`SQLite` and `PostgreSQL` say how each database is spoken to.
+Intake workers commit members' calls in groups (`take`) before they confirm them. The coordinator's holder publishes tasks
+and reads committed replies. Its writes carry its epoch and fail once another process holds the coordinator, so a process
+that was asleep cannot undo its successor's work. A round ends in one transaction: the holder's documents, including its
+checkpoint, the next task, and the deletion of the round's replies.
 """
 
 from __future__ import annotations
@@ -27,18 +25,18 @@ from quorank.service.store.database import FORMAT, Database
 from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 
 TURN_SECONDS = 0.5
-"""So often a process that wants to be the holder tries again."""
+"""Seconds between two tries to become the holder."""
 EVENTS = 1000
-"""So many of the newest events are kept."""
+"""Number of newest events kept."""
 PROGRAMS = 32
-"""So many versions of members' programs are told apart."""
+"""Maximum number of distinguished versions of members' programs."""
 MOST_BYTES = 1 << 24
-"""Bytes of replies or answers that are read at once, beyond the first."""
+"""Maximum bytes of replies or answers read at once, beyond the first."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One who was invited or has enrolled."""
+    """Invited or enrolled member."""
 
     number: int
     name: str
@@ -52,12 +50,12 @@ class Member:
 
     @property
     def admitted(self) -> bool:
-        """Whether it may take part."""
+        """Return whether it may take part."""
         return self.key is not None and self.revoked is None and self.left is None
 
 
 class StoredReply(NamedTuple):
-    """A committed reply."""
+    """Committed reply."""
 
     id: int
     member: int
@@ -65,7 +63,7 @@ class StoredReply(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A message to a member, and its answer once there is one."""
+    """Letter to a member, with its answer if there is one."""
 
     id: int
     member: int
@@ -74,11 +72,11 @@ class Letter(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The end of a round's replies, and of all before it."""
+    """Deletion of the replies of a round and of all earlier ones."""
 
     run: str
     round: int
-    taken: int | None = None  # the last one that the holder has taken in: with a later one the round is not over
+    taken: int | None = None  # id of the holder's last reply; later ones keep the round open
 
 
 class HolderLost(Exception):
@@ -86,7 +84,7 @@ class HolderLost(Exception):
 
 
 class RepliesCame(Exception):
-    """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
+    """Replies were committed after the holder's last look; it must take them in before the round ends."""
 
 
 _COLUMNS = [field.name for field in fields(Publication)]
@@ -96,59 +94,52 @@ _MEMBER = "SELECT number, name, kind, key, invited, enrolled, revoked, gone, see
 
 
 class SqlStore:
-    """The store of one service in a database."""
+    """Store of one service in a database."""
 
     def __init__(self, database: Database) -> None:
         self.database, self._pruned = database, 0.0
-        self._open: Publication | None = None  # the one of the last group
-        self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
+        self._open: Publication | None = None  # of the last group
+        self._heard = (0, 0)  # (epoch, last turn whose answer was returned in it)
         try:
             database.create()
             found = database.value("SELECT format FROM service WHERE id = 1")
             require(found is not None, "file.damaged", "the store has lost its first row; restore a backup")
-            sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
-            require(found <= FORMAT, "store.version", sentence)
-            if found < FORMAT:
-                self._upgrade()
+            sentence = (
+                f"the store is of format {found}, and this Quorank reads {FORMAT}; install the version that made it"
+            )
+            require(found == FORMAT, "store.version", sentence)
         except BaseException:
             database.close()
             raise
 
-    def _upgrade(self) -> None:
-        """Add what a store of an older format lacks: the programs that members run (2)."""
-        with self.database.transaction():
-            if self.database.value("SELECT format FROM service WHERE id = 1") < FORMAT:  # nobody else did meanwhile
-                self.database.execute("ALTER TABLE members ADD COLUMN program TEXT")
-                self.database.execute("UPDATE service SET format = ?", FORMAT)
-
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.database.close()
 
     def now(self) -> float:
-        """By the clock that all workers and hosts share."""
+        """Return the time by the clock that all workers and hosts share."""
         return self.database.now()
 
     def version(self) -> int:
-        """Changes whenever what workers look at does: the task, members, messages."""
+        """Return a number that changes with the task, the members or the letters."""
         return int(self.database.value("SELECT version FROM service WHERE id = 1"))
 
     @contextmanager
     def _changing(self, epoch: int | None = None) -> Iterator[None]:
-        """A transaction, of the holder where it has an epoch, that changes what workers look at."""
+        """Open a transaction that changes what workers read; of the holder where an epoch is given."""
         with self.database.transaction() if epoch is None else self.holding(epoch):
             yield
             self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
 
     def touch(self) -> None:
-        """Write something, to find out whether that is possible; OSError where it is not."""
+        """Write something as a test; OSError where that is impossible."""
         with self._changing():
             pass
 
-    # ------------------------------------------------------------ what members send
+    # ------------------------------------------------------------ calls of members
 
     def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
-        """Commit calls that came together, in their order; what is accepted is on disk when this returns."""
+        """Commit calls in their order; accepted ones are on disk when this returns."""
         now, signed = self.now(), [call for call in calls if isinstance(call, Call)]
         with self.database.transaction() if len(signed) == len(calls) else self._changing():
             query = "SELECT filled, turns, (SELECT number FROM publication WHERE id = 1) FROM service WHERE id = 1"
@@ -162,15 +153,15 @@ class SqlStore:
                 self._pruned = now
         return outcomes
 
-    # ------------------------------------------------------------ what workers look at
+    # ------------------------------------------------------------ reads of workers
 
     def publication(self) -> Publication | None:
-        """The task of the moment; None before the first."""
+        """Return the current task; None before the first."""
         found = self.database.execute(f"SELECT {_PUBLICATION} FROM publication WHERE id = 1")
         return Publication(*found[0]) if found else None
 
     def member(self, number: int) -> Member | None:
-        """One member."""
+        """Return a member."""
         found = self.database.execute(f"{_MEMBER} WHERE number = ?", number)
         return Member(*found[0]) if found else None
 
@@ -178,20 +169,20 @@ class SqlStore:
         return Member(*self.database.execute(f"{_MEMBER} WHERE {by} = ?", value)[0])
 
     def letter(self, member: int) -> Letter | None:
-        """The oldest message to a member that is not answered."""
+        """Return the oldest unanswered letter to a member."""
         query = "SELECT id, member, content FROM letters WHERE member = ? AND answer IS NULL ORDER BY id LIMIT 1"
         found = self.database.execute(query, member)
         return Letter(*found[0]) if found else None
 
     def leaving(self, member: int) -> tuple[bytes, bytes | None] | None:
-        """(request, receipt) of a member that has asked to leave; the receipt is None until it is out."""
+        """Return (request, receipt) of a member that has asked to leave; the receipt is None until it has left."""
         found = self.database.execute("SELECT request, receipt FROM leaving WHERE member = ?", member)
         return (found[0][0], found[0][1]) if found else None
 
-    # ------------------------------------------------------------ who may take part
+    # ------------------------------------------------------------ members
 
     def invite(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
-        """A new member, by the code that will enrol it; its number is the next one unless it is given."""
+        """Add a member with its enrolment code; its number is the next one unless given."""
         with self._changing():
             known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
             sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
@@ -207,11 +198,11 @@ class SqlStore:
         self.database.execute(new, number, name, kind, code, self.now())
 
     def next_number(self) -> int:
-        """The number that the next new member gets."""
+        """Return the number of the next new member."""
         return int(self.database.value("SELECT coalesce(max(number), -1) + 1 FROM members"))
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
-        """Let whoever has the token enrol, so many and so long; the same token again changes both."""
+        """Open enrolment by token, with a quota and an end time; repeating the token changes both."""
         new = (
             "INSERT INTO tokens VALUES (?, ?, 0, ?)"
             " ON CONFLICT (digest) DO UPDATE SET quota = excluded.quota, ends = excluded.ends"
@@ -220,23 +211,23 @@ class SqlStore:
             self.database.execute(new, hashlib.sha256(token.encode()).digest(), quota, ends)
 
     def close_enrolment(self) -> int:
-        """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
+        """End all open enrolment; returns the number of open tokens. Enrolled members stay."""
         with self._changing():
             now = self.now()
             return int(self.database.value("UPDATE tokens SET ends = ? WHERE ends > ?", now, now))
 
     def is_open(self) -> bool:
-        """Whether whoever has a token can enrol now."""
+        """Return whether a token can enrol now."""
         return bool(self.database.value("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now()))
 
     def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
-        """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
+        """Enrol a key and return its member; repeating the call returns the same member."""
         (outcome,) = self.take([EnrolmentCall(key, code, token)])
         require(not outcome.code, outcome.code, outcome.sentence)
         return self._one("number", outcome.member)
 
     def _enrolled(self, call: EnrolmentCall) -> Outcome:
-        """What becomes of an enrolment; whatever refuses it does so before anything is written."""
+        """Decide an enrolment; refusals precede every write."""
         known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", call.key)
         digest = hashlib.sha256(call.code or call.token.encode()).digest()
         try:
@@ -252,7 +243,7 @@ class SqlStore:
         return Outcome(member=number)
 
     def _check_again(self, digest: bytes, code: Any, revoked: Any, gone: Any, *, by_code: bool) -> None:
-        """A key that is enrolled may only ask again what it asked first."""
+        """Reject an enrolled key that enrols in another way than before."""
         require(revoked is None, "request.revoked", "the operator has revoked this member")
         require(gone is None, "request.left", "this member has left")
         if by_code:
@@ -279,12 +270,12 @@ class SqlStore:
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
         name = f"device-{number}"
         if self.database.execute("SELECT 1 FROM members WHERE name = ?", name):
-            name = f"device-{number}-{digest.hex()[:8]}"  # an operator has invited one of the usual name
+            name = f"device-{number}-{digest.hex()[:8]}"  # the usual name is taken
         self._add(number, name, "device", None)
         return number
 
     def revoke(self, name: str) -> Member:
-        """From now on nothing of this member is accepted."""
+        """Revoke a member: nothing of it is accepted any more."""
         with self._changing():
             found = self.database.execute("SELECT revoked FROM members WHERE name = ?", name)
             require(found, "invitation.unknown", "is not invited; status shows who is", name)
@@ -293,7 +284,7 @@ class SqlStore:
         return self._one("name", name)
 
     def renew(self, name: str, code: bytes) -> Member:
-        """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
+        """Invite a revoked member again: a new code replaces the old one and its key."""
         new = (
             "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
             " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
@@ -305,17 +296,17 @@ class SqlStore:
         return self._one("name", name)
 
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
-        """Members with numbers above `after`, in order: a page of them."""
+        """Return a page of members with numbers above `after`."""
         query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
         return [Member(*row) for row in self.database.execute(query, after, most)]
 
     def admitted(self) -> list[int]:
-        """The numbers of all who may take part."""
+        """Return the numbers of the members that may take part."""
         query = f"SELECT number FROM members WHERE {_ADMITTED} ORDER BY number"
         return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many were ever invited, enrolled, revoked, have left, may enrol, may take part, were seen since a time."""
+        """Return numbers of members: invited, enrolled, revoked, left, pending, admitted, seen since a time."""
         names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
@@ -326,7 +317,7 @@ class SqlStore:
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
 
     def programs(self) -> dict[str, int]:
-        """How many members run which version, by the last request of each; `other` where it told none, or a rare one."""
+        """Return the number of members by program version; `other` for unknown and rare ones."""
         query = f"SELECT coalesce(program, 'other'), count(*) FROM members WHERE seen IS NOT NULL AND {_ADMITTED}"
         found = sorted(
             self.database.execute(f"{query} GROUP BY 1"), key=lambda row: (row[0] == "other", -row[1], row[0])
@@ -338,25 +329,25 @@ class SqlStore:
     # ------------------------------------------------------------ the holder
 
     def hold(self) -> int | None:
-        """Become the holder: its epoch, or None where another process is. It ends with this process, or by `release`."""
+        """Become the holder until the process ends or `release`; returns the epoch, None where another one is."""
         if not self.database.try_lock():
             return None
         with self.database.transaction():
             return int(self.database.value("UPDATE service SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch"))
 
     def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
-        """Become the holder once no other process or host is; None where it is asked to stop before that."""
+        """Wait to become the holder; returns the epoch, None where it is stopped before."""
         while (epoch := self.hold()) is None and not stop():
             time.sleep(TURN_SECONDS)
         return epoch
 
     def release(self) -> None:
-        """Let another process be the holder."""
+        """Stop being the holder."""
         self.database.unlock()
 
     @contextmanager
     def holding(self, epoch: int) -> Iterator[None]:
-        """A transaction of the holder; HolderLost where another has taken over."""
+        """Open a transaction of the holder; HolderLost where another has taken over."""
         with self.database.transaction():
             self._check_epoch(epoch)
             yield
@@ -372,7 +363,7 @@ class SqlStore:
         documents: Mapping[str, bytes | None] | None = None,
         finished: Finished | None = None,
     ) -> Publication:
-        """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
+        """Publish a task, write the holder's documents (None: removed) and delete a round's replies, in one transaction."""
         one = publication
         filled = (
             "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ? AND content <> ?)"
@@ -392,7 +383,7 @@ class SqlStore:
         return one
 
     def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
-        """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
+        """Write the holder's documents (None: removed) and delete a round's replies, in one transaction."""
         with self.holding(epoch):
             self._write(documents, finished)
 
@@ -415,18 +406,15 @@ class SqlStore:
         if self.database.value(f"SELECT {others}", run, run, run, round_):
             self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", run, round_)
         else:
-            self.database.execute("DELETE FROM replies")  # which SQLite does ten times as fast
+            self.database.execute("DELETE FROM replies")  # ten times as fast in SQLite
 
     def document(self, name: str) -> bytes | None:
-        """One of the holder's documents."""
+        """Return one of the holder's documents."""
         found: bytes | None = self.database.value("SELECT content FROM documents WHERE name = ?", name)
         return found
 
     def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[StoredReply]:
-        """Committed replies to a round, in the order of their commits, after the one with this id: at most so many.
-
-        Long ones are fewer, so that they are some 16 MB together.
-        """
+        """Return at most `most` committed replies to a round after the one with id `after`, some 16 MB together."""
         where = "run || '' = ? AND round = ? AND id > ?"  # by ids: another index would be sorted for every batch
         query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
         last = _last(self.database.execute(query, run, round_, after, most))
@@ -434,13 +422,13 @@ class SqlStore:
         return [StoredReply(*row) for row in self.database.execute(query, run, round_, after, last)]
 
     def send(self, epoch: int, letters: Sequence[tuple[int, bytes]]) -> list[int]:
-        """Messages to members; their numbers."""
+        """Send letters to members; returns their numbers."""
         new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
         with self._changing(epoch):
             return [id_ for (id_,) in self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)]
 
     def answers(self, epoch: int, most: int = 2000) -> list[Letter]:
-        """Answers since the last call, in the order of their commits; a new epoch gets all that are kept."""
+        """Return the answers since the last call in the order of their commits; a new epoch gets all stored ones."""
         self._check_epoch(epoch)
         turn = self._heard[1] if self._heard[0] == epoch else 0
         query = "SELECT turn, length(answer) FROM letters WHERE turn > ? ORDER BY turn LIMIT ?"
@@ -451,12 +439,12 @@ class SqlStore:
         return found
 
     def unanswered(self) -> list[tuple[int, int]]:
-        """(id, member) of all messages without an answer, for a holder that takes over."""
+        """Return (id, member) of all unanswered letters, for a holder that takes over."""
         rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
         return [(id_, member) for id_, member in rows]
 
     def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
-        """Messages that are not wanted any more, with their answers; None: all."""
+        """Delete letters with their answers; None: all."""
         gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
         with self._changing(epoch):
             if letters is None:
@@ -464,13 +452,13 @@ class SqlStore:
             self.database.each(gone, {"id": "bigint"}, [(id_,) for id_ in letters or ()])
 
     def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
-        """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
+        """Return (member, request, receipt) of all requests to leave in order; with `waiting`, without confirmed ones."""
         chosen = " WHERE receipt IS NULL" if waiting else ""
         rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
         return [(member, request, receipt) for member, request, receipt in rows]
 
     def let_go(self, epoch: int, member: int, receipt: bytes) -> None:
-        """The member is out of the run: its confirmation; from now on it can only ask for that."""
+        """Store the confirmation of a member that has left; from now on it can only fetch it."""
         with self._changing(epoch):
             self.database.execute("UPDATE leaving SET receipt = ? WHERE member = ?", receipt, member)
             self.database.execute("UPDATE members SET gone = ? WHERE number = ?", self.now(), member)
@@ -478,14 +466,14 @@ class SqlStore:
     # ------------------------------------------------------------ events
 
     def note(self, code: str, **facts: object) -> None:
-        """An event, for the page and for status; the newest are kept."""
+        """Store an event for dashboard and status; the newest are kept."""
         with self.database.transaction():
             new = "INSERT INTO events (at, code, content) VALUES (?, ?, ?)"
             self.database.execute(new, self.now(), code, json.dumps(facts))
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
 
     def tally(self, counts: Mapping[str, int]) -> None:
-        """Add to the counts of what workers have seen, such as refusals by code."""
+        """Add to the workers' counts, such as refusals by code."""
         with self.database.transaction():
             self.database.each(
                 "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
@@ -495,17 +483,17 @@ class SqlStore:
             )
 
     def tallies(self) -> dict[str, int]:
-        """Those counts."""
+        """Return these counts."""
         return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
-        """The newest events, newest first."""
+        """Return the newest events, newest first."""
         rows = self.database.execute("SELECT at, code, content FROM events ORDER BY id DESC LIMIT ?", most)
         return [{"at": at, "code": code, **parse_json(content.encode(), Each())} for at, code, content in rows]
 
 
 def _last(rows: Sequence[tuple[int, int]]) -> int:
-    """Of (place, bytes) in order, the last place that fits into what is read at once."""
+    """Return the last place of (place, bytes) pairs that fits into one read."""
     total = last = 0
     for place, length in rows:
         total += length
@@ -516,7 +504,7 @@ def _last(rows: Sequence[tuple[int, int]]) -> int:
 
 
 def open_store(folder: Path, database: str = "") -> SqlStore:
-    """The store of a service: in its folder, or at `postgresql://…`."""
+    """Open the store of a service: in its folder, or at `postgresql://…`."""
     if not database:
         from quorank.service.store.sqlite import SQLite
 
