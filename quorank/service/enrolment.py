@@ -1,7 +1,7 @@
-"""Who may take part, for the operator: invitations, open enrolment, revocation, over the service's store.
+"""Enrolment of members by the operator: invitations and open enrolment.
 
 An invitation holds a code that enrols one member once. The member makes its own key; the store keeps the code's digest and
-the key's public half, so nothing here can speak in a member's name.
+the public key, so the service cannot act in a member's name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DAY = 86400.0
 
 
 def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
-    """Invite a device: a number for it, and its invitation written to a file."""
+    """Invite a device: assign its number and write its invitation to a file."""
     sentence = f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores"
     require(_NAME.fullmatch(name), "device.name", sentence)
     _check_room(home, store, 1, name)
@@ -33,14 +33,14 @@ def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
 
 
 def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
-    """Refuse more members than the run has clients, where it draws its cohorts from a known number of them."""
+    """Reject more members than the run has clients, unless participation is open."""
     federation = home.experiment.federation if home.settings.kind == "coordinator" else None
     if federation is None or federation.participation.open_arrivals:
         return
     left = federation.clients - store.next_number()
     sentence = (
         f"{max(0, left)} of the experiment's {federation.clients} clients are left; set federation.clients higher in a "
-        'new folder, or let rounds take whoever comes: participation = { kind = "arrivals" }'
+        'new folder, or use open participation: participation = { kind = "arrivals" }'
     )
     require(places <= left, "invitation.none-left", sentence, where)
 
@@ -56,14 +56,14 @@ def enlist(
     identities: Mapping[str, bytes] | None = None,
     again: bool = False,
 ) -> Member:
-    """Add a member, or one that was revoked `again`, and write its invitation; where either cannot be, neither is."""
+    """Add a member, or a revoked one `again`, and write its invitation: both or neither."""
     code = secrets.token_bytes(CODE)
     with _written(home, out, name, terms, kind, identities, code=code):
         return store.renew(name, code) if again else store.invite(name, kind, code, number)
 
 
 def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Path) -> Invitation:
-    """Let whoever has the invitation enrol, so many and so long."""
+    """Open enrolment by token, with a quota and an end time."""
     require(1 <= quota <= 10**9, "value.out-of-range", "from 1 to 1,000,000,000 places", "--quota")
     require(0.0 < days <= 3650.0, "value.out-of-range", "above 0 and up to 3650", "--days")
     _check_room(home, store, quota, "--quota")
@@ -84,8 +84,8 @@ def _written(
     code: bytes = b"",
     token: str = "",
 ) -> Iterator[Invitation]:
-    """An invitation in a new file, which goes again where what is done with it fails."""
-    require(not out.exists(), "file.exists", "it is there already; choose another name with --out", f"{out}")
+    """Write an invitation to a new file, and remove it if the block fails."""
+    require(not out.exists(), "file.exists", "exists already; choose another name with --out", f"{out}")
     parent = out.absolute().parent
     require(parent.is_dir(), "folder.missing", f"the directory {parent} does not exist", f"{out}")
     url, authority = home.settings.url, home.authority.decode()

@@ -1,11 +1,10 @@
-"""A service's folder: its settings, secrets and certificates, what it runs, and its store where that is SQLite.
+"""Folder of a service: settings, secrets, certificates, what it runs, and its SQLite store.
 
-The folder is its owner's alone (0700, secrets 0600) and appears whole or not at all. Secrets that never leave it: the
-authority's key, the service's key that signs tasks, the operator's token, and the one that the coordinator's noise is drawn
-from and the cohorts' seed is made of. The seed of the experiment file is not used for those, because whoever knows it could
-take the noise off the rankers again.
+The folder has mode 0700 (secrets 0600) and is created atomically. Its secrets: the authority's key, the service's key that
+signs tasks, the operator's token, and the secret of the coordinator's noise and cohorts. The seed of the experiment file is
+not used for those, since it would let its readers remove the noise from the rankers.
 
-Nothing heavy is imported before it is needed: the process that watches over a service opens its folder too.
+Heavy imports are lazy: the supervisor opens the folder too.
 """
 
 from __future__ import annotations
@@ -39,22 +38,18 @@ SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
 LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
 SECRET_BYTES = 32
 RENEW_DAYS = 30
-"""A certificate of the service's own authority with fewer days left is replaced."""
+"""Remaining days below which a certificate of the own authority is replaced."""
 HOLDERS = {
     "coordinator": "quorank.service.holders.devices",
     "silo": "quorank.service.holders.group",
     "tuning": "quorank.service.holders.tuning",
 }
-"""The module that holds what a folder runs, by the kind of its settings."""
-OLDER = (
-    "is of an older Quorank whose devices spoke Flower; its ranker.json can still be used, but devices enrol anew: "
-    "start a service in another folder and invite them to it"
-)
+"""Holder modules by kind of service."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the folder is made (`run`, `n_features`, `report_epsilon`), and what a later start may change."""
+    """Settings of a service; `run`, `n_features` and `report_epsilon` are fixed when the folder is made."""
 
     run: str
     n_features: int
@@ -63,18 +58,18 @@ class Settings:
     port: int = 9092
     workers: int = 2  # processes that take requests
     database: str = ""  # postgresql://…; none: SQLite in the folder
-    behind_proxy: bool = False  # a proxy ends TLS and says in X-Forwarded-For who asks
+    behind_proxy: bool = False  # a proxy ends TLS and sets X-Forwarded-For
     certificate: str = ""  # file of a certificate of yours; none: of the folder's own authority
     key: str = ""  # file of its key
-    enough: float = 1.0  # share of the cohort whose replies end a round
-    least: float = 0.5  # share of the cohort without which a round does not end
+    enough: float = 1.0  # fraction of the cohort that closes a round
+    least: float = 0.5  # minimum fraction of the cohort
     deadline: float = 3600.0  # seconds after which `least` are enough
-    pause: float = 60.0  # seconds until it is worth asking again where there is nothing to do
+    pause: float = 60.0  # polling interval without work, seconds
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
-    report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none
-    enrolments: int = 60  # a minute and address; 0: any number
-    quiet: float = 60.0  # minutes without any member after which the operator is told
-    kind: str = "coordinator"  # what the folder runs: a coordinator of devices, or a silo
+    report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
+    enrolments: int = 60  # per minute and address; 0: unlimited
+    quiet: float = 60.0  # minutes without any member before a problem is reported
+    kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
 
     def __post_init__(self) -> None:
         check_url(self.url)
@@ -94,7 +89,7 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """Under which members reach the service; plain HTTP only on this machine, behind a proxy."""
+        """URL for members; plain HTTP only on this machine, behind a proxy."""
         if "://" in self.address:
             return self.address
         here = self.address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
@@ -106,13 +101,13 @@ _SETTINGS = Table({"format": ANYTHING}, shape_of(Settings).keys | shape_of(Setti
 
 @dataclass(frozen=True)
 class Home:
-    """A service's folder."""
+    """Folder of a service."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
-        """Make the folder; where it is there already it must be empty."""
+        """Create the folder; an existing one must be empty."""
         from quorank.experiments.deployment import check_experiment, check_rounds, terms_of
         from quorank.experiments.experiment_file import write_toml
         from quorank.experiments.workload import started_experiment
@@ -130,7 +125,7 @@ class Home:
 
     @classmethod
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
-        """A new folder with an authority, a certificate, secrets and these files."""
+        """Create a folder with an authority, a certificate, secrets and these files."""
         with new_folder(path, f"this is no {whose} folder, and it is not empty; choose another one") as made:
             Authority.create().write(made)
             own = {SERVICE_KEY: secrets.token_bytes(SECRET_BYTES), TOKEN: secrets.token_urlsafe(24).encode()}
@@ -142,7 +137,7 @@ class Home:
 
     @classmethod
     def open(cls, path: Path) -> Home:
-        """The folder that an earlier start made."""
+        """Open an existing folder."""
         home = cls(path.absolute())
         sentence = (
             f"there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml"
@@ -153,7 +148,7 @@ class Home:
 
     @property
     def holder(self) -> str:
-        """The module whose process holds what this folder runs."""
+        """Module of the holder process."""
         return HOLDERS[self.settings.kind]
 
     @cached_property
@@ -161,7 +156,6 @@ class Home:
         path = self.path / SETTINGS
         try:
             version = read_json(path, advice="; restore it from a copy").get("format")
-            require(version != 1, "folder.older", OLDER, f"{self.path}")
             sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"
             require(version == FORMAT, "file.version", sentence, f"{path}")
             found = read_json(path, _SETTINGS, advice="; restore it from a copy")
@@ -193,25 +187,25 @@ class Home:
 
     @property
     def secret(self) -> bytes:
-        """Of the coordinator's noise; nobody else knows it."""
+        """Secret of the coordinator's noise."""
         return self._secret(SEED)
 
     @property
     def seed(self) -> int:
-        """Of the cohorts; made of the secret, and says nothing of it."""
+        """Seed of the cohorts, a hash of the secret."""
         made = hashlib.blake2b(b"quorank cohorts", key=self.secret, digest_size=8)
         return int.from_bytes(made.digest(), "little")
 
     @cached_property
     def key(self) -> MemberKey:
-        """The service's own key: it signs tasks, and members know its public half from their invitations."""
+        """Key that signs tasks; invitations hold its public half."""
         from quorank.protocol.keys import MemberKey
 
         return MemberKey(self._secret(SERVICE_KEY))
 
     @property
     def token(self) -> str:
-        """The operator's, for page and metrics."""
+        """Token of the operator, for dashboard and metrics."""
         try:
             found = (self.path / TOKEN).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -221,7 +215,7 @@ class Home:
 
     @property
     def authority(self) -> bytes:
-        """The certificate (PEM) that members trust; empty where they trust those of their system."""
+        """Certificate (PEM) that members trust; empty: those of their system."""
         given = self.settings.certificate or self.settings.behind_proxy
         return b"" if given else (self.path / CERTIFICATE).read_bytes()
 
@@ -236,25 +230,25 @@ class Home:
         return self.path / SERVER_CERTIFICATE, self.path / SERVER_KEY
 
     def store(self) -> SqlStore:
-        """A connection to the service's store."""
+        """Open a connection to the service's store."""
         from quorank.service.store.sql_store import open_store
 
         return open_store(self.path, self.settings.database)
 
     def terms(self, client: int) -> Terms:
-        """What one client agrees to."""
+        """Return the terms of one client."""
         from quorank.protocol.terms import Terms
 
         return Terms.read(self.terms_table | {"client": client})
 
     @cached_property
     def terms_table(self) -> dict[str, Any]:
-        """What every client agrees to, but for its number."""
+        """Terms of every client, without its number."""
         found: dict[str, Any] = read_json(self.path / TERMS, advice="; restore it from a copy")
         return found
 
     def issue(self, settings: Settings) -> None:
-        """A certificate of the own authority, of the names under which the service is reached."""
+        """Issue a certificate of the own authority for the service's names."""
         from urllib.parse import urlsplit
 
         name = urlsplit(settings.url).hostname or "localhost"
@@ -264,7 +258,7 @@ class Home:
         write_whole(self.path / SERVER_CERTIFICATE, certificate)
 
     def change(self, settings: Settings) -> None:
-        """Take over what a later start asks for, and renew the certificate where it must be."""
+        """Apply the settings of a later start, and renew the certificate if necessary."""
         self.check_change(settings)
         if settings.url != self.settings.url:
             self.issue(settings)
@@ -274,14 +268,14 @@ class Home:
         self.renew()
 
     def check_change(self, settings: Settings) -> None:
-        """Refuse settings that do not fit what the folder runs."""
+        """Reject settings that do not fit what the folder runs."""
         from quorank.experiments.deployment import check_rounds
 
         if settings.kind == "coordinator":
             check_rounds(self.experiment, settings.least, settings.report_epsilon)
 
     def renew(self) -> bool:
-        """Replace the certificate of the own authority where its end is near; whether it was."""
+        """Replace a certificate of the own authority that expires soon; returns whether it did."""
         own = not self.settings.behind_proxy and not self.settings.certificate
         if not own or self.days_left() >= RENEW_DAYS:
             return False
@@ -289,7 +283,7 @@ class Home:
         return True
 
     def days_left(self) -> float:
-        """How long the service's certificate is still good; 0 where it cannot be read."""
+        """Return the remaining days of the service's certificate; 0 where it cannot be read."""
         return float("inf") if self.tls is None else days_left(self.tls[0])
 
     @property
@@ -298,14 +292,14 @@ class Home:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Held while the service of this folder runs; the file says which process that is."""
+        """Hold the folder's lock while its service runs."""
         with self._running.hold() as mine:
             if not mine:
                 raise self._runs_already()
             yield
 
     def check_stopped(self) -> None:
-        """Refuse a folder whose service runs."""
+        """Reject a folder whose service runs."""
         if self.process() is not None:
             raise self._runs_already()
 
@@ -316,5 +310,5 @@ class Home:
         return BadInput("coordinator.running", sentence, f"{self.path}")
 
     def process(self) -> int | None:
-        """The process that runs this folder's service; None where none does."""
+        """Return the process that runs this folder's service; None where none does."""
         return self._running.holder()

@@ -183,14 +183,14 @@ def test_another_database_under_a_right_checksum_is_refused(tmp_path: Path, chan
 
 def test_no_file_of_a_backup_goes_outside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path / "old").close()
-    usual = backups._keep_files  # a hostile one has the right digest
+    usual = backups._store_files  # a hostile one has the right digest
 
     def hostile(folder: Path, database: object) -> int:
         count = usual(folder, database)  # type: ignore[arg-type]
         database.execute("INSERT INTO files VALUES ('../outside', x'00')")  # type: ignore[attr-defined]
         return count
 
-    monkeypatch.setattr(backups, "_keep_files", hostile)
+    monkeypatch.setattr(backups, "_store_files", hostile)
     backup(tmp_path / "old", "", tmp_path / "service.backup")
     with pytest.raises(BadInput):
         restore(tmp_path / "service.backup", tmp_path / "new")

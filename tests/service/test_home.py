@@ -51,20 +51,6 @@ def test_the_folder_is_its_owner_s_and_secrets_are_its_own(home: Home, tmp_path:
         Home.open(home.path).key  # noqa: B018
 
 
-def test_folders_of_the_flower_version_are_refused_with_what_to_do(home: Home) -> None:
-    path = home.path / "coordinator.json"
-    path.write_text(json.dumps({"format": 1, "run": "run", "n_features": 5, "address": "a:1", "inside": 9093}))
-    with refused("folder.older", str(home.path)):
-        Home.open(home.path)
-    path.write_text(json.dumps({"format": 3}))
-    with refused("file.version"):
-        Home.open(home.path)
-    for text in ("[]", "{}", "?", json.dumps({"format": 2, "run": 1})):
-        path.write_text(text)
-        with pytest.raises(home_module.BadInput):
-            Home.open(home.path)
-
-
 @pytest.mark.parametrize(
     ("changed", "code"),
     [

@@ -178,7 +178,7 @@ def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -
     assert "is not a party of this group" in refused("invite", "home", "east")
     assert "revoke it first" in refused("invite", "home", "south", "--out", "again.json")
     assert not (here / "again.json").exists()
-    assert "there already" in refused("invite", "home", "north", "--out", "south.json")
+    assert "exists already" in refused("invite", "home", "north", "--out", "south.json")
     pin = f"south={KEYS['south'].hex()}"
     call("invite", "home", "north", "--out", "n.json", "--pin", pin, "--pin", f"north={KEYS['north'].hex()}")
     assert Invitation.read(here / "n.json").identities == {"south": KEYS["south"]}

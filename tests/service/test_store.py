@@ -437,18 +437,6 @@ def test_a_store_of_a_newer_format_is_refused(place: Place, store: SqlStore) -> 
         open_store(*place)
 
 
-def test_a_store_of_the_first_format_is_read(place: Place, store: SqlStore) -> None:
-    """Its members have no programs yet; whoever opens it adds the column, once."""
-    numbers = enrolled(store, 1)
-    store.database.execute("ALTER TABLE members DROP COLUMN program")
-    store.database.execute("UPDATE service SET format = 1")
-    for _ in range(2):
-        again = open_store(*place)
-        again.take([Call(numbers[0], secrets.token_bytes(16), program="1.2")])
-        assert again.programs() == {"1.2": 1}
-        again.close()
-
-
 def test_versions_of_members_are_counted_by_their_last_request(store: SqlStore) -> None:
     numbers = enrolled(store, 80)
     assert store.programs() == {}, "nobody has asked for anything yet"

@@ -1,4 +1,4 @@
-"""Who may see a page: a token, once in the address or in a header, then a cookie that does not hold it; private headers."""
+"""Access to a private page: a token in the address or a header, then a cookie that does not hold it; private headers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class PageToken:
     """Token of a page, compared in constant time.
 
-    The cookie holds a digest of it, and its name another one: services on several ports of one host share a browser's
-    cookies.
+    The cookie's value and name are digests of it: services on several ports of one host share a browser's cookies.
     """
 
     def __init__(self, token: str) -> None:
@@ -29,30 +28,30 @@ class PageToken:
         return hmac.new(self._token, f"quorank page 1 {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def has_bearer(self, request: Request) -> bool:
-        """Whether the request brings the token in a header, as programs do."""
+        """Return whether the request has the token in a header, as programs send it."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and self.is_token(given.strip())
 
     def has_cookie(self, request: Request) -> bool:
-        """Whether the request brings the cookie that stands for the token."""
+        """Return whether the request has the cookie of the token."""
         return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._value.encode())
 
     def knows(self, request: Request) -> bool:
-        """Whether the request brings the token, or the cookie that stands for it."""
+        """Return whether the request has the token or its cookie."""
         return self.has_bearer(request) or self.has_cookie(request)
 
     def is_token(self, given: str) -> bool:
-        """Whether a text is the token."""
+        """Return whether a string is the token."""
         return hmac.compare_digest(given.encode(), self._token)
 
     def set_cookie(self, request: Request, answer: Response) -> None:
-        """Let the browser of a request keep the cookie, for this page alone and out of the reach of scripts."""
+        """Set the cookie, for this page only and hidden from scripts."""
         secure = request.url.scheme == "https" or request.url.hostname not in LOOPBACK
         answer.set_cookie(self.cookie, self._value, path="/", httponly=True, samesite="strict", secure=secure)
 
 
 def private_headers(policy: str) -> dict[str, str]:
-    """Headers of every answer of a private page: nothing of it is framed, kept or told to others."""
+    """Return the headers of every answer of a private page: not framed, not cached, no referrer."""
     return {
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",

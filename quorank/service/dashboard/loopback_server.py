@@ -1,7 +1,6 @@
-"""Pages on this machine only: Granian in a thread, on a socket of the loopback interface that is bound beforehand.
+"""Pages on this machine only: Granian in a thread, on a bound socket of the loopback interface.
 
-The socket is open before an address is told to anybody, so that no other process can take the port in between and be sent
-the token that the address holds.
+The socket is open before its address is shown, so no other process can take the port and receive the token in the address.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _GOODBYE_SECONDS = 2.0
 
 
 class LoopbackServer(Server):
-    """Granian in this process, on a socket that is open already."""
+    """Granian in this process, on an open listening socket."""
 
     def __init__(self, app: Any, descriptor: int) -> None:
         super().__init__(
@@ -51,7 +50,7 @@ class LoopbackServer(Server):
 
 
 def loopback_socket(port: int, host: LoopbackHost = "127.0.0.1") -> socket.socket:
-    """Bind this port of the loopback interface, or any that is free for 0."""
+    """Bind a port of the loopback interface; 0: any free one."""
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -66,7 +65,7 @@ def loopback_socket(port: int, host: LoopbackHost = "127.0.0.1") -> socket.socke
 
 @contextmanager
 def served(app: Any, bound: socket.socket) -> Iterator[int]:
-    """Serve an ASGI application on a bound socket while the context lasts; yields the port. The socket is closed then."""
+    """Serve an ASGI application on a bound socket within the context; yields the port."""
     number = int(bound.getsockname()[1])
     logging.getLogger("_granian").setLevel(logging.ERROR)
     ready, servers, loops = threading.Event(), list[LoopbackServer](), list[asyncio.AbstractEventLoop]()

@@ -1,6 +1,6 @@
-"""Prometheus metrics of a service, made of its `Status` when they are asked for.
+"""Prometheus metrics of a service's `Status`.
 
-A collector of its own, without the global registry: the document is all there is. Names are counted, never told.
+A separate collector without the global registry. Members are counted, never named.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class StatusCollector(Collector):
-    """The samples of one status."""
+    """Samples of one status."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
@@ -43,18 +43,18 @@ class StatusCollector(Collector):
             ("last_round_seconds", "Seconds that the last round took.", status.last_round_seconds),
             ("seconds_left", "Seconds until the end of the run, estimated.", status.seconds_left),
             ("enrolled_members", "Members that may take part.", counts.enrolled),
-            ("invited_members", "Invitations that nobody has used yet.", counts.invited),
-            ("seen_members", "Members that asked for something lately.", counts.seen),
+            ("invited_members", "Unused invitations.", counts.invited),
+            ("seen_members", "Members online.", counts.seen),
             ("waiting_members", "Members of the open round without a reply.", counts.waiting),
             ("late_members", "Members whose reply is late.", counts.late),
             ("left_members", "Members that have left.", counts.left),
             ("revoked_members", "Members that are refused.", counts.revoked),
-            ("epsilon_spent", "Epsilon of a member by all that was released.", status.epsilon_spent),
-            ("epsilon_planned", "Epsilon that the whole run is planned for.", status.epsilon_planned),
+            ("epsilon_spent", "Epsilon of a member by all releases.", status.epsilon_spent),
+            ("epsilon_planned", "Planned epsilon of the whole run.", status.epsilon_planned),
             ("epsilon_delta", "Delta of epsilon_spent.", status.epsilon_delta),
             ("checkpoint_age_seconds", "Seconds since the last checkpoint.", status.checkpoint_age_seconds),
             ("uptime_seconds", "Seconds since the start.", status.uptime_seconds),
-            ("well", "Whether nothing keeps the service from its work.", int(status.is_healthy)),
+            ("well", "1 without fatal problems.", int(status.is_healthy)),
         )
         for name, meaning, value in counters:
             if value is not None:
@@ -66,18 +66,18 @@ class StatusCollector(Collector):
             reported = (
                 ("", "Quality that members reported in a round.", quality.value),
                 ("_error", "Its standard error.", quality.error),
-                ("_round", "Round that it is of.", quality.round),
-                ("_smoothed", "The same over rounds, older ones weighing less.", quality.smoothed),
+                ("_round", "Its round.", quality.round),
+                ("_smoothed", "Smoothed over rounds.", quality.smoothed),
                 ("_smoothed_error", "Standard error of that.", quality.smoothed_error),
             )
             for name, meaning, gauge in reported:
                 if gauge is not None:
                     yield GaugeMetricFamily(f"quorank_quality{name}", meaning, value=gauge)
-        refused = CounterMetricFamily("quorank_refused", "Refused, by code.", labels=["code"])
+        refused = CounterMetricFamily("quorank_refused", "Refusals by code.", labels=["code"])
         for code, count in sorted(add_refusals(status.refused).items()):
             refused.add_metric([code], count)
         yield refused
-        problems = GaugeMetricFamily("quorank_problem", "Problems that are there now, by code.", labels=["code"])
+        problems = GaugeMetricFamily("quorank_problem", "Current problems by code.", labels=["code"])
         for code in sorted({problem.code for problem in status.problems}):
             problems.add_metric([code], 1)
         yield problems
@@ -87,7 +87,7 @@ class StatusCollector(Collector):
 
 
 def exposition(status: Status) -> bytes:
-    """The status as Prometheus reads it, text format 0.0.4."""
+    """Return the status in Prometheus text format 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(status))
     return generate_latest(registry)

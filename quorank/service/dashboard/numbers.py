@@ -1,10 +1,10 @@
-"""Figures as people say them: durations, times ago, counts, bytes, small numbers."""
+"""Numbers for people: durations, times ago, counts, bytes, small numbers."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float | None) -> str:
-    """A time in one or two units: 8 s, 4 min, 1 h 12 min, 2 d 3 h.
+    """Format a duration in one or two units: 8 s, 4 min, 1 h 12 min, 2 d 3 h.
 
     >>> duration(4325.0), duration(0.25), duration(90.0)
     ('1 h 12 min', '0.25 s', '1 min 30 s')
@@ -24,19 +24,19 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long ago something was."""
+    """Format a time ago."""
     if seconds is None:
         return "never"
     return "just now" if seconds < 5.0 else f"{' '.join(duration(seconds).split()[:2])} ago"
 
 
 def small(number: float) -> str:
-    """A small number: 1e-5, not 1e-05."""
+    """Format a small number: 1e-5, not 1e-05."""
     return f"{number:g}".replace("e-0", "e-")
 
 
 def count(number: float | None) -> str:
-    """A number with its thousands apart, in few characters from 100,000 on; a dash for none."""
+    """Format a count with separators, shortened from 100,000 on; a dash for None."""
     if number is None:
         return "–"
     if number >= 1e6:
@@ -47,7 +47,7 @@ def count(number: float | None) -> str:
 
 
 def byte_count(number: float) -> str:
-    """Bytes in a unit that needs few characters."""
+    """Format bytes in a short unit."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= size:
             return f"{number / size:.3g} {unit}"

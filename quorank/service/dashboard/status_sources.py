@@ -1,8 +1,4 @@
-"""Status of what a service plays, as far as the playing object knows it: a coordinator, a tuning, a group's session.
-
-Whoever holds the object calls these with the `Status` of what the object does not know (members, address, versions,
-events, problems) and gets it back complete.
-"""
+"""Status of a coordinator, a tuning or a group's session, completed from a `Status` with members, versions and events."""
 
 from __future__ import annotations
 
@@ -44,11 +40,11 @@ DECAY = 0.9
 """Weight of a report one round later."""
 _REMEMBERED = 400  # rounds: 0.9^400 is negligible
 WAITING_SECONDS = 60.0
-"""After so long without enough members a round that waits for them says so."""
+"""Seconds after which a round without enough members reports a problem."""
 
 
 def measure(k: int) -> str:
-    """The name of what devices report of their lists."""
+    """Return the name of the metric that devices report."""
     return f"nDCG@{k} by clicks"
 
 
@@ -60,7 +56,7 @@ def round_figures(
     epsilon: float | None = None,
     planned: int | None = None,
 ) -> RoundFigures:
-    """A closed round as a point of the history; with `planned`, the planned cohort, the true number is withheld."""
+    """Return a closed round as a point of the history; `planned` replaces a secret cohort size."""
     found = RoundFigures(report.round, seconds, None if planned is not None else report.participants, epsilon=epsilon)
     if figure is None or report.participants < LEAST_DEVICES:
         return found
@@ -70,7 +66,7 @@ def round_figures(
 def round_facts(
     report: Report, figures: RoundFigures, cohort: int, received_bytes: int, *, hidden: bool
 ) -> dict[str, object]:
-    """What the log says of a closed round; `hidden` where nobody may know how many were in it."""
+    """Return the facts of a closed round for the log; `hidden` where the cohort size is secret."""
     facts: dict[str, object] = {"round": report.round, "seconds": figures.seconds}
     facts |= {"update_norm": float(report.update_norm), "noise": float(report.noise)}
     if not hidden:
@@ -112,10 +108,16 @@ def coordinator_status(
     planned: int | None = None,
     refused: Mapping[str, int] | None = None,
 ) -> Status:
-    """Complete a status from a coordinator; `planned` is the cohort's planned size where the true one is withheld.
+    """Complete a status from a coordinator.
 
-    `history` is of the rounds that are over (`round_figures`, `with_round`), `open_seconds` of the open one by a
-    monotonic clock, and `refused` what was refused before it came to the coordinator.
+    Args:
+        base: Status with members, address, versions, events and problems.
+        coordinator: The coordinator.
+        history: Closed rounds.
+        k: Cutoff of the reported metric.
+        open_seconds: Seconds since the open round began.
+        planned: Planned cohort size where the true one is secret.
+        refused: Refusals before the coordinator, by code.
     """
     done, ending = coordinator.done, coordinator.closing
     came = 0 if done else coordinator.accepted_count
@@ -144,7 +146,7 @@ def coordinator_status(
         sent_bytes=None if hidden else base.sent_bytes,
         received_bytes=None if hidden else base.received_bytes,
         counts=replace(base.counts, waiting=waiting, late=None if hidden else base.counts.late),
-        members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
+        members=listed(_with_waiting(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
         quality=quality_of(coordinator.reports, coordinator.metric_response, measure(k), planned),
         history=tuple(history),
         problems=(*base.problems, *_too_few(coordinator, open_seconds or 0.0)),
@@ -152,25 +154,25 @@ def coordinator_status(
 
 
 def _too_few(coordinator: Coordinator, open_seconds: float) -> list[Problem]:
-    """A round that has long waited for members without whom its noise is not complete."""
+    """Report a round that has waited long for the members that its noise needs."""
     fewest, there = coordinator.limits.minimum_replies, len(coordinator.waiting) + coordinator.accepted_count
     if not coordinator.open or there >= fewest or open_seconds <= WAITING_SECONDS:
         return []
-    sentence = f"the round waits: {there} members of its cohort are there, and its noise takes {fewest}"
+    sentence = f"the round waits: {there} members of its cohort are available, and its noise needs {fewest}"
     return [Problem("round.too-few", sentence)]
 
 
 def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
-    """Add to a status what was given away and planned; `refused` is the ε that a rebuilding would have reached."""
+    """Add spent and planned privacy to a status; `refused` is the ε of a refused rebuilding."""
     spent, planned, budget, note = privacy.spent, privacy.planned, privacy.budget, None
     if refused is not None and budget is not None:
         note = f"refused: it would have brought ε to {refused:.3g}, and {budget:.3g} are planned"
     problems = []
     if refused is not None:
-        sentence = "the ranker began anew: building it again was beyond the budget"
+        sentence = "the ranker was restarted: rebuilding it exceeded the budget"
         problems.append(Problem("rebuilding.refused", sentence))
     if privacy.exceeded:
-        problems.append(Problem("budget.exceeded", "more was released than the run's ε was planned for"))
+        problems.append(Problem("budget.exceeded", "the releases exceed the run's planned ε"))
     return replace(
         base,
         epsilon_spent=None if spent is None else spent.epsilon,
@@ -186,8 +188,8 @@ def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None
     )
 
 
-def _told(members: Sequence[MemberStatus], waiting: Collection[int], hidden: bool) -> list[MemberStatus]:
-    """The members with what the round waits for; those that it waits for are added, whatever else is known of them."""
+def _with_waiting(members: Sequence[MemberStatus], waiting: Collection[int], hidden: bool) -> list[MemberStatus]:
+    """Mark the members that the round waits for, and add unknown ones."""
     known = [replace(member, waiting=member.client in waiting, late=member.late and not hidden) for member in members]
     others = sorted(set(waiting).difference(member.client for member in members))
     return known + [MemberStatus(client, None, "away", waiting=True) for client in others[:LISTED]]
@@ -201,7 +203,7 @@ def tuning_status(
     before: Mapping[str, float] | None = None,
     open_seconds: float | None = None,
 ) -> Status:
-    """Complete a status from a tuning; `before` are the weights of the version before, `history` of `version_figures`."""
+    """Complete a status from a tuning; `before` are the previous weights."""
     values = tuning.heuristic.named(state.published)
     weights = tuple(
         WeightStatus(
@@ -230,12 +232,12 @@ def _loss_of(point: RoundFigures) -> Quality:
 
 
 def version_figures(model: Model, seconds: float | None) -> RoundFigures:
-    """A version of the weights as a point of the history: the updates that made it, and their loss."""
+    """Return a version of the weights as a point of the history."""
     return RoundFigures(model.version, seconds, model.updates, model.loss)
 
 
 def session_status(base: Status, server: SiloServer, present: Collection[str], seconds: float | None = None) -> Status:
-    """Complete a status from a group's session: its phase, and what each party does; a round is a turn of training."""
+    """Complete a status from a group's session; a round is a turn of training."""
     done, planned = server.turns
     waits = {name: server.waits(name) for name in server.terms.parties}
     known = {member.name: member for member in base.members}
@@ -268,7 +270,7 @@ def session_status(base: Status, server: SiloServer, present: Collection[str], s
 
 
 def _missing(server: SiloServer) -> list[Problem]:
-    """Parties that have left a session which cannot go on without them."""
+    """Report parties that have left a session that cannot continue without them."""
     if not server.blocked:
         return []
     sentence = f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"

@@ -1,9 +1,8 @@
-"""The process that holds what a folder runs: one loop for a coordinator of devices, a group and a tuning.
+"""Holder process of a folder: one loop for a coordinator of devices, a group and a tuning (`Held`).
 
-It opens the folder, waits in turn for the lock in the store, restores what an earlier holder left, and works until all is
-done or it is asked to stop; then it stays, so that members hear the end and can still leave. While the disk is full or
-the store is away it waits and tries again: nothing that was accepted is lost. One that finds another process in its place
-waits for its turn again. What is worked on is a `Held`, one for each kind.
+It opens the folder, waits for the lock in the store, restores the state of an earlier holder, and works until everything is
+done or it is stopped; afterwards it stays, so that members read the end and can still leave. While the disk is full or the
+store is unreachable it retries: accepted replies are kept. A process that was replaced waits for the lock again.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
 HOLD_SECONDS = 1.0
-"""Between two tries to hold the coordinator."""
+"""Seconds between two tries to take the lock."""
 AGAIN_SECONDS = 2.0
-"""So long it waits where the store cannot be written."""
+"""Seconds between retries while the store cannot be written."""
 STAY_SECONDS = 0.2
-"""Between two looks while all is done."""
+"""Seconds between two looks after the end."""
 
 HomeKind = TypeVar("HomeKind", bound=Home)
 Made = TypeVar("Made")
@@ -42,12 +41,12 @@ Made = TypeVar("Made")
 
 @dataclass(eq=False)
 class Held(ABC, Generic[HomeKind]):
-    """What one folder runs, for the holder of this epoch."""
+    """Work of one folder, for the holder of this epoch."""
 
-    fast: ClassVar[float] = FAST  # between two looks at the store while something comes
-    slow: ClassVar[float] = SLOW  # the same at most
+    fast: ClassVar[float] = FAST  # minimum seconds between two looks at the store
+    slow: ClassVar[float] = SLOW  # maximum seconds between two looks
     growth: ClassVar[float] = 1.5
-    status_seconds: ClassVar[float] = 1.0  # between two documents of the status
+    status_seconds: ClassVar[float] = 1.0  # seconds between two status documents
 
     home: HomeKind
     store: SqlStore
@@ -56,54 +55,54 @@ class Held(ABC, Generic[HomeKind]):
     stop: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    soonest: float = 1.0  # seconds after which members ask again, at least
+    soonest: float = 1.0  # minimum polling interval of members, seconds
     history: tuple[RoundFigures, ...] = field(default=(), init=False)
-    refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, as far as told of
-    failed: int = field(default=0, init=False)  # times that the store or the disk could not be written
+    refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, as reported
+    failed: int = field(default=0, init=False)  # number of failed writes
     began: float = field(init=False)
     opened: float = field(init=False)  # the open round
-    _away: float | None = field(default=None, init=False)  # since when it cannot
+    _away: float | None = field(default=None, init=False)  # start of the failure
     _written: float = field(default=float("-inf"), init=False)  # the status
 
     def __post_init__(self) -> None:
         self.began = self.opened = self.clock()
 
-    # ------------------------------------------------------------ what each kind says
+    # ------------------------------------------------------------ differs by kind
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether nothing is left to ask."""
+        """Return whether all work is done."""
 
     @property
     @abstractmethod
     def place(self) -> tuple[int, int]:
-        """Rounds that are done, and how many there are in all."""
+        """Completed and planned rounds."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Publish what members are asked, and write what a holder that was killed did not."""
+        """Publish the current task, and complete the writes of a killed holder."""
 
     @abstractmethod
     def look(self) -> bool:
-        """Take in what came, and end the round where that is enough; whether anything was done."""
+        """Take in replies and close the round if it is complete; returns whether anything was done."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Say that all is over."""
+        """Publish the end."""
 
     @abstractmethod
     def attend(self) -> None:
-        """What is done while all is over: let those go who have asked to leave."""
+        """Let members go that have asked to leave, after the end."""
 
     @abstractmethod
     def status(self, state: State | None = None) -> Status:
-        """How it stands at this moment; `state` where it is known."""
+        """Return the current status; `state` where it is known."""
 
     # ------------------------------------------------------------ the loop
 
     def play(self, *, stay: bool = False) -> bool:
-        """Do what is left, and stay where asked; whether all is done. HolderLost where another took over."""
+        """Work to the end, and stay if requested; returns whether all is done. HolderLost where another took over."""
         self.tell("holder_taken", epoch=self.epoch, round=self.place[0])
         self.again(self.begin)
         pause = self.fast
@@ -124,7 +123,7 @@ class Held(ABC, Generic[HomeKind]):
         return self.done
 
     def again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
-        """Do something; where the store or the disk cannot be written, again and again until it is asked to stop."""
+        """Do some work, and retry while the store or the disk cannot be written, until it is stopped."""
         while True:
             try:
                 made = work()
@@ -144,16 +143,16 @@ class Held(ABC, Generic[HomeKind]):
                 self._away = None
             return made
 
-    # ------------------------------------------------------------ what is written
+    # ------------------------------------------------------------ events, status, files
 
     def tell(self, event: str, **facts: object) -> None:
-        """Note an event, for the log and the page; it must not keep anything from its work."""
+        """Write an event to log and store; failures are ignored."""
         self.log.write(event, **facts)
         with contextlib.suppress(OSError, BadInput):
             self.store.note(event, **{name: value for name, value in facts.items() if value is not None})
 
     def tell_refused(self, refused: Mapping[str, int]) -> dict[str, int]:
-        """Note what was refused since the last look; returns how much, by code."""
+        """Report new refusals; returns their counts by code."""
         new = {code: more for code, count in refused.items() if (more := count - self.refused.get(code, 0)) > 0}
         for code in new:
             self.tell("reply_refused", round=self.place[0], reason=code)
@@ -161,17 +160,17 @@ class Held(ABC, Generic[HomeKind]):
         return new
 
     def publish(self, state: State | None = None) -> None:
-        """Write down how it stands, for `status`, the page and the metrics."""
+        """Write the status for `status`, dashboard and metrics."""
         self._written = self.clock()
         self.store.keep(self.epoch, {STATUS: self.status(state).text().encode()})
 
     def publish_in_time(self) -> None:
-        """The same, where the last one is old."""
+        """Write the status if the last one is old."""
         if self.clock() - self._written >= self.status_seconds:
             self.publish()
 
     def base_status(self, kind: Any, state: State | None, **known: Any) -> Status:
-        """What every kind says of itself."""
+        """Return the common part of the status."""
         return Status(
             kind, state or ("done" if self.done else "running"), self.home.settings.run, self.store.now(),
             process=os.getpid(), uptime_seconds=self.clock() - self.began, versions=Versions(__version__),
@@ -179,7 +178,7 @@ class Held(ABC, Generic[HomeKind]):
         )  # fmt: skip
 
     def write_file(self, name: str, content: bytes | str) -> None:
-        """A copy in the folder; on a full disk the next round writes it, or the next start."""
+        """Write a copy in the folder; on a full disk the next round or start writes it."""
         try:
             write_whole(self.home.path / name, content)
         except (OSError, BadInput) as error:
@@ -187,11 +186,11 @@ class Held(ABC, Generic[HomeKind]):
             self.log.write("checkpoint_failed", round=self.place[0], code=code)
 
     def signed(self, kind: Kind, round_: int, content: bytes, wait: float, room: int = 0) -> Publication:
-        """A task for all members."""
+        """Return a signed task for all members."""
         return signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait, room=room)
 
     def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
-        """Publish a task unless one of its kind is out."""
+        """Publish a task unless the current one has its kind."""
         found = self.store.publication()
         if found is None or found.kind != kind:
             self.store.publish(self.epoch, self.signed(kind, round_, content, wait))
@@ -200,7 +199,7 @@ class Held(ABC, Generic[HomeKind]):
 def hold(
     home: HomeKind, kind: type[Held[HomeKind]], log: EventLog, stop: Callable[[], bool], *, stay: bool = True
 ) -> bool:
-    """Hold what a folder runs whenever no other process does, until it is done or asked to stop; whether all is done."""
+    """Hold a folder's work whenever no other process does, until done or stopped; returns whether it is done."""
     while not stop():
         store = epoch = None
         try:
@@ -210,7 +209,7 @@ def hold(
                 return True
         except HolderLost:
             log.write("holder_lost", epoch=epoch)
-        except OSError as error:  # it may come back
+        except OSError as error:  # it may recover
             if epoch is not None:
                 log.write("checkpoint_failed", code=error.errno)
         except BadInput as error:
@@ -227,9 +226,9 @@ def hold(
 
 
 def main(opened: Callable[[Path], HomeKind], kind: type[Held[HomeKind]]) -> None:
-    """Hold what the named folder runs: `python -m MODULE DIR [--exit-when-done]`; 0 once all is done."""
+    """Hold the folder of the command line: `python -m MODULE DIR [--exit-when-done]`; exits with 0 when done."""
     folder, *_ = [word for word in sys.argv[1:] if not word.startswith("--")]
-    os.umask(0o077)  # whatever is written is for its owner's eyes
+    os.umask(0o077)  # files are readable by their owner only
     try:
         with interruptible() as asked:
             stay = "--exit-when-done" not in sys.argv

@@ -1,11 +1,10 @@
 """HTTPS intake of a service, as an ASGI application: docs/protocol.md, call by call.
 
-A request is judged in this order: the call and its method, how much its address has under way, its headers and their
-signature, the length of its body, the body's digest, its content; then it is committed to the store, and only then
-confirmed. So nothing long is read of somebody unknown, and a yes is never taken back: what a reply's numbers are judged by
-is what the coordinator judges them by (`ReplyLimits`).
+A request is checked in this order: call and method, limits of its address, headers and signature, length of the body, its
+digest, its content. Then it is committed to the store, and only then confirmed. Unauthenticated bodies are not read;
+accepted replies stay accepted, since the coordinator checks them by the same limits (`ReplyLimits`).
 
-A worker keeps no state that matters: tasks and members' keys are read again when the store's version has changed.
+A worker keeps caches only: tasks and members' keys are read again when the store's version has changed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from quorank.errors import BadInput, require
 from quorank.federation.accepted_replies import ReplyLimits
 from quorank.federation.reply import longest_reply
 from quorank.federation.unlearning import NOTHING
-from quorank.files.documents import parse_json, shape_of
+from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.messages import Publication, check_leaving_request
 from quorank.protocol.terms import Terms
@@ -41,24 +40,24 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Found = TypeVar("Found")
 
 LOOK_SECONDS = 0.2
-"""So often a worker asks whether the store has changed."""
+"""Polling interval of the store's version, seconds."""
 CLOCK_SECONDS = 30.0
-"""So often the store's clock is compared with this machine's."""
+"""Interval of comparisons with the store's clock, seconds."""
 BODY_SECONDS = 30.0
-"""A body is here within so long, or is given up."""
+"""Timeout of a body, seconds."""
 KEYS = 200_000
-"""Members whose keys a worker remembers."""
+"""Maximum number of cached members."""
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
 MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
-"""The longest answer to a message: of a device, and of a party."""
+"""Maximum bytes of an answer to a letter: of a device, and of a party."""
 LIMITS = "intake.json"
-"""The holder's document of what replies to the task of the moment are judged by."""
+"""The holder's document with the limits on replies to the current task."""
 TALLY_SECONDS = 2.0
-"""So long refusals and enrolments are counted before they are written down together."""
+"""Seconds between two writes of counted refusals and enrolments."""
 
 
 class HttpAnswer(NamedTuple):
-    """A response: status, body, and headers beside those that every answer has."""
+    """Response: status, body, and headers in addition to the common ones."""
 
     status: int
     body: bytes = b""
@@ -66,7 +65,7 @@ class HttpAnswer(NamedTuple):
 
 
 class KnownMember(NamedTuple):
-    """What a worker remembers of a member."""
+    """Cached facts of a member."""
 
     key: bytes
     kind: str
@@ -75,7 +74,7 @@ class KnownMember(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request as far as its head: who asks what."""
+    """Request with its headers, before its body is read."""
 
     method: str
     path: str
@@ -86,9 +85,9 @@ class Asked(NamedTuple):
 
 
 class OperatorApp(Protocol):
-    """What answers the operator: the page and the metrics."""
+    """Application of the operator: dashboard and metrics."""
 
-    stopping: bool  # open streams end
+    stopping: bool  # open streams must end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -99,19 +98,19 @@ _NEVER = (b"cache-control", b"no-store")
 
 
 def as_json(status: int, table: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> HttpAnswer:
-    """An answer in JSON."""
+    """Return an answer in JSON."""
     return HttpAnswer(status, json.dumps(table, separators=(",", ":")).encode(), (_JSON, _NEVER, *headers))
 
 
 def refused(error: BadInput) -> HttpAnswer:
-    """What a refusal is answered with."""
+    """Return the answer to a refused request."""
     status = requests.status_of(error.code)
     wait = ((b"retry-after", b"5"),) if status in (429, 503) else ()
     return as_json(status, {"code": error.code, "sentence": error.sentence}, *wait)
 
 
 class View:
-    """What a worker sees of the store at one version: the task of the moment as ready bytes, and who is who."""
+    """Current task at one version of the store, as encoded answers."""
 
     def __init__(self, version: int, open_: Publication | None, limits: ReplyLimits | None, public: bool) -> None:
         self.version, self.open, self.limits, self.public = version, open_, limits, public
@@ -130,7 +129,7 @@ class View:
 
 
 class Intake:
-    """One worker's application. `writer` and `notes` have stores of their own, so that no read waits for a write."""
+    """Application of one worker; `writer` and `notes` have stores of their own, so that no read waits for a write."""
 
     def __init__(
         self,
@@ -144,21 +143,21 @@ class Intake:
     ) -> None:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
         self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
-        self.refusals: dict[str, int] = {}  # by code, since they were last written down
+        self.refusals: dict[str, int] = {}  # by code, since the last write
         self._notes, self._service, self._terms = notes, home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
         self._members: dict[int, KnownMember] = {}
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
-        self._ahead = 0.0  # of the store's clock over this machine's
+        self._ahead = 0.0  # offset of the store's clock
         self._looking: asyncio.Future[None] | None = None
         self._reader = ThreadPoolExecutor(1, "reader")
         self._noter = ThreadPoolExecutor(1, "notes")
         self._log = EventLog(sys.stderr)
         self._parameters = _parameters(self._terms)
-        self._copied: dict[int, int] = {}  # member → publication for which a second copy was noted
-        self._enrolled: list[int] = []  # since they were last written down
-        self._due: asyncio.TimerHandle | None = None  # when that is done again
+        self._copied: dict[int, int] = {}  # member → publication with a noted second copy
+        self._enrolled: list[int] = []  # since the last write
+        self._due: asyncio.TimerHandle | None = None  # next write
         self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[HttpAnswer]]] = {
             ("GET", "/v1/task"): self._task,
             ("POST", "/v1/reply"): self._reply,
@@ -172,10 +171,10 @@ class Intake:
         self._paths = {path for _, path in self._routes}
 
     def calls(self) -> set[tuple[str, str]]:
-        """Method and path of all calls but the operator's."""
+        """Return method and path of all calls but the operator's."""
         return set(self._routes)
 
-    # ------------------------------------------------------------ the protocol of the server
+    # ------------------------------------------------------------ ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -193,7 +192,7 @@ class Intake:
         except OSError:  # the store cannot be read
             self._count("service.storage")
             answer = refused(BadInput("service.storage", "the service cannot read its store; ask again later"))
-        except Exception as error:  # a fault of ours: the asker learns nothing of it, the operator its kind
+        except Exception as error:  # a bug: only the operator learns its kind
             self._count("service.fault")
             print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
             answer = refused(BadInput("service.fault", "the service could not answer this; its operator can see why"))
@@ -218,14 +217,14 @@ class Intake:
             self.traffic.leave(address)
 
     def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Who asks; what a proxy says is believed only where there is one, and of that only what it wrote itself."""
+        """Return the client's address; of X-Forwarded-For only the proxy's own entry counts, and only behind a proxy."""
         if self._proxied and "x-forwarded-for" in headers:
             return network_of(headers["x-forwarded-for"].rpartition(",")[2].strip())
         client = scope.get("client")
         return network_of(str(client[0])) if client else ""
 
     def now(self) -> float:
-        """The store's clock."""
+        """Return the time by the store's clock."""
         return time.time() + self._ahead
 
     def _count(self, code: str) -> None:
@@ -233,7 +232,7 @@ class Intake:
         self._write_soon()
 
     def _write_soon(self) -> None:
-        """Write down what is counted, and who has enrolled, after a while: once for all that comes until then."""
+        """Schedule one write of the counted refusals and enrolments."""
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(TALLY_SECONDS, self._write_counts)
 
@@ -247,28 +246,28 @@ class Intake:
             self._note(event, client=enrolled[-1], count=len(enrolled))
 
     def stop(self) -> None:
-        """The server is about to end: streams that stay open are ended."""
+        """End open streams before the server ends."""
         if self.operator is not None:
             self.operator.stopping = True
 
     def close(self) -> None:
-        """Write down what is left to count, and end the threads."""
+        """Write the remaining counts, and end the threads."""
         if self._due is not None:
             self._due.cancel()
             self._write_counts()
         self._reader.shutdown()
         self._noter.shutdown()
 
-    # ------------------------------------------------------------ what is read of the store
+    # ------------------------------------------------------------ cached reads of the store
 
     async def _read(self, call: Callable[..., Found], *values: object) -> Found:
-        """From the store; a file is read at once, a database on the network in a thread."""
+        """Read from the store: a file directly, a database on the network in a thread."""
         if not self.home.settings.database:
             return call(*values)
         return await asyncio.get_running_loop().run_in_executor(self._reader, call, *values)
 
     async def view(self) -> View:
-        """What the store shows, at most LOOK_SECONDS old."""
+        """Return the view of the store, at most LOOK_SECONDS old."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
             if self._looking is None:
                 self._looking = asyncio.ensure_future(self._look())
@@ -293,10 +292,10 @@ class Intake:
         return View(version, open_, limits, self.store.is_open())
 
     def _limits(self, open_: Publication) -> ReplyLimits | None:
-        """What replies to a publication are judged by, which its holder wrote together with it; None: it takes none."""
+        """Return the limits on replies that the holder wrote with a publication; None: it takes none."""
         written = self.store.document(LIMITS)
-        told = None if written is None else ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
-        return told if told is not None and (told.run, told.round) == (open_.run, open_.round) else None
+        limits: ReplyLimits | None = None if written is None else parse_json(written, ReplyLimits)
+        return limits if limits is not None and (limits.run, limits.round) == (open_.run, open_.round) else None
 
     async def _member(self, number: int) -> KnownMember:
         known = self._members.get(number)
@@ -310,10 +309,10 @@ class Intake:
             self._members[number] = known
         return known
 
-    # ------------------------------------------------------------ who asks, and with what
+    # ------------------------------------------------------------ authentication and bodies
 
     async def _signed(self, asked: Asked) -> tuple[requests.SignedHead, KnownMember]:
-        """Who asks, known by the headers alone."""
+        """Return the authenticated head and member of a request."""
         head = requests.read_head(asked.headers)
         await self.view()
         member = await self._member(head.member)
@@ -325,13 +324,13 @@ class Intake:
         return head, member
 
     async def _body(self, asked: Asked, most: int, head: requests.SignedHead | None = None) -> bytes:
-        """The body, of at most so many bytes, and the one that was signed."""
+        """Read a body of at most `most` bytes and check its signed digest."""
         with self.traffic.body(requests.body_length(asked.headers, most)):
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     body = await _received(asked.receive, most)
             except TimeoutError:
-                raise BadInput("request.slow", f"the body was not here within {BODY_SECONDS:g} s") from None
+                raise BadInput("request.slow", f"the body did not arrive within {BODY_SECONDS:g} s") from None
         if head is not None:
             requests.check_body(head, body)
         return body
@@ -342,7 +341,7 @@ class Intake:
         return outcome
 
     async def _looks(self, asked: Asked, what: What = "look") -> int:
-        """The member that looks at something, by a call without a body; that it did is committed."""
+        """Authenticate a call without a body and commit it; returns the member."""
         head, _ = await self._signed(asked)
         _no_body(asked)
         requests.check_body(head, b"")
@@ -353,7 +352,7 @@ class Intake:
         open_ = self._view.open
         return requests.NEXT.encode(), _seconds(self._pause if open_ is None else open_.next)
 
-    # ------------------------------------------------------------ the calls
+    # ------------------------------------------------------------ calls
 
     async def _task(self, asked: Asked) -> HttpAnswer:
         member = None
@@ -388,7 +387,7 @@ class Intake:
         return as_json(200, {"accepted": True, "next": max(1, round(open_.next))}, self._next())
 
     def _note_copy(self, member: int, number: int) -> None:
-        """Two copies of one identity answer the same round: a device's folder was copied, or its key."""
+        """Report two different answers of one identity to a round: its folder or key was copied."""
         if self._copied.get(member) != number:
             if len(self._copied) > KEYS:
                 self._copied.clear()
@@ -409,7 +408,7 @@ class Intake:
         head, member = await self._signed(asked)
         name, _, value = asked.query.partition("=")
         good = name == "id" and value.isascii() and value.isdecimal() and len(value) < 19
-        require(good, "mail.malformed", "say which message is answered: /v1/mail?id=N")
+        require(good, "mail.malformed", "name the answered message: /v1/mail?id=N")
         most = PARTY_BYTES if member.kind == "party" else max(MAIL_BYTES, 4 * longest_reply(self._parameters))
         body = await self._body(asked, most, head)
         await self._commit(head, "mail", int(value), body)
@@ -443,30 +442,30 @@ class Intake:
             self._write_soon()
         member: Member | None = await self._read(self.store.member, outcome.member)
         assert member is not None
-        self._looked = -1e9  # its first request may come at once
+        self._looked = -1e9  # its first request may follow at once
         own = {"client": member.number} if "client" in self._terms else {}
         return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
 
     async def _healthz(self, asked: Asked) -> HttpAnswer:
-        """Whether the service can do its work, for everybody: nothing of members is in it."""
+        """Answer whether the service can work, without anything about members."""
         loop = asyncio.get_running_loop()
         table = {"ok": True, "problems": []} if self.health is None else await loop.run_in_executor(None, self.health)
         return as_json(200 if table["ok"] else 503, table)
 
 
 OPERATOR = frozenset({"/", "/events", "/metrics"})
-"""What the operator's token opens."""
+"""Paths protected by the operator's token."""
 
 
 def _parameters(terms: Mapping[str, Any]) -> int:
-    """Numbers of a release, where the terms are a device's; of others no reply is expected."""
+    """Return the number of parameters of a release under device terms."""
     if "n_features" in terms:
         return Terms.read({**terms, "client": 0}).parameters
     return int(terms.get("parameters", 1))
 
 
 def _seconds(wait: float) -> bytes:
-    """Whole seconds; of less than one, which parties at work are given, hundredths."""
+    """Return an interval in integer seconds, or in hundredths below one second."""
     return b"%d" % round(wait) if wait >= 1.0 else b"%.2f" % wait
 
 
@@ -476,7 +475,7 @@ def _no_body(asked: Asked) -> None:
 
 
 async def _received(receive: Receive, most: int) -> bytes:
-    """A body, given up as soon as it is longer than it may be."""
+    """Read a body; abort as soon as it is too long."""
     pieces, length = [], 0
     while True:
         message = await receive()
@@ -491,6 +490,6 @@ async def _received(receive: Receive, most: int) -> bytes:
 
 
 def _quietly(call: Callable[..., object], *values: object, **named: object) -> None:
-    """What is only told of must not keep anything from its work: a full disk, say."""
+    """Ignore failures of a mere notification, such as a full disk."""
     with contextlib.suppress(OSError, BadInput):
         call(*values, **named)

@@ -1,7 +1,7 @@
-"""One intake worker: Granian with the application of `intake`, on a listening socket that its parent opened.
+"""Intake worker: Granian with the application of `intake`, on a listening socket of the supervisor.
 
-All workers accept from the same socket: what waits in its queue is taken by another one when a worker ends, so workers can
-be killed and replaced without a refused connection. `python -m quorank.service.intake.worker DIR SOCKET PIPE`
+All workers accept from the same socket, so connections that wait in its queue survive the end of a worker, and workers are
+replaced without a refused connection. `python -m quorank.service.intake.worker DIR SOCKET PIPE`
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from quorank.service.overview import ServiceHealth
 from quorank.service.store.group_commit import Writer
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted."""
+"""Length of the accept queue."""
 CONNECTIONS = 4096
-"""Connections that a worker holds at most, as far as it may open files."""
+"""Maximum number of connections of a worker, file limit permitting."""
 HEADER_SECONDS = 10
-"""Headers are here within so long, or the connection is closed; so is one on which nothing more is asked."""
+"""Timeout of headers, and of idle connections, seconds."""
 HEADER_BYTES = 16_384
 DRAIN_SECONDS = 3.0
-"""Connections that are open when a worker is to end are finished within so long, or closed."""
+"""Seconds for open connections to finish when a worker ends."""
 START_SECONDS = 0.05
-"""The server answers so soon after it was told to."""
+"""Seconds from the start of the server to its first answer."""
 
 
 def intake_of(home: Home) -> Intake:
-    """The application on a folder's store."""
+    """Return the application on a folder's store."""
     writer = Writer(home.store())
     health = ServiceHealth(home, writer)
     return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
 
 
 class OperatorPages:
-    """The operator's page and metrics; what they need is loaded when they are first asked for."""
+    """Dashboard and metrics, imported at the first request."""
 
     def __init__(self, home: Home, health: ServiceHealth) -> None:
         self.home, self.health, self.stopping = home, health, False
@@ -65,8 +65,8 @@ class OperatorPages:
         return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))
 
 
-async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
-    """Answer until SIGTERM; requests that are under way are answered before it ends. It says so in the pipe `told`."""
+async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
+    """Serve until SIGTERM and finish open requests; `ready` is a pipe that reports the start."""
     from granian import _granian
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
@@ -99,7 +99,7 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
     guard, loop = ConnectionGuard(home.settings.port), asyncio.get_running_loop()
 
     async def drain() -> None:
-        """Take no more connections, finish those that are there, and end."""
+        """Stop accepting, finish open connections, and end."""
         if sys.platform == "linux":
             stop_accepting(descriptor)
             end = loop.time() + DRAIN_SECONDS
@@ -107,21 +107,21 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
                 await asyncio.sleep(0.05)
         server.stop()  # type: ignore[no-untyped-call]
 
-    draining: list[asyncio.Task[None]] = []  # kept, or it would be collected
+    draining: list[asyncio.Task[None]] = []  # a reference, or it would be collected
 
     def stop() -> None:
         intake.stop()
         draining.append(loop.create_task(drain()))
 
-    def tell() -> None:
-        if told is not None:
-            os.write(told, b"1")
-            os.close(told)
+    def report_ready() -> None:
+        if ready is not None:
+            os.write(ready, b"1")
+            os.close(ready)
 
     if not home.settings.behind_proxy:
         guard.start()
     loop.add_signal_handler(signal.SIGTERM, stop)
-    loop.call_later(START_SECONDS, tell)
+    loop.call_later(START_SECONDS, report_ready)
     try:
         await server.serve()
     finally:
@@ -130,16 +130,16 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
 
 
 def _connections() -> int:
-    """How many connections this process may hold: as many files as it may open, but for some of its own."""
+    """Return the maximum number of connections under the file limit."""
     hard = raise_file_limit()
     return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
 
 
 def main() -> None:
     """Serve a folder on an inherited socket."""
-    folder, (descriptor, told) = Path(sys.argv[1]), map(int, sys.argv[2:4])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    for one in (descriptor, told):
+    folder, (descriptor, ready) = Path(sys.argv[1]), map(int, sys.argv[2:4])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the parent
+    for one in (descriptor, ready):
         os.set_inheritable(one, False)
     try:
         import uvloop
@@ -148,8 +148,8 @@ def main() -> None:
     except ImportError:
         run = asyncio.run
     try:
-        run(serve(Home.open(folder), descriptor, told))
-    except (BadInput, OSError) as error:  # tried again by who watches over it
+        run(serve(Home.open(folder), descriptor, ready))
+    except (BadInput, OSError) as error:  # the supervisor tries again
         print(f"quorank: {error}", file=sys.stderr)
         sys.exit(2)
 

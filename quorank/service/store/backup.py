@@ -1,9 +1,8 @@
-"""Backups of a service: its folder's files and its store in one file, which restores into SQLite and PostgreSQL alike.
+"""Backup of a service's folder and store in one file, restorable into SQLite and PostgreSQL.
 
-The file is two lines (what it is, and the SHA-256 of the rest) and an SQLite database with the store's tables and a table
-of files. It holds all secrets of the service: whoever has it is the service. A restored service goes on from the moment of
-the backup; its epoch, publications and messages get numbers that were never used since, so that no holder, worker or
-member takes the new ones for those it knew.
+The file has two lines (format, and SHA-256 of the rest) and an SQLite database with the store's tables and files. It
+holds all secrets of the service. A restored service continues from the moment of the backup; its epoch, publications and
+letters get unused numbers, so that no holder, worker or member confuses them with earlier ones.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ KEYS = {
     "tallies": ("name",), "facts": ("name",), "places": ("peer",), "sending": ("peer", "place"),
     "coming": ("peer", "place"),
 }  # fmt: skip
-"""Tables that are kept, with what their rows are read in the order of. Nonces are not: they are worth minutes."""
+"""Stored tables with the order of their rows; nonces, valid for minutes, are not stored."""
 
 
 class Backup(NamedTuple):
-    """What a backup holds."""
+    """Contents of a backup."""
 
     members: int
     files: int
@@ -52,24 +51,24 @@ class Backup(NamedTuple):
 
 
 def backup(folder: Path, database: str, target: Path) -> Backup:
-    """Write the backup of a service, which may be running, to a file that only its owner can read."""
+    """Back up a service, also while it runs, to a file of mode 0600."""
     outside = folder.resolve() not in target.resolve().parents
     require(outside, "backup.inside", "choose a file outside of the service's own folder", f"{target}")
     require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{target}")
     with TemporaryDirectory(prefix=".quorank-backup-", dir=target.parent) as name:
         with closing(open_store(folder, database)) as store, closing(open_store(Path(name))) as kept:
             _copy(store.database, kept.database)
-            files = _keep_files(folder, kept.database)
+            files = _store_files(folder, kept.database)
             members = _count(kept.database, "members")
         atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
     return Backup(members, files, target.stat().st_size)
 
 
 def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Backup:
-    """Make a service's folder, and fill its store, from a backup; neither may hold anything before.
+    """Restore a service's folder and store; both must be empty before.
 
-    Where the store is to be is the caller's to say, and to write into the settings of the folder. `skip` rounds that
-    members have answered since the backup are counted as spent, and the run goes on after them.
+    The caller chooses the database and writes it into the folder's settings. `skip` rounds that members have answered since
+    the backup count as spent, and the run continues after them.
     """
     with (
         new_folder(folder, "choose a folder that is empty or not there yet") as made,
@@ -78,7 +77,7 @@ def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Ba
     ):
         fresh = store.version() == 0 and store.next_number() == 0
         require(fresh, "database.not-empty", "another service is in this database", "--database")
-        files = _bring_files(kept.database, made, source)
+        files = _restore_files(kept.database, made, source)
         _copy(kept.database, store.database, jump=_JUMP)
         if skip:
             _skip_rounds(store, skip, read_json(made / TERMS).get("rounds"))
@@ -88,7 +87,7 @@ def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Ba
 
 
 def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
-    """Go on so many rounds later than the checkpoint; replies of the round that was open are of a round that is over."""
+    """Advance the checkpoint by lost rounds, and delete the replies of the open round."""
     content = store.document("coordinator")
     sentence = "this backup is not of a run with devices, or of one before its first round ended; leave --skip out"
     require(content is not None and isinstance(planned, int), "restore.no-round", sentence, "--skip")
@@ -107,7 +106,7 @@ def _count(database: Database, table: str) -> int:
 
 
 def _copy(source: Database, target: Database, jump: int = 0) -> None:
-    """All rows of one moment from an open store into a new one."""
+    """Copy all rows of one moment into a new store."""
     with source.snapshot(), target.transaction():
         target.execute("DELETE FROM service")
         for table, key in KEYS.items():
@@ -128,7 +127,7 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
         target.execute("UPDATE publication SET number = number + ?", jump)
 
 
-def _keep_files(folder: Path, database: Database) -> int:
+def _store_files(folder: Path, database: Database) -> int:
     count = 0
     database.execute("CREATE TABLE files (path TEXT PRIMARY KEY, content BLOB NOT NULL)")
     for path in sorted(folder.rglob("*")):
@@ -140,7 +139,7 @@ def _keep_files(folder: Path, database: Database) -> int:
     return count
 
 
-def _bring_files(database: Database, folder: Path, source: Path) -> int:
+def _restore_files(database: Database, folder: Path, source: Path) -> int:
     names = [name for (name,) in database.execute("SELECT path FROM files ORDER BY path")]
     for name in names:
         path = folder / member_path(name, source)
@@ -153,7 +152,7 @@ def _bring_files(database: Database, folder: Path, source: Path) -> int:
 
 
 def _seal(database: Path, target: Path) -> None:
-    """Write the head and the content of a database."""
+    """Write head and content of a database."""
     with database.open("rb") as content, target.open("r+b") as file:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
         content.seek(0)
@@ -163,7 +162,7 @@ def _seal(database: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
-    """The store inside a backup, from a copy whose digest was checked."""
+    """Open the store inside a backup, from a copy with a valid digest."""
     try:
         file = source.open("rb")
     except OSError as error:
@@ -174,12 +173,12 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
             with closing(open_store(Path(name))) as kept:
                 yield kept
         except BadInput as error:
-            if error.where.startswith(name):  # the copy, of which nobody has heard
+            if error.where.startswith(name):  # a path of the temporary copy
                 raise BadInput(error.code, "what the backup holds is damaged; use another one", f"{source}") from None
             raise
         except OSError:
             raise
-        except Exception as error:  # another database than ours under a right checksum
+        except Exception as error:  # a foreign database under a valid checksum
             raise BadInput("file.damaged", f"is no backup of a service ({first_line(error)})", f"{source}") from None
 
 
@@ -187,7 +186,7 @@ def _unseal(file: IO[bytes], source: Path, target: Path) -> None:
     found = _HEAD.match(file.read(_HEAD_LENGTH + 5))
     require(found, "file.other-kind", "this is not a backup of a service", f"{source}")
     assert found is not None
-    sentence = f"the backup is of version {int(found[1])}, and this Quorank reads {VERSION}; install the newer one"
+    sentence = f"the backup is of version {int(found[1])}, and this Quorank reads {VERSION}"
     require(int(found[1]) == VERSION, "file.newer", sentence, f"{source}")
     file.seek(found.end())
     digest = hashlib.sha256()

@@ -28,9 +28,9 @@ except ImportError:
     raise BadInput("database.no-driver", sentence, "--database") from None
 
 PATIENCE = 10
-"""Seconds to wait for another's transaction; one that stands still three times as long is ended by the database."""
+"""Timeout for another transaction, seconds; the database ends one that is idle three times as long."""
 _LOCK = 0x51524E53
-_CLOCK_SECONDS = 60.0  # so long the difference to the database's clock is believed
+_CLOCK_SECONDS = 60.0  # seconds for which the clock difference is reused
 _SESSION = """
 SET lock_timeout = '{patience}s';
 SET idle_in_transaction_session_timeout = '{idle}s';
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class PostgreSQL(Database):
-    """One connection, and another one that has the lock of the holder."""
+    """One connection for statements, another one for the holder's lock."""
 
     begin_writing = "BEGIN; SELECT 1 FROM service WHERE id = 1 FOR UPDATE"
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -55,7 +55,7 @@ class PostgreSQL(Database):
         self._url, self._mutex = url, RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._holder: psycopg.Connection[Any] | None = None
-        self._inside: psycopg.Connection[Any] | None = None  # the one with a transaction
+        self._inside: psycopg.Connection[Any] | None = None  # with an open transaction
         self._offset, self._asked = 0.0, float("-inf")
         self._password = _check_url(url)
         try:
@@ -81,7 +81,7 @@ class PostgreSQL(Database):
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Whatever may pass is an OSError; an error in a statement is not."""
+        """Translate temporary failures to OSError; errors of a statement stay."""
         try:
             yield
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
@@ -94,13 +94,13 @@ class PostgreSQL(Database):
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._mutex:
-            if self._inside is not None:  # never on another connection than the one that was begun
+            if self._inside is not None:  # always on the transaction's connection
                 return self._run(self._inside, statement, values)
             connection = self._connected()
             try:
                 return self._run(connection, statement, values)
             except OSError:
-                if connection.closed and statement.startswith("SELECT"):  # PostgreSQL was restarted meanwhile
+                if connection.closed and statement.startswith("SELECT"):  # PostgreSQL was restarted
                     return self._run(self._connected(), statement, values)
                 raise
 
@@ -131,7 +131,7 @@ class PostgreSQL(Database):
                     with contextlib.suppress(psycopg.Error):
                         connection.rollback()
                     raise
-                connection = self._connected()  # it was lost while nothing was under way: once more on a new one
+                connection = self._connected()  # lost while idle: retry on a new connection
                 with self._faults():
                     connection.execute(statement)
             self._inside = connection
@@ -159,7 +159,7 @@ class PostgreSQL(Database):
         self.execute("SELECT setval(pg_get_serial_sequence(?, 'id'), ?)", table, max(1, last))
 
     def try_lock(self) -> bool:
-        """Take the lock of the holder; it ends with this process, and with the server that gave it."""
+        """Take the holder's lock, which ends with this process and with the server."""
         with self._mutex:
             if self._holder is None or self._holder.closed:
                 self._holder = self._connect()
@@ -168,13 +168,13 @@ class PostgreSQL(Database):
 
     def unlock(self) -> None:
         if self._holder is not None:
-            with contextlib.suppress(psycopg.Error):  # it is free at once, and not only when the server sees the end
+            with contextlib.suppress(psycopg.Error):  # free at once, before the server notices the end
                 self._holder.execute("SELECT pg_advisory_unlock_all()")
             self._holder.close()
             self._holder = None
 
     def now(self) -> float:
-        """The database's clock; the difference to this machine's monotonic one is asked for once a minute."""
+        """Return the database's time; the difference to the monotonic clock is measured once a minute."""
         before = time.monotonic()
         if before - self._asked > _CLOCK_SECONDS:
             with self._mutex:
@@ -197,7 +197,7 @@ def _translated(statement: str) -> str:
 
 
 def _check_url(url: str) -> str:
-    """The password in a URL; one that libpq would take apart in another place is refused without showing it."""
+    """Return the password in a URL; reject one that libpq would parse differently, without showing it."""
     sentence = (
         "expected postgresql://user:password@host:port/name, with @ : / ? # % in a password written as %40 and so on"
     )

@@ -1,4 +1,4 @@
-"""SQLite as a service's store: one file in its folder, for the workers and the holder of one machine."""
+"""SQLite store of a service: one file in its folder, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from quorank.files.atomic import ProcessLock
 from quorank.service.store.database import Database, schema
 
 APPLICATION = 0x51524E56
-"""Marks the file as a service's in its header."""
+"""Application id in the file's header."""
 PATIENCE = 10.0
-"""Seconds to wait for another process's transaction."""
+"""Timeout for another process's transaction, seconds."""
 _PASSING = ("FULL", "IOERR", "BUSY", "LOCKED", "CANTOPEN", "READONLY", "PERM", "PROTOCOL", "NOMEM", "INTERRUPT")
 
 
 class SQLite(Database):
-    """One connection. What is committed is on disk (write-ahead log, synchronous = FULL)."""
+    """One connection with durable commits (write-ahead log, synchronous = FULL)."""
 
     begin_writing, begin_reading = "BEGIN IMMEDIATE", "BEGIN"
 
@@ -60,7 +60,7 @@ class SQLite(Database):
         while self.connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
                 self.connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError:  # another process does the same, for which SQLite does not wait
+            except sqlite3.OperationalError:  # another process does the same; SQLite does not wait for it
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.01)
@@ -69,10 +69,10 @@ class SQLite(Database):
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """A full disk and a locked file pass (OSError); a damaged file does not (BadInput)."""
+        """Translate temporary failures to OSError and damage to BadInput."""
         try:
             yield
-        except UnicodeDecodeError:  # a text in a damaged table, or SQLite's own message that quotes one
+        except UnicodeDecodeError:  # a string in a damaged table, or a message that quotes one
             raise self._damaged() from None
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
@@ -110,7 +110,7 @@ class SQLite(Database):
                 if self.connection.in_transaction:
                     with contextlib.suppress(sqlite3.Error):
                         self.connection.execute("ROLLBACK")
-                if self.connection.in_transaction:  # the disk refuses even that: a new connection has no transaction
+                if self.connection.in_transaction:  # the disk refuses the rollback; a new connection has no transaction
                     self.connection.close()
                     self._open()
                 raise
