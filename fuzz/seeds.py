@@ -951,18 +951,18 @@ def tunings(folder: Path) -> Seeds:
         ),
     )
     yield "browser-history", "no-table", _history("CREATE TABLE moz_places (id);", {})
-    open_envelope, seen = (
+    opened, seen = (
         "INSERT INTO urls VALUES (?, ?, ?, ?)",
         "INSERT INTO visits (url, visit_time, transition) VALUES (?, ?, ?)",
     )
     found: list[tuple[object, ...]] = [
         (1 + i % 4, 13_344_473_600_000_000 + i * 10**9, (0, 1, 0xC0000000 - 2**32)[i % 3]) for i in range(12)
     ]
-    yield "browser-history", "valid-chromium", _history(URLS, {open_envelope: pages, seen: found})
+    yield "browser-history", "valid-chromium", _history(URLS, {opened: pages, seen: found})
     yield (
         "browser-history",
         "chromium-extremes",
-        _history(URLS, {open_envelope: pages, seen: [*found, (1, 2**63 - 1, 1), (1, -(2**63), 1)]}),
+        _history(URLS, {opened: pages, seen: [*found, (1, 2**63 - 1, 1), (1, -(2**63), 1)]}),
     )
     yield "bookmarks", "valid", b'{"roots": {"bar": {"children": [{"url": "https://x"}]}}}'
     yield "bookmarks", "deep", b'{"roots": ' + b"[" * 2_000

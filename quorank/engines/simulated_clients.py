@@ -104,12 +104,12 @@ class SimulatedClients:
     def _respond_secure(self, content: bytes) -> bytes:
         """Return the answers of the clients in their order; empty where a client has left the round."""
         require(isinstance(self._mechanism, IntegerSums), "secure-sum.none", "this experiment has no secure sum")
-        messages, open_envelope, task = single(content), {}, b""
+        messages, opened, task = single(content), {}, b""
         for client, message in messages:
             found = invitation(message)
             if found is not None:
-                open_envelope[client], task = found
-        new = {client: occasion for client, occasion in open_envelope.items() if self._occasion(client) != occasion}
+                opened[client], task = found
+        new = {client: occasion for client, occasion in opened.items() if self._occasion(client) != occasion}
         if new:
             try:
                 self._begin(decode_task(task), new)
@@ -117,25 +117,25 @@ class SimulatedClients:
                 if error.code != OVER:
                     raise
                 return frames.pack([b"" for _ in messages])
-        return frames.pack([self._answer(client, message, client in open_envelope) for client, message in messages])
+        return frames.pack([self._answer(client, message, client in opened) for client, message in messages])
 
     def _occasion(self, client: int) -> Occasion | None:
         return self._members[client][0] if client in self._members else None
 
-    def _begin(self, task: Task, open_envelope: dict[int, Occasion]) -> None:
+    def _begin(self, task: Task, opened: dict[int, Occasion]) -> None:
         """Let these clients learn, and hold their updates until the others of the sum are there."""
         mechanism: Any = self._mechanism
-        for reply in self._learn(task, np.array(sorted(open_envelope), dtype=np.int64)):
+        for reply in self._learn(task, np.array(sorted(opened), dtype=np.int64)):
             words = reply.release.astype(np.int64).astype(np.uint32)
             member = SecureMember(
                 reply.client,
-                open_envelope[reply.client],
+                opened[reply.client],
                 lambda own=words: own,  # type: ignore[misc]
                 MemberKey.create(),
                 mechanism.signed_by,
                 agreed=mechanism.plan,
             )
-            self._members[reply.client] = open_envelope[reply.client], member
+            self._members[reply.client] = opened[reply.client], member
             self._facts[reply.client] = encode_reply(replace(reply, release=np.zeros(0)))
 
     def _answer(self, client: int, message: bytes, opening: bool) -> bytes:

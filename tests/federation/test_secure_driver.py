@@ -126,7 +126,7 @@ def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path
     report = driver_of(MemoryTransport(answering(simulator, tmp_path), NAMES), SharedNodes(NAMES)).round(coordinator)
     assert coordinator.state.theta.tobytes() == before and report.update_norm == 0.0
     assert coordinator.refused == {"secure-sum.out-of-bounds": 1}
-    assert report.participants == 6 and report.noise > 0.0  # it was open_envelope, so it counts as a release
+    assert report.participants == 6 and report.noise > 0.0  # it was opened, so it counts as a release
 
 
 def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begins_again(
