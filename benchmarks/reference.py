@@ -7,6 +7,8 @@ differ between R and R*).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Integers
@@ -61,33 +63,42 @@ def online_ndcg(shown_labels: Int8s, ideal: float) -> float:
     return float(((2.0**shown_labels - 1.0) * discounts).sum() / ideal) if ideal > 0.0 else 0.0
 
 
+class Lists(NamedTuple):
+    """Candidate lists of all queries."""
+
+    features: Floats  # (documents, features)
+    labels: Int8s  # (documents,)
+    offsets: Integers  # (queries + 1,)
+    ideal: Doubles  # (queries,) DCG of the best list
+
+
 def federated_round(
-    features: Floats,
-    labels: Int8s,
-    offsets: Integers,
-    ideal: Doubles,
+    lists: Lists,
     theta: Doubles,
     clients: int,
     interactions: int,
-    click: Doubles,
-    stop: Doubles,
+    users: tuple[Doubles, Doubles],
     rng: np.random.Generator,
     eta: float = 0.1,
     k: int = 10,
 ) -> tuple[Doubles, float]:
-    """Algorithm 2: every client makes B updates from θ; returns the mean of their parameters and the online nDCG."""
+    """Algorithm 2: every client makes B updates from θ; returns the mean of their parameters and the online nDCG.
+
+    `users` are P(click | label) and P(stop | label) after a click.
+    """
+    click, stop = users
     mean = np.zeros_like(theta)
     ndcg = 0.0
     for _ in range(clients):
         local = theta.copy()
         for _ in range(interactions):
-            query = rng.integers(len(offsets) - 1)
-            rows = slice(offsets[query], offsets[query + 1])
-            x, y = features[rows], labels[rows]
+            query = rng.integers(len(lists.offsets) - 1)
+            rows = slice(lists.offsets[query], lists.offsets[query + 1])
+            x, y = lists.features[rows], lists.labels[rows]
             scores = x @ local
             shown = sample_list(scores, k, rng)
             clicked = clicks_of(y[shown], click, stop, rng)
-            ndcg += online_ndcg(y[shown], ideal[query])
+            ndcg += online_ndcg(y[shown], lists.ideal[query])
             local += eta * gradient(x, scores, shown, clicked)
         mean += local / clients
     return mean, ndcg / (clients * interactions)

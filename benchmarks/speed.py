@@ -106,7 +106,12 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
         few = 25
         return timed(
             lambda: reference.federated_round(
-                dense, data.labels, data.offsets, ideal, theta, few, 4, tables.click, tables.stop, rng
+                reference.Lists(dense, data.labels, data.offsets, ideal),
+                theta,
+                few,
+                4,
+                (tables.click, tables.stop),
+                rng,
             )
         ) / (few * 4)
 

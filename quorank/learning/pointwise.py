@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,11 +91,11 @@ class Pointwise:
         require_range("highest", highest, least=1)
         out = np.array(theta, dtype=np.float64)
         begin, end = progress
-        _steps(
-            out, data.padded, data.n_features, data.labels, 1.0 / highest, shares,
+        plan = _Plan(
             self.loss == "logistic", self.eta * (1.0 - begin), self.eta * (1.0 - end), self.decay, self.batch, count,
-            _key(seed), client, round_,
+            1.0 / highest, _key(seed), client, round_,
         )  # fmt: skip
+        _steps(plan, out, data.padded, data.labels, shares)
         return out
 
     def risk(self, theta: Doubles, data: RankingData, weights: Doubles, *, highest: int) -> float:
@@ -114,45 +114,45 @@ def _key(seed: int) -> Uint64s:
     return key_of(seed, Purpose.INSTANCES)
 
 
+class _Plan(NamedTuple):
+    """Settings of some steps, and the address of their draws."""
+
+    logistic: bool
+    eta_first: float
+    eta_last: float
+    decay: float
+    batch: int
+    steps: int
+    scale: float  # 1 / highest grade
+    key: Uint64s
+    client: int
+    round: int
+
+
 @kernel
-def _steps(
-    theta: Doubles,
-    padded: Floats,
-    n_features: int,
-    labels: Int8s,
-    scale: float,
-    cumulative: Doubles,
-    logistic: bool,
-    eta_first: float,
-    eta_last: float,
-    decay: float,
-    batch: int,
-    count: int,
-    key: Uint64s,
-    client: int,
-    round_: int,
-) -> None:
+def _steps(plan: _Plan, theta: Doubles, padded: Floats, labels: Int8s, cumulative: Doubles) -> None:
+    n_features, batch = len(theta) - 1, plan.batch
     gradient = np.empty(n_features + 1)
     rows = len(labels)
     second = 0.0
-    for step in range(count):
-        eta = eta_first + (eta_last - eta_first) * step / count
+    for step in range(plan.steps):
+        eta = plan.eta_first + (plan.eta_last - plan.eta_first) * step / plan.steps
         gradient[:] = 0.0
         for i in range(batch):
             if i % 2 == 0:
-                draw, second = uniform_pair(key, i >> 1, step, client, round_)
+                draw, second = uniform_pair(plan.key, i >> 1, step, plan.client, plan.round)
             else:
                 draw = second
             row = min(np.searchsorted(cumulative, draw, side="right"), rows - 1)
             score = theta[n_features]
             for f in range(n_features):
                 score += theta[f] * padded[row, f]
-            target = labels[row] * scale
-            slope = logistic_slope(score, target) if logistic else squared_slope(score, target)
+            target = labels[row] * plan.scale
+            slope = logistic_slope(score, target) if plan.logistic else squared_slope(score, target)
             slope /= batch
             for f in range(n_features):
                 gradient[f] += slope * padded[row, f]
             gradient[n_features] += slope
         for f in range(n_features):
-            theta[f] -= eta * (gradient[f] + decay * theta[f])
+            theta[f] -= eta * (gradient[f] + plan.decay * theta[f])
         theta[n_features] -= eta * gradient[n_features]

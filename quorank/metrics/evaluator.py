@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,28 +85,29 @@ def _gains() -> Doubles:
     return gain
 
 
+class _Judgement(NamedTuple):
+    """Labels of a split, and the depths at which it is judged."""
+
+    labels: Int8s  # (documents,)
+    offsets: Integers  # (queries + 1,)
+    ideal: Doubles  # (cutoffs, queries) DCG of the best list
+    discount: Doubles  # (deepest,)
+    cutoffs: Integers  # ascending
+    page: int  # documents among which the first relevant one is looked for
+
+
 @kernel
-def _figures_of_list(
-    top: Integers,
-    size: int,
-    labels: Int8s,
-    start: int,
-    gain: Doubles,
-    ideal: Doubles,
-    discount: Doubles,
-    cutoffs: Integers,
-    page: int,
-    ndcg: Doubles,
-) -> float:
+def _judge_list(judgement: _Judgement, q: int, top: Integers, size: int, gain: Doubles, ndcg: Doubles) -> float:
     """Write nDCG of one ranked list at each cut-off into `ndcg`; return its reciprocal rank among the first `page`."""
+    labels, start = judgement.labels, judgement.offsets[q]
     total, done = 0.0, 0
-    for c in range(len(cutoffs)):
-        until = min(cutoffs[c], size)
+    for c in range(len(judgement.cutoffs)):
+        until = min(judgement.cutoffs[c], size)
         for p in range(done, until):
-            total += gain[labels[start + top[p]]] * discount[p]
-        ndcg[c] = total / ideal[c]
+            total += gain[labels[start + top[p]]] * judgement.discount[p]
+        ndcg[c] = total / judgement.ideal[c, q]
         done = until
-    for p in range(min(page, size)):
+    for p in range(min(judgement.page, size)):
         if labels[start + top[p]] > 0:
             return 1.0 / (p + 1)
     return 0.0
@@ -113,67 +115,45 @@ def _figures_of_list(
 
 @kernel
 def _evaluate(
+    judgement: _Judgement,
     packed: Floats,
     hidden: int,
     padded: Floats,
-    labels: Int8s,
-    offsets: Integers,
-    ideal: Doubles,
-    discount: Doubles,
-    cutoffs: Integers,
-    page: int,
-    longest: int,
-    first: int,
-    last: int,
+    scores: Floats,
+    span: tuple[int, int],
     ndcg: Doubles,
     reciprocal: Doubles,
 ) -> None:
-    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank among the first `page`.
+    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank, for q in the span.
 
-    The cut-offs ascend; both arrays are zero before.
+    Both arrays are zero before; `scores` (rankers, longest) is scratch.
     """
-    k = len(discount)
-    scores = np.empty((packed.shape[0], longest), dtype=np.float32)
+    offsets, k = judgement.offsets, len(judgement.discount)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
     top = np.zeros(k, dtype=np.int64)
     gain = _gains()
-    for q in range(first, last):
-        if ideal[0, q] <= 0.0:
+    for q in range(span[0], span[1]):
+        if judgement.ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
             size = top_k(scores[r], stop - start, k, top)
-            reciprocal[r, q] = _figures_of_list(
-                top, size, labels, start, gain, ideal[:, q], discount, cutoffs, page, ndcg[:, r, q]
-            )
+            reciprocal[r, q] = _judge_list(judgement, q, top, size, gain, ndcg[:, r, q])
 
 
 @kernel
-def _judge(
-    scores: Doubles,
-    labels: Int8s,
-    offsets: Integers,
-    ideal: Doubles,
-    discount: Doubles,
-    cutoffs: Integers,
-    page: int,
-    first: int,
-    last: int,
-    ndcg: Doubles,
-    reciprocal: Doubles,
-) -> None:
+def _judge(judgement: _Judgement, scores: Doubles, ndcg: Doubles, reciprocal: Doubles) -> None:
     """Metrics of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
-    top = np.zeros(len(discount), dtype=np.int64)
+    offsets, k = judgement.offsets, len(judgement.discount)
+    top = np.zeros(k, dtype=np.int64)
     gain = _gains()
-    for q in range(first, last):
-        if ideal[0, q] <= 0.0:
+    for q in range(len(offsets) - 1):
+        if judgement.ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
-        size = top_k(scores[start:stop], stop - start, len(discount), top)
-        reciprocal[q] = _figures_of_list(
-            top, size, labels, start, gain, ideal[:, q], discount, cutoffs, page, ndcg[:, q]
-        )
+        size = top_k(scores[start:stop], stop - start, k, top)
+        reciprocal[q] = _judge_list(judgement, q, top, size, gain, ndcg[:, q])
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,22 +193,18 @@ class Evaluator:
             features = self.data.features
             return self._judged([self.ranker.score_features(theta, features) for theta in thetas])
         data, hidden = self._inputs, self.ranker.layer
-        stride, page = data.padded.shape[1], self.page or self.k
-        depths = sorted({self.k, *self.cutoffs})
-        ideal = np.array([ideal_dcg(data, depth) for depth in depths])
+        judgement, stride = self._judgement, data.padded.shape[1]
         for theta in thetas:
             self.ranker.check_size(theta, self.data.n_features)
         packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)
-        ndcg, reciprocal = np.zeros((len(depths), len(thetas), data.n_queries)), np.zeros((len(thetas), data.n_queries))
-        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(depths[-1], page))
+        ndcg = np.zeros((len(judgement.cutoffs), len(thetas), data.n_queries))
+        reciprocal = np.zeros((len(thetas), data.n_queries))
 
-        def part(bounds: tuple[int, int]) -> None:
-            _evaluate(
-                packed, hidden, data.padded, data.labels, data.offsets, ideal, discount, cutoffs, page,
-                data.longest, *bounds, ndcg, reciprocal,
-            )  # fmt: skip
+        def part(span: tuple[int, int]) -> None:
+            scores = np.empty((len(thetas), data.longest), dtype=np.float32)
+            _evaluate(judgement, packed, hidden, data.padded, scores, span, ndcg, reciprocal)
 
         edges = np.linspace(0, data.n_queries, self.threads + 1).astype(int)
         spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
@@ -237,23 +213,31 @@ class Evaluator:
         else:
             with ThreadPoolExecutor(self.threads) as pool:
                 list(pool.map(part, spans))
-        return ndcg[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
+        return ndcg[self._wanted], reciprocal
 
     def _judged(self, scored: Sequence[Doubles]) -> tuple[Doubles, Doubles]:
         """Metrics of `_measured` of rankers that have scored all rows, (rows,) each."""
+        judgement, n = self._judgement, self.data.n_queries
+        ndcg, reciprocal = np.zeros((len(scored), len(judgement.cutoffs), n)), np.zeros((len(scored), n))
+        for r, values in enumerate(scored):
+            _judge(judgement, np.ascontiguousarray(values, dtype=np.float64), ndcg[r], reciprocal[r])
+        return ndcg.transpose(1, 0, 2)[self._wanted], reciprocal
+
+    @cached_property
+    def _judgement(self) -> _Judgement:
         data, depths, page = self.data, sorted({self.k, *self.cutoffs}), self.page or self.k
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
-        cutoffs, discount = np.array(depths, dtype=np.int64), discounts(max(depths[-1], page))
-        ndcg, reciprocal = np.zeros((len(scored), len(depths), data.n_queries)), np.zeros((len(scored), data.n_queries))
-        for r, scores_ in enumerate(scored):
-            _judge(
-                np.ascontiguousarray(scores_, dtype=np.float64), data.labels, data.offsets, ideal, discount, cutoffs, page,
-                0, data.n_queries, ndcg[r], reciprocal[r],
-            )  # fmt: skip
-        return ndcg.transpose(1, 0, 2)[[depths.index(depth) for depth in (self.k, *self.cutoffs)]], reciprocal
+        discount = discounts(max(depths[-1], page))
+        return _Judgement(data.labels, data.offsets, ideal, discount, np.array(depths, dtype=np.int64), page)
+
+    @property
+    def _wanted(self) -> list[int]:
+        """Index of k and of each further depth among the cut-offs."""
+        depths = sorted({self.k, *self.cutoffs})
+        return [depths.index(depth) for depth in (self.k, *self.cutoffs)]
 
     def scores(self, theta: Doubles) -> Floats | Doubles:
-        """(rows,) what a ranker's lists are sorted by: float32, of trees float64."""
+        """(rows,) scores by which lists are sorted: float32, of trees float64."""
         if self.ranker.grown:
             return self.ranker.score_features(theta, self.data.features)
         return scores(self.ranker, theta, self.data)

@@ -76,8 +76,8 @@ def test_the_mean_update_is_the_same(reference: ModuleType, preset: str) -> None
     theirs, their_ndcg = np.empty_like(ours), np.empty(count)
     for client in range(count):
         moved, their_ndcg[client] = reference.federated_round(
-            np.asarray(data.features), data.labels, data.offsets, ideal, theta, 1, interactions,
-            tables.click, tables.stop, random,
+            reference.Lists(np.asarray(data.features), data.labels, data.offsets, ideal), theta, 1, interactions,
+            (tables.click, tables.stop), random,
         )  # fmt: skip
         theirs[client] = moved - theta
     both = [(ours[:, j], theirs[:, j]) for j in range(data.n_features)] + [(our_ndcg, their_ndcg)]
