@@ -243,9 +243,9 @@ def _import_class(reference: str) -> Any:
 def kind_of(part: Part) -> str:
     """Return the word by which another process finds the class of a part: its kind, or `module:Class`."""
     cls = type(part)
-    local = cls.__module__ == "__main__" or "<locals>" in cls.__qualname__
     ours = cls.__module__.partition(".")[0] == "quorank"
-    return part.kind if local or ours or cls in _INSTALLED else f"{cls.__module__}:{cls.__qualname__}"
+    importable = cls.__module__ != "__main__" and getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls
+    return f"{cls.__module__}:{cls.__name__}" if importable and not ours and cls not in _INSTALLED else part.kind
 
 
 _INSTALLED: set[type[Any]] = set()

@@ -39,7 +39,7 @@ def can_play_ahead(federation: Federation) -> bool:
     )
 
 
-class _Plan(NamedTuple):
+class _RoundsPlan(NamedTuple):
     """Server step, θ ← θ + step·m with m ← β·m + mean, and the results of the rounds."""
 
     step: float
@@ -53,7 +53,7 @@ class _Plan(NamedTuple):
 
 
 @kernel
-def _play_rounds(world: World, cohort: Cohort, rule: ListRule, plan: _Plan) -> int:
+def _play_rounds(world: World, cohort: Cohort, rule: ListRule, plan: _RoundsPlan) -> int:
     """Play rounds from `cohort.round` on; stop before one whose sum would not be exact, return the number played."""
     theta, size, width, weight = cohort.theta, len(cohort.theta), plan.sums.shape[1], plan.weights.sum()
     coarse = np.empty(width, dtype=np.int64)
@@ -138,6 +138,6 @@ class RoundsAhead:
         assert lists is not None and recursion is not None
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
         rows = np.empty((count, len(self.clients), size + STATISTICS))
-        plan = _Plan(*recursion, self.interactions.astype(np.float64), thetas, sums, rows, memory_for(world))
+        plan = _RoundsPlan(*recursion, self.interactions.astype(np.float64), thetas, sums, rows, memory_for(world))
         done = _play_rounds(world, *lists, plan)
         return thetas[:done], sums[:done], rows[:done]

@@ -91,7 +91,7 @@ class Pointwise:
         require_range("highest", highest, least=1)
         out = np.array(theta, dtype=np.float64)
         begin, end = progress
-        plan = _Plan(
+        plan = _StepPlan(
             self.loss == "logistic", self.eta * (1.0 - begin), self.eta * (1.0 - end), self.decay, self.batch, count,
             1.0 / highest, _key(seed), client, round_,
         )  # fmt: skip
@@ -114,7 +114,7 @@ def _key(seed: int) -> Uint64s:
     return key_of(seed, Purpose.INSTANCES)
 
 
-class _Plan(NamedTuple):
+class _StepPlan(NamedTuple):
     """Settings of some steps, and the address of their draws."""
 
     logistic: bool
@@ -130,7 +130,7 @@ class _Plan(NamedTuple):
 
 
 @kernel
-def _steps(plan: _Plan, theta: Doubles, padded: Floats, labels: Int8s, cumulative: Doubles) -> None:
+def _steps(plan: _StepPlan, theta: Doubles, padded: Floats, labels: Int8s, cumulative: Doubles) -> None:
     n_features, batch = len(theta) - 1, plan.batch
     gradient = np.empty(n_features + 1)
     rows = len(labels)
