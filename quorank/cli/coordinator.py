@@ -1,4 +1,4 @@
-"""`quorank coordinator`: run a federation with real devices: start, invite, open, revoke, status, stop, files, backup."""
+"""`quorank coordinator`: run a federation of real devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorank.service.home import Home
     from quorank.service.store.sql_store import SqlStore
 
-app = typer.Typer(help="Coordinate real devices: start, invite, open, revoke, status, stop.", no_args_is_help=True)
+app = typer.Typer(help="Run a federation of real devices.", no_args_is_help=True)
 
 Folder = Annotated[Path, Argument(metavar="DIR", help="The service's folder.")]
 
@@ -29,80 +29,85 @@ Folder = Annotated[Path, Argument(metavar="DIR", help="The service's folder.")]
 @app.command()
 def start(
     folder: Folder,
-    experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
+    experiment: Annotated[Path | None, Option(help="Experiment file, needed once to create the folder.")] = None,
     tune: Annotated[
         Path | None,
-        Option(help="Tune a heuristic instead: what, and how; needed once (docs/tuning.md).", metavar="FILE.toml"),
+        Option(help="Tune a heuristic instead: its file, needed once (docs/tuning.md).", metavar="FILE.toml"),
     ] = None,
-    host: Annotated[str | None, Option(help="Where to listen.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, Option(help="The one port that is opened.", show_default="9092")] = None,
+    host: Annotated[str | None, Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="Port to listen on.", show_default="9092")] = None,
     address: Annotated[
         str | None,
         Option(
             "--address",
             "--url",
-            help="host:port, or https://host[:port], under which devices reach it; it goes into certificate and "
+            help="host:port, or https://host[:port], at which devices reach the service; part of certificate and "
             "invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="2")] = None,
+    workers: Annotated[int | None, Option(help="Number of intake workers.", show_default="2")] = None,
     database: Annotated[
-        str | None, Option(help="Address of a PostgreSQL database, for several hosts.", show_default="SQLite in DIR")
+        str | None, Option(help="PostgreSQL database, for several hosts.", show_default="SQLite in DIR")
     ] = None,
     behind_proxy: Annotated[
         bool | None,
         Option(
             "--behind-proxy/--no-behind-proxy",
-            help="Plain HTTP for a proxy that ends TLS and says in X-Forwarded-For who asks.",
+            help="Serve plain HTTP behind a proxy that terminates TLS and sets X-Forwarded-For.",
             show_default="--no-behind-proxy",
         ),
     ] = None,
     certificate: Annotated[
-        str | None, Option(help="File of a certificate of yours (PEM).", show_default="of an own authority")
+        str | None, Option(help="Certificate file (PEM).", show_default="from a private authority")
     ] = None,
-    key: Annotated[str | None, Option(help="File of its key (PEM).")] = None,
+    key: Annotated[str | None, Option(help="Key file of the certificate (PEM).")] = None,
     features: Annotated[
-        int | None, Option(help="Features of a document on the devices.", show_default="those of [data]")
+        int | None, Option(help="Number of features on the devices.", show_default="those of [data]")
     ] = None,
     run: RunName = None,
-    enough: Annotated[float | None, Option(help="Share of the cohort that ends a round.", show_default="1")] = None,
-    least: Annotated[float | None, Option(help="Share that ends it after the deadline.", show_default="0.5")] = None,
+    enough: Annotated[
+        float | None, Option(help="Fraction of the cohort that closes a round at once.", show_default="1")
+    ] = None,
+    least: Annotated[
+        float | None, Option(help="Fraction of the cohort that closes a round at the deadline.", show_default="0.5")
+    ] = None,
     deadline: Annotated[
-        float | None, Option(help="Seconds that a round waits for the rest.", show_default="3600")
+        float | None, Option(help="Seconds until the deadline of a round.", show_default="3600")
     ] = None,
     pause: Annotated[
-        float | None, Option(help="Seconds after which a device asks again where nothing is due.", show_default="60")
+        float | None, Option(help="Polling interval of an idle device, seconds.", show_default="60")
     ] = None,
     report_epsilon: Annotated[
-        float | None, Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports")
+        float | None, Option(help="Devices report nDCG by clicks, with this ε for a report.", show_default="no reports")
     ] = None,
     total_epsilon: Annotated[
         float | None,
         Option(
-            help="ε that run, reports and rebuildings after leavers may reach together, at the run's δ; a rebuilding "
+            help="Upper bound on the ε of run, reports and rebuildings together, at the run's δ; a rebuilding "
             "beyond it is refused, and the ranker starts anew.",
             show_default="that of run and reports alone",
         ),
     ] = None,
     enrolments: Annotated[
-        int | None, Option(help="Enrolments a minute from one address; 0: any.", show_default="60")
+        int | None,
+        Option(help="Maximum number of enrolments a minute from one address; 0 for no limit.", show_default="60"),
     ] = None,
     quiet_minutes: Annotated[
-        float | None, Option(help="Without any device for so long, /healthz says so.", show_default="60")
+        float | None,
+        Option(help="Minutes without any device after which /healthz reports a problem.", show_default="60"),
     ] = None,
     exit_when_done: Annotated[
-        bool, Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
+        bool, Option("--exit-when-done", help="Stop after the last round; devices can then no longer leave.")
     ] = False,
     detach: Detach = False,
     json: Json = False,
 ) -> None:
-    """Run a service; the first start makes its folder.
+    """Run a service; the first start creates its folder.
 
-    It goes on where it stood, also after it was killed. After the last round
-    it stays, so that devices hear of it and can leave, until it is stopped.
-    Without --detach it is in the foreground, as systemd wants it, and logs to
-    stderr.
+    A later start continues the run, also after a crash. After the last round
+    the service runs until it is stopped, so that devices can leave. Without
+    --detach it stays in the foreground and logs to stderr, as under systemd.
     """
     from quorank.service.home import SETTINGS, Home
     from quorank.service.supervisor import SUPERVISOR, start_service
@@ -145,7 +150,7 @@ def start(
 
 
 def check_installed() -> None:
-    """Refuse where what a service needs is not installed."""
+    """Raise BadInput if a dependency of the service is not installed."""
     from importlib.util import find_spec
 
     missing = [name for name in ("granian", "starlette", "jinja2", "prometheus_client") if find_spec(name) is None]
@@ -161,20 +166,20 @@ def start_here(home: Home, more: list[str]) -> None:
 
 
 def replace_by(words: list[str]) -> None:
-    """Become the process that watches over the service: it needs a tenth of this one's memory."""
+    """Replace this process by the supervisor, which needs a tenth of its memory."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(words[0], words)
 
 
 def page_address(home: Home) -> str:
-    """Where the operator's page is, with what opens it."""
+    """Return the address of the operator's page, with its token."""
     return f"{home.settings.url}/?token={home.token}"
 
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """Rounds, cohort, who is waited for, ε spent, refused requests, problems."""
+    """Show rounds, cohort, pending devices, spent ε, rejected requests and problems."""
     from quorank.service.home import Home
 
     _show(Home.open(folder), json)
@@ -182,7 +187,7 @@ def status(folder: Folder, json: Json = False) -> None:
 
 @app.command()
 def stop(folder: Folder) -> None:
-    """Stop a service; what it has accepted is kept, and `start` goes on."""
+    """Stop a service; accepted replies are kept, and `start` continues."""
     from quorank.service.home import Home
     from quorank.service.overview import Overview
 
@@ -194,18 +199,16 @@ def stop(folder: Folder) -> None:
 @app.command()
 def invite(
     folder: Folder,
-    names: Annotated[list[str] | None, Argument(metavar="NAMES", help="A name for each device.")] = None,
-    count: Annotated[int | None, Option(help="So many devices, with names by number.")] = None,
-    out: Annotated[
-        Path | None, Option(help="Where to write: a file, or a folder for several.", show_default="NAME.json")
-    ] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAMES", help="Names of the devices.")] = None,
+    count: Annotated[int | None, Option(help="Number of devices, with numbered names.")] = None,
+    out: Annotated[Path | None, Option(help="Output file, or a folder for several.", show_default="NAME.json")] = None,
     json: Json = False,
 ) -> None:
-    """Invite devices: writes their invitations, each good for one enrolment.
+    """Write invitations of devices, each for one enrolment.
 
-    An invitation holds no key, but a code: whoever uses it first is the
-    device. Hand it over by a way that others cannot read; a second use is
-    refused, and status tells of it.
+    An invitation holds a code and no key: its first user becomes the device.
+    Send it over a private channel. A second use is rejected and shown by
+    status.
     """
     from quorank.service.enrolment import invite as invite_one
 
@@ -233,16 +236,16 @@ def invite(
 @app.command("open")
 def open_(
     folder: Folder,
-    quota: Annotated[int, Option(help="So many devices may enrol.")],
-    days: Annotated[float, Option(help="For so long.")] = 30.0,
-    out: Annotated[Path | None, Option(help="Where to write the invitation.", show_default="RUN.json")] = None,
+    quota: Annotated[int, Option(help="Maximum number of devices that may enrol.")],
+    days: Annotated[float, Option(help="Days until enrolment closes.")] = 30.0,
+    out: Annotated[Path | None, Option(help="File for the invitation.", show_default="RUN.json")] = None,
     json: Json = False,
 ) -> None:
-    """Let whoever has the invitation that is written enrol.
+    """Open enrolment by token, with a quota and an end time.
 
-    One person can enrol as often as the quota lets them: what that can do to
-    the ranker is bounded by how often a device may take part, by clipping and
-    by robust aggregation, and by nothing else.
+    One person can enrol as often as the quota permits. Only limits on
+    participation, clipping and robust aggregation bound the effect on the
+    ranker.
     """
     from quorank.service.enrolment import open_enrolment
 
@@ -255,15 +258,15 @@ def open_(
 
 @app.command()
 def close(folder: Folder, json: Json = False) -> None:
-    """End open enrolment; who has enrolled stays."""
+    """Close open enrolment; enrolled devices stay."""
     with _opened(folder) as (_, store):
         ended = store.close_enrolment()
     print_result({"closed": ended}, json, lambda _: say(f"{ended} open enrolments have ended"))
 
 
 @app.command()
-def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name.")]) -> None:
-    """Refuse a device from now on; its number is not given again."""
+def revoke(folder: Folder, name: Annotated[str, Argument(help="Name of the device.")]) -> None:
+    """Revoke a device; its number is not reused."""
     with _opened(folder) as (_, store):
         member = store.revoke(name)
         store.note("member_revoked", client=member.number)
@@ -281,7 +284,7 @@ def token(folder: Folder, json: Json = False) -> None:
 
 
 @app.command()
-def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
+def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Output file.")] = None) -> None:
     """Print the ranker of the newest round, or write it to a file."""
     from quorank.files.atomic import write_whole
     from quorank.service.home import RANKER
@@ -312,10 +315,10 @@ def files(folder: Folder, out: FilesOut = None) -> None:
 
 
 @app.command()
-def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write it.")], json: Json = False) -> None:
-    """Write a service's folder and store into one file, also while it runs.
+def backup(folder: Folder, file: Annotated[Path, Argument(help="Output file.")], json: Json = False) -> None:
+    """Write a service's folder and store to one file, also while it runs.
 
-    The file holds all secrets of the service: keep it as the folder is kept.
+    The file holds all secrets of the service: protect it like the folder.
     """
     from quorank.service.home import Home
     from quorank.service.store.backup import backup as back_up
@@ -328,22 +331,20 @@ def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write i
 
 @app.command()
 def restore(
-    file: Annotated[Path, Argument(help="A backup.")],
+    file: Annotated[Path, Argument(help="Backup file.")],
     folder: Folder,
-    database: Annotated[
-        str | None, Option(help="Address of an empty PostgreSQL database.", show_default="SQLite in DIR")
-    ] = None,
+    database: Annotated[str | None, Option(help="Empty PostgreSQL database.", show_default="SQLite in DIR")] = None,
     skip: Annotated[
-        int, Option(min=0, help="So many rounds after the backup are over: their privacy is spent, their ranker lost.")
+        int,
+        Option(min=0, help="Number of rounds completed after the backup: their privacy is spent, their ranker lost."),
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Make a service's folder and store from a backup; `start` goes on from its moment.
+    """Restore a service's folder and store from a backup.
 
-    Devices that have gone further since answer no round a second time: where
-    all have, the next round would wait for ever, unless --skip passes over
-    those that they have answered. Never run the old service beside it: stop
-    that first.
+    Devices answer no round twice. If all have answered rounds after the
+    backup, pass their number with --skip; the next round would otherwise wait
+    for ever. Stop the old service first, and never run both.
     """
     from dataclasses import replace
 

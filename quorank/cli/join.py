@@ -38,28 +38,27 @@ class _Terminated(KeyboardInterrupt):
 
 
 def join(
-    data: Annotated[Path, Option(help="Folder of this device's private state, on its own disk.")],
+    data: Annotated[Path, Option(help="Private folder of this device, on a local disk.")],
     bundle: InvitationFile = None,
     consent: Consent = None,
     log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
-    status: Annotated[bool, Option("--status", help="Show where this device stands.")] = False,
-    once: Annotated[bool, Option("--once", help="Ask the service once and end; for timers.")] = False,
+    status: Annotated[bool, Option("--status", help="Show the state of this device.")] = False,
+    once: Annotated[bool, Option("--once", help="Ask the service once and exit, for timers.")] = False,
     simulate: Annotated[
-        Path | None,
-        Option(help="Let a simulated user of this experiment search; without an invitation it is a rehearsal."),
+        Path | None, Option(help="Simulate a user of an experiment; without an invitation, rehearse locally.")
     ] = None,
-    client: Annotated[int | None, Option(help="With --simulate: which client, from 0.")] = None,
+    client: Annotated[int | None, Option(help="With --simulate: number of the client, from 0.")] = None,
     leave: Annotated[
-        bool, Option("--leave", help="Ask to be forgotten, then erase this device's private state.")
+        bool, Option("--leave", help="Request to be forgotten, then erase this device's private state.")
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Take part in a run with this device's own searches.
 
-    Nothing leaves before consent is on and enough new searches were made, and
-    then nothing but releases. All private state is one file in the folder, and
-    other programs use the device by the socket that is in it meanwhile.
+    Only releases are sent, after consent is on and there are enough new
+    searches. All private state is one file in the folder. Other programs use
+    the device through the socket in the folder while it runs.
     """
     chosen = at_most_one(log=log, status=status, leave=leave, once=once)
     alone = once or not chosen or (bundle is None and simulate is None)
