@@ -12,7 +12,7 @@ from pathlib import Path
 from quorank.data.collections import PUBLIC
 from quorank.errors import BadInput, require, suggest
 from quorank.files.atomic import expand_home, remove_leftovers, write_whole
-from quorank.files.documents import read_json, shape_of
+from quorank.files.documents import read_json
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,6 @@ class ImportedCollection:
     features: int
     queries: int  # of all splits of fold 1
     rows: int
-
-
-_ENTRY = shape_of(ImportedCollection)
 
 
 def library_home() -> Path:
@@ -67,7 +64,7 @@ def imported_collections() -> dict[str, ImportedCollection]:
     entries = {}
     for file in sorted((library_home() / "registry").glob("*.json")):
         try:
-            entry = ImportedCollection(**read_json(file, _ENTRY))
+            entry = read_json(file, ImportedCollection)
         except BadInput:
             continue  # a damaged entry must not hide the sound ones; importing again repairs it
         entries[entry.name] = entry

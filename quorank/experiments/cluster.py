@@ -60,7 +60,7 @@ def run_on_cluster(
     cells are kept, and unfinished ones begin again. `report` is a function of a module, which workers find by its name.
     """
     from quorank.experiments import run_directory as storage
-    from quorank.experiments.finished_run import SUMMARY_SHAPE
+    from quorank.experiments.finished_run import RunSummary
 
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
@@ -75,7 +75,7 @@ def run_on_cluster(
         for cell, target, files in _results(client, waiting, threads or 1, page):
             _write(target, files)
             if finished is not None:
-                finished(cell, parse_json(files[storage.SUMMARY], SUMMARY_SHAPE, str(target)))
+                finished(cell, parse_json(files[storage.SUMMARY], RunSummary, str(target)))
     return [folder / cell.name for cell in grid.cells]
 
 

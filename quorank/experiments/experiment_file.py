@@ -14,7 +14,7 @@ from typing import Any
 
 from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.atomic import read_whole
-from quorank.files.documents import DEEPEST, LARGEST_TOML, LONGEST_TEXT, parse_toml
+from quorank.files.documents import DEEPEST, LARGEST_TOML, LONGEST_STRING, parse_toml
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
@@ -121,7 +121,7 @@ def _set_to(text: str, place: str) -> Any:
     except BadInput as error:
         if error.code != "option.not-toml":
             raise
-        require(len(text) <= LONGEST_TEXT, "value.out-of-range", f"a string of {len(text):,} characters", place)
+        require(len(text) <= LONGEST_STRING, "value.out-of-range", f"a string of {len(text):,} characters", place)
         return text.strip()
     return found["value"] if set(found) == {"value"} else text.strip()
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -17,90 +17,135 @@ from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.files.arrow import read_columns
 from quorank.files.atomic import read_whole
-from quorank.files.documents import (
-    ANYTHING,
-    LARGEST_TOML,
-    DocumentShape,
-    Each,
-    Either,
-    Items,
-    Maybe,
-    Number,
-    Table,
-    Text,
-    Whole,
-    check_shape,
-    parse_toml,
-    read_json,
-)
+from quorank.files.codec import Length, Range
+from quorank.files.documents import LARGEST_TOML, decode_document, parse_toml, read_json
 from quorank.files.manifest import MANIFEST, digest_of, read_manifest
 from quorank.kernels.arrays import Doubles
 
-_PART = Either((Text(), Table({}, {"kind": Text()})))
-CONFIG_SHAPE = Table(
-    {},
-    {
-        "seed": Whole(0),
-        "data": Table({}, {"source": Text(), "fold": Whole(0)}),
-        "ranker": _PART,
-        "learner": _PART,
-        "users": Either((Text(), Table({}, {"kind": Text(), "preset": Text()}))),
-        "federation": Table(
-            {}, {"clients": Whole(1), "interactions": Whole(1), "rounds": Whole(1), "aggregation": _PART}
-        ),
-        "privacy": _PART,
-        "evaluation": Table({}, {"k": Whole(1), "every": Whole(1), "no_relevant": Text(), "cutoffs": Items(Whole(1))}),
-    },
-)
-"""Keys of `run.toml` that commands about finished runs read; `Experiment.read` checks all of it."""
-_FIGURES = Each(Maybe(Number()))
-_OFFLINE = Table({"ndcg@10": Number(), "maxrr": Number()})
-_PRIVACY = Table({}, {"epsilon": Maybe(Number(0.0)), "delta": Maybe(Number(0.0, 1.0))})
-_ESTIMATE = Table({"value": Number(), "error": Maybe(Number(0.0))})
-_ESTIMATES = Each(Table({"ranker": _ESTIMATE, "shown": _ESTIMATE, "gain": _ESTIMATE}))
-SUMMARY_SHAPE = Table(
-    {
-        "offline": _FIGURES,
-        "online": _FIGURES,
-        "rounds": Whole(0),
-        "interactions": Whole(0),
-        "seconds": _FIGURES,
-        "interactions_per_second": Number(0.0),
-        "seed": Whole(0),
-        "version": Text(longest=100),
-    },
-    {
-        "privacy": Maybe(_PRIVACY),
-        "evaluation": Table({}, {"k": Whole(1), "test_queries": Whole(0), "counted_queries": Whole(0)}),
-        "counterfactual": Table(
-            {
-                "estimates": Each(_ESTIMATES),
-                "propensities": Items(Number(0.0, 1.0)),
-                "clip": Number(0.0),
-                "clicks": Whole(0),
-                "clipped_clicks": Whole(0),
-                "effective_clicks": Number(0.0),
-                "searches": Whole(0),
-                "users": Maybe(Whole(0)),
-            }
-        ),
-        "unlearned": Table(
-            {
-                "clients": Items(Whole(0)),
-                "as_run": _OFFLINE,
-                "before": _OFFLINE,
-                "after": _OFFLINE,
-                "rounds": Whole(0),
-                "local_steps": Whole(0),
-                "local_updates_share": Number(0.0),
-                "method": Text(),
-            }
-        ),
-    },
-)
-SPENT_SHAPE = Table({}, {"spent": Maybe(Items(Table({"round": Whole(0), "epsilon": Number(0.0)})))})
-"""Key of `ledger.json` that is read here; `privacy.ledger` checks all of it."""
-INDEX_SHAPE: DocumentShape = Table({"runs": Items(Text(longest=255))}, {"axes": ANYTHING})
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+Amount = Annotated[float, Range(0.0)]
+Numbers = dict[str, float | None]
+
+
+class _Kind(TypedDict, total=False):
+    kind: str
+    preset: str
+
+
+class _DataConfig(TypedDict, total=False):
+    source: str
+    fold: Count
+
+
+class _FederationConfig(TypedDict, total=False):
+    clients: Positive
+    interactions: Positive
+    rounds: Positive
+    aggregation: str | _Kind
+
+
+class _EvaluationConfig(TypedDict, total=False):
+    k: Positive
+    every: Positive
+    no_relevant: str
+    cutoffs: list[Positive]
+
+
+class RunConfig(TypedDict, total=False):
+    """Keys of `run.toml` that commands about finished runs read; `Experiment.read` checks all of it."""
+
+    seed: Count
+    data: _DataConfig
+    ranker: str | _Kind
+    learner: str | _Kind
+    users: str | _Kind
+    federation: _FederationConfig
+    privacy: str | _Kind
+    evaluation: _EvaluationConfig
+
+
+class _Privacy(TypedDict, total=False):
+    epsilon: Amount | None
+    delta: Annotated[float | None, Range(0.0, 1.0)]
+
+
+class _Counts(TypedDict, total=False):
+    k: Positive
+    test_queries: Count
+    counted_queries: Count
+
+
+class _Estimate(TypedDict):
+    value: float
+    error: Amount | None
+
+
+class _Estimates(TypedDict):
+    ranker: _Estimate
+    shown: _Estimate
+    gain: _Estimate
+
+
+class _Counterfactual(TypedDict):
+    estimates: dict[str, dict[str, _Estimates]]
+    propensities: list[Annotated[float, Range(0.0, 1.0)]]
+    clip: Amount
+    clicks: Count
+    clipped_clicks: Count
+    effective_clicks: Amount
+    searches: Count
+    users: Count | None
+
+
+_Offline = TypedDict("_Offline", {"ndcg@10": float, "maxrr": float})
+
+
+class _Unlearned(TypedDict):
+    clients: list[Count]
+    as_run: _Offline
+    before: _Offline
+    after: _Offline
+    rounds: Count
+    local_steps: Count
+    local_updates_share: Amount
+    method: str
+
+
+class RunSummary(TypedDict):
+    """Content of `summary.json`."""
+
+    offline: Numbers
+    online: Numbers
+    rounds: Count
+    interactions: Count
+    seconds: Numbers
+    interactions_per_second: Amount
+    seed: Count
+    version: Annotated[str, Length(100)]
+    privacy: NotRequired[_Privacy | None]
+    evaluation: NotRequired[_Counts]
+    counterfactual: NotRequired[_Counterfactual]
+    unlearned: NotRequired[_Unlearned]
+
+
+class _SpentPoint(TypedDict):
+    round: Count
+    epsilon: Amount
+
+
+class SpentBudget(TypedDict, total=False):
+    """Key of `ledger.json` that is read here; `privacy.ledger` checks all of it."""
+
+    spent: list[_SpentPoint] | None
+
+
+class GridIndex(TypedDict):
+    """Names of the runs of a grid."""
+
+    runs: list[Annotated[str, Length(255)]]
+
+
 OFFLINE_NDCG, OFFLINE_MAXRR = "offline_ndcg@10", "offline_maxrr"
 ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED = "online_ndcg@10", "online_maxrr", "online_discounted"
 CURVES = (OFFLINE_NDCG, OFFLINE_MAXRR, ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED, "update_norm")
@@ -177,9 +222,9 @@ def load_run(path: Path | str) -> Run:
         return digest_of(digests, folder, name)
 
     config = _read_config(folder / storage.CONFIG, digest(storage.CONFIG))
-    summary = read_json(folder / storage.SUMMARY, SUMMARY_SHAPE, digest=digest(storage.SUMMARY))
+    summary = read_json(folder / storage.SUMMARY, RunSummary, digest=digest(storage.SUMMARY))
     history = _read_history(folder / storage.HISTORY, summary["rounds"], digest(storage.HISTORY))
-    spent = spent_of(read_json(folder / storage.LEDGER, SPENT_SHAPE, digest=digest(storage.LEDGER)))
+    spent = spent_of(read_json(folder / storage.LEDGER, SpentBudget, digest=digest(storage.LEDGER)))
     return Run(folder, config, summary, history, spent)
 
 
@@ -209,7 +254,7 @@ def _runs_in(path: Path) -> list[Path]:
     if not is_grid(path):
         return [path]
     file = path / storage.GRID_INDEX
-    names: list[str] = read_json(file, INDEX_SHAPE)["runs"]
+    names: list[str] = read_json(file, GridIndex)["runs"]
     require(names, "grid.without-runs", "this grid has no runs yet", str(file))
     for name in names:
         inside = name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
@@ -225,10 +270,9 @@ def _read_config(file: Path, digest: str | None) -> dict[str, Any]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise storage.damaged(file, "not a text in UTF-8") from None
+        raise storage.damaged(file, "not UTF-8") from None
     tables = parse_toml(text, str(file), "file.damaged")
-    check_shape(tables, CONFIG_SHAPE, str(file))
-    return tables
+    return dict(decode_document(RunConfig, tables, str(file)))
 
 
 def _read_history(file: Path, rounds: int, digest: str | None) -> dict[str, Doubles]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
@@ -24,7 +25,8 @@ from quorank.export.target import ExportTarget, Scorer
 from quorank.export.vectors import FILE as VECTORS
 from quorank.export.vectors import read_vectors, vectors_bytes, vectors_of
 from quorank.files.atomic import read_whole, sha256, write_whole
-from quorank.files.documents import Flag, Items, Table, Text, json_bytes, parse_json
+from quorank.files.codec import Length
+from quorank.files.documents import json_bytes, parse_json
 from quorank.files.manifest import MANIFEST, read_manifest, write_manifest
 from quorank.rankers.ranker_file import FILE as RANKER
 from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
@@ -32,16 +34,23 @@ from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
 ABOUT, README, FORMAT = "export.json", "README.md", "quorank-export/1"
 LARGEST, MOST_FILES = 1 << 28, 20
 """Bytes of a file, and number of files, of an export."""
-_SHAPE = Table(
-    {
-        "format": Text((FORMAT,)),
-        "target": Text(longest=40),
-        "ranker": Text(longest=64),
-        "normalised": Flag(),
-        "features": Items(Table({"name": Text(longest=200), "exported": Text(longest=80)}, closed=True)),
-    },
-    closed=True,
-)
+
+
+@dataclass(frozen=True)
+class _ExportedFeature:
+    name: Annotated[str, Length(200)]
+    exported: Annotated[str, Length(80)]
+
+
+@dataclass(frozen=True)
+class _About:
+    """Content of the description of an export."""
+
+    format: Literal["quorank-export/1"]
+    target: Annotated[str, Length(40)]
+    ranker: Annotated[str, Length(64)]
+    normalised: bool
+    features: tuple[_ExportedFeature, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +139,13 @@ def read_export(folder: Path) -> ExportDirectory:
 
 
 def _parse_export(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
-    about = parse_json(files[ABOUT], _SHAPE, ABOUT, code="export.damaged")
+    about = parse_json(files[ABOUT], _About, ABOUT, code="export.damaged")
     saved: SavedRanker = parse_ranker(content_of(files, RANKER), RANKER)
-    same = about["ranker"] == saved.digest
+    same = about.ranker == saved.digest
     require(same, "export.damaged", "is not the ranker that was exported; export it again", RANKER)
-    exported, target = ExportedRanker(saved, about["normalised"]), target_of(about["target"], ABOUT)
+    exported, target = ExportedRanker(saved, about.normalised), target_of(about.target, ABOUT)
     target.check(exported, ABOUT)
-    pairs = [(each["name"], each["exported"]) for each in about["features"]]
+    pairs = [(each.name, each.exported) for each in about.features]
     known = pairs == list(zip(saved.feature_names, exported.names, strict=True))
     require(known, "export.damaged", "names other features than the ranker", ABOUT)
     return ExportDirectory(folder, target, exported, files)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from quorank.errors import require
 from quorank.export.comparison import expected_scores, normalise_lists
 from quorank.export.contents import content_of, short_floats
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.files.documents import Items, Maybe, Number, Table, Text, Whole, json_bytes, parse_json
+from quorank.files.codec import Length, Range
+from quorank.files.documents import json_bytes, parse_json
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE, FORMAT = "vectors.json", "quorank-vectors/1"
@@ -22,15 +24,18 @@ MOST_NUMBERS = 200_000
 _SEED = 2027
 _NEAREST = np.float32(2.0**-42)
 """Least distance of a number next to a threshold: Solr cannot distinguish all closer ones."""
-_SHAPE = Table(
-    {
-        "format": Text((FORMAT,)),
-        "features": Items(Items(Maybe(Number(-3.5e38, 3.5e38)), 1 << 20), 10_000),
-        "lists": Items(Whole(0, 10_000), 10_000),
-        "scores": Items(Number(-1e300, 1e300), 10_000),
-    },
-    closed=True,
-)
+
+
+@dataclass(frozen=True)
+class _VectorsFile:
+    """Content of the file: rows of features, the list of each row, and its score."""
+
+    format: Literal["quorank-vectors/1"]
+    features: Annotated[
+        list[Annotated[list[Annotated[float | None, Range(-3.5e38, 3.5e38)]], Length(1 << 20)]], Length(10_000)
+    ]
+    lists: Annotated[list[Annotated[int, Range(0, 10_000)]], Length(10_000)]
+    scores: Annotated[list[Annotated[float, Range(-1e300, 1e300)]], Length(10_000)]
 
 
 class ScoredVectors(NamedTuple):
@@ -90,9 +95,9 @@ def vectors_bytes(vectors: ScoredVectors) -> bytes:
 
 def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
     """Read the vectors of an export."""
-    content = parse_json(content_of(files, FILE), _SHAPE, FILE, code="export.damaged")
-    rows, lists = content["features"], content["lists"]
-    complete = len(rows) == len(lists) == len(content["scores"]) > 0 and all(len(row) == n_features for row in rows)
+    content = parse_json(content_of(files, FILE), _VectorsFile, FILE, code="export.damaged")
+    rows, lists = content.features, content.lists
+    complete = len(rows) == len(lists) == len(content.scores) > 0 and all(len(row) == n_features for row in rows)
     consecutive = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
     values = np.array([[np.nan if value is None else value for value in row] for row in rows]) if complete else np.inf
     with np.errstate(over="ignore"):
@@ -100,4 +105,4 @@ def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
     sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
     require(complete and consecutive and not np.isinf(features).any(), "export.damaged", sentence, FILE)
     offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
-    return ScoredVectors(features, offsets, np.array(content["scores"], dtype=np.float64))
+    return ScoredVectors(features, offsets, np.array(content.scores, dtype=np.float64))

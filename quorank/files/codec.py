@@ -334,11 +334,13 @@ def _mapping(hint: Any) -> Decoder:
 
 def _typed_dict(hint: Any) -> Decoder:
     hints = get_type_hints(hint, include_extras=True)
+    # NotRequired stays in __required_keys__ where annotations are strings
+    required = [key for key in hints if key in hint.__required_keys__ and get_origin(hints[key]) is not NotRequired]
 
     def decode_typed_dict(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise _wrong("a table", value)
-        _require_keys(hint.__required_keys__, value)
+        _require_keys(required, value)
         known = {key: _below(key, _decoder(hints[key]), item) for key, item in value.items() if key in hints}
         return {**value, **known}
 

@@ -33,7 +33,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError
 from urllib3.response import HTTPResponse
 
 from quorank.errors import BadInput, require
-from quorank.files.documents import ANYTHING, parse_json
+from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, is_signed, task_content
@@ -429,7 +429,7 @@ def _next(headers: Mapping[str, str]) -> float:
 
 def _table(content: bytes) -> dict[str, Any]:
     try:
-        found = parse_json(content, ANYTHING)
+        found = parse_json(content, Any)
     except BadInput:
         found = None
     require(isinstance(found, dict), "service.unreadable", "the service's answer cannot be read")

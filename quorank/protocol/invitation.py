@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
-from quorank.files.documents import ANYTHING, parse_json
+from quorank.files.documents import parse_json
 from quorank.protocol.keys import PUBLIC
 
 FILE = "invitation.json"
@@ -131,7 +131,7 @@ class Invitation:
     def parse(cls, content: bytes) -> Invitation:
         """Parse the content of an invitation file."""
         try:
-            found = parse_json(content, ANYTHING)
+            found = parse_json(content, Any)
         except BadInput:
             raise BadInput("invitation.not-json", "this is not JSON; expected an invitation") from None
         if not isinstance(found, dict) or found.get("format") != _MARK:

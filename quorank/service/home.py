@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import ProcessLock, new_folder, write_whole
-from quorank.files.documents import ANYTHING, Table, read_json, shape_of
+from quorank.files.documents import decode_document, read_json
 from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
 from quorank.protocol.invitation import check_url
 
@@ -96,9 +96,6 @@ class Settings:
         return f"http{'' if self.behind_proxy and here else 's'}://{self.address}"
 
 
-_SETTINGS = Table({"format": ANYTHING}, shape_of(Settings).keys | shape_of(Settings).optional)
-
-
 @dataclass(frozen=True)
 class Home:
     """Folder of a service."""
@@ -154,16 +151,13 @@ class Home:
     @cached_property
     def settings(self) -> Settings:
         path = self.path / SETTINGS
-        try:
-            version = read_json(path, advice="; restore it from a copy").get("format")
-            sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"
-            require(version == FORMAT, "file.version", sentence, f"{path}")
-            found = read_json(path, _SETTINGS, advice="; restore it from a copy")
-            found.pop("format")
-            return Settings(**found)
-        except (TypeError, AttributeError) as error:
-            sentence = f"damaged ({type(error).__name__}); restore it from a copy"
-            raise BadInput("file.damaged", sentence, f"{path}") from None
+        advice = "; restore it from a copy"
+        content = read_json(path, advice=advice)
+        version = content.pop("format", None)
+        sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"
+        require(version == FORMAT, "file.version", sentence, f"{path}")
+        settings: Settings = decode_document(Settings, content, f"{path}", advice=advice)
+        return settings
 
     def write_settings(self, settings: Settings) -> None:
         text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)

@@ -61,10 +61,10 @@ def test_an_unfinished_run_says_how_to_go_on(make_run) -> None:
     ("name", "content", "says"),
     [
         ("run.toml", b"[data", "not a TOML file"),
-        ("run.toml", b"\xff\xfe", "not a text in UTF-8"),
+        ("run.toml", b"\xff\xfe", "not UTF-8"),
         ("summary.json", b"{", "not readable as JSON"),
         ("summary.json", b"[]", "expected a table"),
-        ("summary.json", b"{}", "offline is missing"),
+        ("summary.json", b"{}", "offline: is missing"),
         ("history.parquet", b"PAR1", "not readable as Parquet"),
     ],
 )

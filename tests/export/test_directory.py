@@ -95,7 +95,7 @@ def test_a_folder_that_is_no_export_is_refused(tmp_path: Path) -> None:
     (folder / "model.json").symlink_to("/etc/hostname")
     with refused("export.damaged", f"{folder / 'model.json'}"):
         read_export(folder)
-    write_manifest(folder, {"export.json": "x", "../ranker.json": "y"})
+    write_manifest(folder, {"export.json": 64 * "0", "../ranker.json": 64 * "1"})
     with refused("export.damaged", f"{folder / 'manifest.json'}"):
         read_export(folder)
 

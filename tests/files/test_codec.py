@@ -132,7 +132,7 @@ def test_a_missing_key_is_named() -> None:
         ('{"a": ' + "1" * 41 + "}", "a number of 41 digits"),
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", "nested too deep"),
         ('{"a": ' + "[" * 10**5 + "]" * 10**5 + "}", "nested too deep"),
-        ('{"a": "\\ud800"}', "not a text in UTF-8"),
+        ('{"a": "\\ud800"}', "not UTF-8"),
         ("[]", "expected a table"),
         ("{", "not readable as JSON"),
     ],

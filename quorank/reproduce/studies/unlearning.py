@@ -30,7 +30,7 @@ from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files.atomic import write_whole
-from quorank.files.documents import Each, Table, json_bytes, read_json
+from quorank.files.documents import json_bytes, read_json
 from quorank.kernels.arrays import Doubles
 from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import report_page
@@ -160,8 +160,8 @@ class UnlearningRuns:
         setting = replace(self.study, sources=(self.source,), presets=(self.preset,))
         identity = {"setting": f"{setting}, {self.repetition}, {self.fold}", "version": __version__}
         if file.is_file():
-            known = read_json(file, Table({}, {"figures": Each()}))
-            if known.get("identity") == identity and "figures" in known:
+            known = read_json(file)
+            if known.get("identity") == identity and isinstance(known.get("figures"), dict):
                 return dict(known["figures"])
         self.folder.mkdir(parents=True, exist_ok=True)
         figures: dict[str, Any] = {"9H-1M": _history(self.malicious)}

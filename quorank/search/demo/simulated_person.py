@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from quorank.errors import BadInput
-from quorank.files.documents import Each, parse_json
+from quorank.files.documents import parse_json
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.lists import ndcg
 from quorank.search.demo.made_up_persons import MadeUpPerson
@@ -42,7 +42,7 @@ class PageCalls:
     def _call(self, method: str, target: str, body: bytes | None) -> dict[str, Any]:
         self._line.request(method, target, body, self._headers)
         answer = self._line.getresponse()
-        found: dict[str, Any] = parse_json(answer.read(), Each(), target)
+        found: dict[str, Any] = parse_json(answer.read(), where=target)
         if answer.status != 200:
             code, sentence = found["code"], found["sentence"]
             raise BadInput(code, sentence, target)

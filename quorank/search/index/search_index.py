@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.files.documents import Each, parse_json
+from quorank.files.documents import parse_json
 from quorank.files.private_database import PrivateDatabase
 from quorank.search.home import SearchHome
 from quorank.search.index.candidates import CandidateFinder, SearchCandidates
@@ -227,7 +227,7 @@ class SearchIndex:
             "SELECT id, kind, name, content, (SELECT count(*) FROM documents WHERE source = sources.id), updated"
             " FROM sources ORDER BY id"
         )
-        return [StoredSource(r[0], r[1], r[2], parse_json(r[3], Each(), f"{self.path}"), r[4], r[5]) for r in rows]
+        return [StoredSource(r[0], r[1], r[2], parse_json(r[3], where=f"{self.path}"), r[4], r[5]) for r in rows]
 
     def remove_source(self, source: int) -> int:
         """Remove a source and erase its documents; return their number."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
-from quorank.files.documents import Each, parse_json
+from quorank.files.documents import parse_json
 from quorank.protocol.messages import Publication
 from quorank.service.store.database import FORMAT, Database
 from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
@@ -489,7 +489,7 @@ class SqlStore:
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """Return the newest events, newest first."""
         rows = self.database.execute("SELECT at, code, content FROM events ORDER BY id DESC LIMIT ?", most)
-        return [{"at": at, "code": code, **parse_json(content.encode(), Each())} for at, code, content in rows]
+        return [{"at": at, "code": code, **parse_json(content.encode())} for at, code, content in rows]
 
 
 def _last(rows: Sequence[tuple[int, int]]) -> int:

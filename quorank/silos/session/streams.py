@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import require
-from quorank.files.documents import ANYTHING, parse_json
+from quorank.files.documents import parse_json
 from quorank.files.private_database import FileKind, PrivateDatabase
 from quorank.silos.session.records import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
@@ -71,7 +71,7 @@ class SiloStreams:
     def note(self, name: str, default: Any = None) -> Any:
         """Return the JSON value stored under a name."""
         found = self.fact(name)
-        return default if found is None else parse_json(found, ANYTHING, f"{self.path}: {name}")
+        return default if found is None else parse_json(found, Any, f"{self.path}: {name}")
 
     def set_note(self, name: str, value: Any) -> None:
         self.set_fact(name, json.dumps(value).encode())
