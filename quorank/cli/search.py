@@ -382,7 +382,7 @@ def demo(
 
         told()
         shown = stack.enter_context(run_demo(plan, folder, say=say, tell=tell))
-        print_result(shown.table(), json, _show_demo)
+        print_result(shown, json, _show_demo)
         if not once:
             say(f"everything is in {folder}; press Ctrl-C to end" + ("" if out else ", which removes it"))
             sys.stdout.flush()

@@ -21,7 +21,7 @@ from quorank.tuning.studies.analysis import (
     mann_whitney,
     rank_biserial,
 )
-from quorank.tuning.studies.study import Study, TypedSearches, read_collected, read_pilot, write_collected
+from quorank.tuning.studies.study import Study, TypedSearches, read_collected, read_pilot
 
 SAMPLE = st.lists(st.integers(-3, 3).map(float) | st.floats(-5, 5, width=16), min_size=1, max_size=12)
 
@@ -110,6 +110,15 @@ def test_an_arm_without_searches_is_refused() -> None:
     random = np.random.default_rng(0)
     with pytest.raises(BadInput, match="arm 'control-no-decay' has no searches"):
         analyse(Study(), {"treatment": sample(random, 5, 0), "control": sample(random, 5, 9)})
+
+
+def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
+    rows = [
+        f"person-{client},{arm},{characters},{rank}"
+        for arm, typed in arms.items()
+        for client, characters, rank in zip(*(column.tolist() for column in typed), strict=True)
+    ]
+    path.write_text("\n".join(("client,arm,characters,rank", *rows)) + "\n")
 
 
 def arms_of(study: Study, clients: int) -> dict[str, TypedSearches]:

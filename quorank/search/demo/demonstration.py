@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,97 +65,17 @@ class DemoPlan:
 class OpenSearch:
     """Search of a person with its pages, and the simulated person."""
 
+    machine: MadeUpMachine
     search: PersonalSearch
     server: SearchServer
     simulated: SimulatedPerson
 
 
-@dataclass(eq=False)
-class SearchMetrics:
-    """nDCG@10 by moment, for each person and query."""
-
-    shown: dict[str, list[list[float]]] = field(default_factory=dict)
-    held_out: dict[str, list[list[float]]] = field(default_factory=dict)
-
-    def table(self, person: int) -> dict[str, dict[str, float]]:
-        """Return the means of a person."""
-        return {
-            name: {moment: float(np.mean(found[moment][person])) for moment in MOMENTS}
-            for name, found in (("shown", self.shown), ("held_out", self.held_out))
-        }
-
-    def together(self) -> dict[str, Any]:
-        """Return the means over all queries, and their changes with standard errors over queries."""
-        figures: dict[str, Any] = {}
-        for name, found in (("shown", self.shown), ("held_out", self.held_out)):
-            rows = {moment: np.concatenate([np.array(one) for one in found[moment]]) for moment in MOMENTS}
-            pairs = {"learned": ("first", "together"), "joining": ("alone", "together")}
-            changes = {word: _difference(rows[b] - rows[a]) for word, (a, b) in pairs.items()}
-            figures[name] = {moment: float(rows[moment].mean()) for moment in MOMENTS} | changes
-        return figures
-
-
-def _difference(values: Any) -> dict[str, float]:
-    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-    return {"mean": float(values.mean()), "error": error}
-
-
-@dataclass(eq=False)
-class FinishedDemo:
-    """Finished demonstration with all servers still open."""
-
-    plan: DemoPlan
-    machines: list[MadeUpMachine]
-    open: list[OpenSearch]
-    federation: SearchFederation
-    measures: SearchMetrics
-    rounds: int
-    indexed: tuple[int, float]  # documents and seconds
-    seconds: float
-
-    def table(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        status = self.federation.status()
-        persons = [self._person(number, one) for number, one in enumerate(self.open)]
-        times = np.concatenate([one.simulated.milliseconds for one in self.open])
-        return {
-            "persons": persons,
-            "all": self.measures.together(),
-            "searches": len(times),
-            "milliseconds": {"median": float(np.median(times)), "p95": float(np.quantile(times, 0.95))},
-            "indexed": {"documents": self.indexed[0], "seconds": self.indexed[1]},
-            "service": {
-                "folder": str(self.federation.home.path),
-                "rounds": status.rounds,
-                "members": status.counts.enrolled,
-                "page": self.federation.page,
-            },
-            "seconds": self.seconds,
-        }
-
-    def _person(self, number: int, one: OpenSearch) -> dict[str, Any]:
-        found = one.simulated.calls.get("/api/status")
-        federation = found["federation"]
-        trials = one.search.history.trials()
-        return {
-            "name": one.simulated.person.name,
-            "folder": str(self.machines[number].folder),
-            "page": one.server.url,
-            "documents": found["documents"],
-            "choices": found["choices"],
-            "releases": federation["releases"],
-            "bytes_sent": federation["bytes_sent"],
-            "rankers": {"tried": len(trials), "taken": sum(one.trial.taken for one in trials)},
-            "try": one.simulated.person.held_out[0].text,
-            **self.measures.table(number),
-        }
-
-
 @contextmanager
 def run_demo(
     plan: DemoPlan, folder: Path, *, say: Callable[[str], object] = lambda _: None, tell: Tell = lambda done, of: None
-) -> Iterator[FinishedDemo]:
-    """Run a demonstration in a folder; its pages and its service stay open inside the block.
+) -> Iterator[dict[str, Any]]:
+    """Run a demonstration in a folder and yield its result; pages and service stay open inside the block.
 
     Args:
         plan: Settings.
@@ -163,120 +83,107 @@ def run_demo(
         say: Called with a sentence at each phase.
         tell: Called with the number of finished searches and their total.
     """
-    began, now = time.monotonic(), time.time()
+    began, persons = time.monotonic(), plan.make_persons()
+    turns = max(len(person.searched) for person in persons) * len(persons)
+    days = plan.days_alone + (plan.days_alone + plan.days_joined) + ROUND_COST * plan.days_joined
+    done, total = 0, days * turns + len(MOMENTS) * sum(len(person.held_out) for person in persons)
+    shown: dict[str, list[list[float]]] = {}
+    held_out: dict[str, list[list[float]]] = {}
+
+    def step(searches: int = len(persons)) -> None:
+        nonlocal done
+        done += searches
+        tell(done, total)
+
+    def measure(moment: str, people: Sequence[SimulatedPerson]) -> None:
+        held_out[moment] = [person.held_out() for person in people]
+        step(sum(map(len, held_out[moment])))
+
     with ExitStack() as stack:
-        persons = plan.make_persons()
-        grades = 1 + max(grade for one in persons for graded in one.grades.values() for grade in graded.values())
-        machines = [
-            make_machine(person, number, folder / "persons" / person.name, now, plan.seed)
-            for number, person in enumerate(persons)
-        ]
-        for machine in machines:
-            texts = "".join(f"{query.text}\n" for query in machine.person.queries)
-            (machine.folder / QUERIES).write_text(texts, encoding="utf-8")
-        setup = _Setup(plan, machines, max(grades, 2), _DemoProgress(plan, persons, tell))
+        machines = _make_machines(plan, persons, folder / "persons")
         counts = ", ".join(f"{person.name} {len(person.documents):,}" for person in persons)
         say(f"{plan.persons} persons; notes, mail and pages of each: {counts}")
-        measures = SearchMetrics()
         say("they search alone, and so does a copy of each, which never joins")
         with ExitStack() as alone:
-            copies = setup.open_searches(alone, folder / "alone")
+            copies = [one.simulated for one in _open_searches(plan, machines, alone, folder / "alone")[0]]
             for day in range(plan.days_alone + plan.days_joined):
-                last = search_day(copies.people, day, setup.counted.step)
-            measures.shown["alone"], measures.held_out["alone"] = last, setup.held_out(copies.people)
+                shown["alone"] = search_day(copies, day, step)
+            measure("alone", copies)
         service = stack.enter_context(ExitStack())  # closes after the pages
-        there = setup.open_searches(stack, folder / "persons")
-        measures.held_out["first"] = setup.held_out(there.people)
+        searches, indexed = _open_searches(plan, machines, stack, folder / "persons")
+        people = [one.simulated for one in searches]
+        measure("first", people)
         for day in range(plan.days_alone):
-            last = search_day(there.people, day, setup.counted.step)
-            measures.shown.setdefault("first", last)
-        measures.shown["before"], measures.held_out["before"] = last, setup.held_out(there.people)
+            shown["before"] = search_day(people, day, step)
+            shown.setdefault("first", shown["before"])
+        measure("before", people)
         say("a service starts; they join it and continue")
         federation = SearchFederation.start(folder / "service", plan.persons)
         service.callback(federation.close)
-        for person in there.people:
-            invitation = federation.invite(
-                person.person.name, folder / "persons" / person.person.name / "invitation.json"
-            )
+        for person in people:
+            name = person.person.name
+            invitation = federation.invite(name, folder / "persons" / name / "invitation.json")
             person.calls.post("/api/join", invitation=str(invitation))
             person.calls.post("/api/consent", given=True)
-        rounds = DemoRounds(there.people)
+        rounds = DemoRounds(people)
 
-        def step() -> None:
+        def step_with_round() -> None:
             rounds.advance()
-            setup.counted.step_with_round()
+            step(ROUND_COST * len(persons))
 
         for day in range(plan.days_alone, plan.days_alone + plan.days_joined):
-            last = search_day(there.people, day, step)
-        measures.shown["together"], measures.held_out["together"] = last, setup.held_out(there.people)
-        seconds = time.monotonic() - began
-        yield FinishedDemo(plan, machines, there.open, federation, measures, rounds.round, there.indexed, seconds)
+            shown["together"] = search_day(people, day, step_with_round)
+        measure("together", people)
+        status, times = federation.status(), np.concatenate([person.milliseconds for person in people])
+        metrics = {"shown": shown, "held_out": held_out}
+        yield {
+            "persons": [_person_table(number, one, metrics) for number, one in enumerate(searches)],
+            "all": {name: _mean_table(found) for name, found in metrics.items()},
+            "searches": len(times),
+            "milliseconds": {"median": float(np.median(times)), "p95": float(np.quantile(times, 0.95))},
+            "indexed": indexed,
+            "service": {
+                "folder": str(federation.home.path),
+                "rounds": status.rounds,
+                "members": status.counts.enrolled,
+                "page": federation.page,
+            },
+            "seconds": time.monotonic() - began,
+        }
 
 
-class _DemoProgress:
-    """Progress in searches; one with a round counts ROUND_COST."""
-
-    def __init__(self, plan: DemoPlan, persons: Sequence[MadeUpPerson], tell: Tell) -> None:
-        self._persons, self._tell, self.done = len(persons), tell, 0
-        turns = max(len(person.searched) for person in persons) * len(persons)
-        days = plan.days_alone + (plan.days_alone + plan.days_joined) + ROUND_COST * plan.days_joined
-        self.total = days * turns + len(MOMENTS) * sum(len(person.held_out) for person in persons)
-
-    def step(self, searches: int = 0) -> None:
-        self.done += searches or self._persons
-        self._tell(self.done, self.total)
-
-    def step_with_round(self) -> None:
-        self.step(ROUND_COST * self._persons)
+def _make_machines(plan: DemoPlan, persons: Sequence[MadeUpPerson], folder: Path) -> list[MadeUpMachine]:
+    """Write the documents and the queries of all persons."""
+    now, machines = time.time(), []
+    for number, person in enumerate(persons):
+        machines.append(make_machine(person, number, folder / person.name, now, plan.seed))
+        texts = "".join(f"{query.text}\n" for query in person.queries)
+        (folder / person.name / QUERIES).write_text(texts, encoding="utf-8")
+    return machines
 
 
-@dataclass(eq=False)
-class _OpenSearches:
-    """Open searches of all persons."""
-
-    open: list[OpenSearch]
-    indexed: tuple[int, float]
-
-    @property
-    def people(self) -> list[SimulatedPerson]:
-        return [one.simulated for one in self.open]
-
-
-@dataclass(eq=False)
-class _Setup:
-    """Common data of the persons and their copies."""
-
-    plan: DemoPlan
-    machines: list[MadeUpMachine]
-    grades: int
-    counted: _DemoProgress
-
-    def open_searches(self, stack: ExitStack, folder: Path) -> _OpenSearches:
-        """Index each machine in a separate search folder, and serve its pages."""
-        found, documents, began = [], 0, time.monotonic()
-        searches = []
-        for machine in self.machines:
-            search = stack.enter_context(PersonalSearch.open(folder / machine.person.name / "search"))
-            labels = _indexed(search, machine)
-            documents += search.index.count()
-            searches.append((machine, search, labels))
-        seconds = time.monotonic() - began
-        for number, (machine, search, labels) in enumerate(searches):
-            server = stack.enter_context(SearchServer(search))
-            calls = PageCalls(server)
-            stack.callback(calls.close)
-            simulated = SimulatedPerson(machine.person, number, calls, labels, self.grades, self.plan.seed)
-            found.append(OpenSearch(search, server, simulated))
-        return _OpenSearches(found, (documents, seconds))
-
-    def held_out(self, people: Sequence[SimulatedPerson]) -> list[list[float]]:
-        """Measure the held-out queries of all."""
-        found = [person.held_out() for person in people]
-        self.counted.step(sum(map(len, found)))
-        return found
+def _open_searches(
+    plan: DemoPlan, machines: Sequence[MadeUpMachine], stack: ExitStack, folder: Path
+) -> tuple[list[OpenSearch], dict[str, float]]:
+    """Index each machine in a separate search folder and serve its pages; return documents and seconds of indexing."""
+    documents, began, found = 0, time.monotonic(), []
+    highest = max(grade for one in machines for graded in one.person.grades.values() for grade in graded.values())
+    indexed = []
+    for machine in machines:
+        search = stack.enter_context(PersonalSearch.open(folder / machine.person.name / "search"))
+        indexed.append((machine, search, _index(search, machine)))
+        documents += search.index.count()
+    seconds = time.monotonic() - began
+    for number, (machine, search, labels) in enumerate(indexed):
+        server = stack.enter_context(SearchServer(search))
+        calls = PageCalls(server)
+        stack.callback(calls.close)
+        simulated = SimulatedPerson(machine.person, number, calls, labels, max(1 + highest, 2), plan.seed)
+        found.append(OpenSearch(machine, search, server, simulated))
+    return found, {"documents": documents, "seconds": seconds}
 
 
-def _indexed(search: PersonalSearch, machine: MadeUpMachine) -> dict[int, str]:
+def _index(search: PersonalSearch, machine: MadeUpMachine) -> dict[int, str]:
     """Index a machine's sources; return the id in the collection of each indexed document."""
     labels = {}
     for source in machine.sources():
@@ -288,3 +195,37 @@ def _indexed(search: PersonalSearch, machine: MadeUpMachine) -> dict[int, str]:
                 assert found is not None, key
                 labels[found[0]] = id_
     return labels
+
+
+def _person_table(number: int, one: OpenSearch, metrics: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
+    """Return the result of a person."""
+    found = one.simulated.calls.get("/api/status")
+    federation, trials = found["federation"], one.search.history.trials()
+    return {
+        "name": one.simulated.person.name,
+        "folder": str(one.machine.folder),
+        "page": one.server.url,
+        "documents": found["documents"],
+        "choices": found["choices"],
+        "releases": federation["releases"],
+        "bytes_sent": federation["bytes_sent"],
+        "rankers": {"tried": len(trials), "taken": sum(one.trial.taken for one in trials)},
+        "try": one.simulated.person.held_out[0].text,
+        **{
+            name: {moment: float(np.mean(values[moment][number])) for moment in MOMENTS}
+            for name, values in metrics.items()
+        },
+    }
+
+
+def _mean_table(found: dict[str, list[list[float]]]) -> dict[str, Any]:
+    """Return the means over all queries, and their changes with standard errors over queries."""
+    rows = {moment: np.concatenate([np.array(one) for one in found[moment]]) for moment in MOMENTS}
+    changes = {"learned": rows["together"] - rows["first"], "joining": rows["together"] - rows["alone"]}
+    return {moment: float(rows[moment].mean()) for moment in MOMENTS} | {
+        name: {
+            "mean": float(values.mean()),
+            "error": float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan"),
+        }
+        for name, values in changes.items()
+    }

@@ -9,11 +9,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.responses import HTMLResponse, Response
 
 from quorank.errors import BadInput, printable
 from quorank.reports.page import STYLE
+from quorank.reports.page import environment as templates_of
 from quorank.search.pages.opening import web_address
 from quorank.search.sources.file_names import opened_path, shown_name
 from quorank.service.dashboard.numbers import ago, byte_count, duration, small
@@ -31,15 +32,8 @@ def draw(template: str, status: int = 200, **values: Any) -> HTMLResponse:
 
 @cache
 def environment() -> Environment:
-    """Return the template environment with its filters, which escapes all values."""
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
+    """Return the environment of reports with the filters of these pages."""
+    made = templates_of("quorank.search.pages")
     made.filters |= {
         "ago": lambda at: ago(None if at is None else max(0.0, time.time() - at)),
         "bytes": byte_count,

@@ -10,9 +10,7 @@ file is read: a client in another arm shows that the study was changed.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -25,7 +23,6 @@ import numpy as np
 
 from quorank.data.logs.csv_table import named_records
 from quorank.errors import BadInput, brief, first_line, require, require_range, suggest
-from quorank.files.atomic import write_whole
 from quorank.files.codec import decode
 from quorank.files.documents import parse_toml
 from quorank.kernels.arrays import Doubles, Int32s, Integers
@@ -177,17 +174,6 @@ def study_of(table: Mapping[str, Any], where: str) -> Study:
     except BadInput as error:
         raise error.at(where) from None
     return found
-
-
-def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
-    """Write the searches of all arms; client number n is `person-n`."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for arm, typed in arms.items():
-        rows = zip(*(column.tolist() for column in typed), strict=True)
-        writer.writerows((f"person-{client}", arm, characters, rank) for client, characters, rank in rows)
-    write_whole(path, out.getvalue())
 
 
 def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
