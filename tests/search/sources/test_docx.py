@@ -44,7 +44,7 @@ def test_text_title_and_notes(tmp_path: Path) -> None:
         (docx_of("<a>\0</a>"), "docx.damaged"),
         (docx_of(LAUGHS + "<a>&j;</a>"), "docx.damaged"),
         (docx_of('<!DOCTYPE d SYSTEM "file:///etc/passwd"><a/>'), "docx.damaged"),
-        (docx_of(f"<w:t {WORD}>" + "<!-- -->" * (9 << 20) + "</w:t>"), "docx.too-large"),
+        (docx_of(f"<w:t {WORD}>" + f"<!--{' ' * 1000}-->" * (75 << 10) + "</w:t>"), "docx.too-large"),
     ],
     ids=["empty", "text", "locked", "cut", "no end", "no XML", "laughs", "a file of others", "bomb"],
 )
