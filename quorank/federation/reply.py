@@ -10,17 +10,18 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.files.documents import load_json
+from quorank.files.codec import Length, Range, encode
+from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 
 Memory = dict[str, Doubles]
+H = TypeVar("H", "TaskHeader", "ReplyHeader")
 
 PROTOCOL = 1
 LARGEST_MESSAGE = 1 << 28
@@ -36,37 +37,31 @@ _MOST_MARKS = {_TASK: 1 << 12, _REPLY: 1 << 9}
 """Limits on quotes and brackets in a header; a list of integers has none."""
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+Count = Annotated[int, Range(0, 2**53 - 1)]
+RunName = Annotated[str, Length(200)]
 
 
-def _is_integers(value: object) -> bool:
-    return isinstance(value, list) and all(_is_integer(one) for one in value)
+@dataclass(frozen=True)
+class TaskHeader:
+    """Header of a task; `private` names the arrays of the privacy mechanism in their order."""
+
+    run: RunName
+    round: Count
+    clients: tuple[Count, ...]
+    private: tuple[str, ...]
+    lengths: tuple[Count, ...]
 
 
-def _is_strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+@dataclass(frozen=True)
+class ReplyHeader:
+    """Header of a reply."""
 
-
-def _is_string(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= 200
-
-
-def _is_boolean(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-_HEADERS: dict[int, dict[str, Callable[[object], bool]]] = {
-    _TASK: {"run": _is_string, "round": _is_integer, "clients": _is_integers, "private": _is_strings},
-    _REPLY: {
-        "run": _is_string,
-        "round": _is_integer,
-        "client": _is_integer,
-        "interactions": _is_integer,
-        "within": _is_boolean,
-    },
-}
-"""Keys of each header, in their order, with the check of their values."""
+    run: RunName
+    round: Count
+    client: Count
+    interactions: Count
+    within: bool
+    lengths: tuple[Count, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,23 +91,24 @@ class Reply:
 
 def encode_task(task: Task) -> bytes:
     """Return a task as bytes."""
-    names = sorted(task.private)
-    header = {"run": task.run, "round": task.round, "clients": list(task.clients), "private": names}
-    return _encode(_TASK, header, [task.theta, *(task.private[name] for name in names)])
+    names = tuple(sorted(task.private))
+    arrays = [task.theta, *(task.private[name] for name in names)]
+    return _encode(_TASK, TaskHeader(task.run, task.round, task.clients, names, _lengths(arrays)), arrays)
 
 
 def decode_task(data: bytes) -> Task:
     """Decode a task; refuse anything else."""
-    header, arrays = _decode(_TASK, data)
-    _expect(_TASK, len(arrays) == 1 + len(header["private"]))
-    private = dict(zip(header["private"], arrays[1:], strict=True))
-    return Task(header["run"], header["round"], arrays[0], private, (*header["clients"],))
+    header, arrays = _decode(_TASK, TaskHeader, data)
+    _expect(_TASK, len(arrays) == 1 + len(header.private))
+    private = dict(zip(header.private, arrays[1:], strict=True))
+    return Task(header.run, header.round, arrays[0], private, header.clients)
 
 
 def encode_reply(reply: Reply) -> bytes:
     """Return a reply as bytes."""
-    header = {key: getattr(reply, key) for key in _HEADERS[_REPLY]}
-    return _encode(_REPLY, header, [reply.release, np.array(reply.statistics, dtype=np.float64)])
+    arrays = [reply.release, np.array(reply.statistics, dtype=np.float64)]
+    named = (reply.run, reply.round, reply.client, reply.interactions, reply.within)
+    return _encode(_REPLY, ReplyHeader(*named, _lengths(arrays)), arrays)
 
 
 def longest_reply(parameters: int) -> int:
@@ -126,23 +122,27 @@ def decode_reply(data: bytes, parameters: int | None = None) -> Reply:
         most = longest_reply(parameters)
         sentence = f"a reply of {len(data)} bytes is longer than this run's limit of {most} bytes: it is refused"
         require(len(data) <= most, "reply.too-long", sentence)
-    header, arrays = _decode(_REPLY, data)
+    header, arrays = _decode(_REPLY, ReplyHeader, data)
     _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3)
     first, second, third = arrays[1].tolist()
-    fields = {key: header[key] for key in _HEADERS[_REPLY]}
-    return Reply(release=arrays[0], statistics=(first, second, third), **fields)
+    named = (header.run, header.round, header.client)
+    return Reply(*named, arrays[0], header.interactions, header.within, (first, second, third))
 
 
-def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
+def _lengths(arrays: list[Doubles]) -> tuple[int, ...]:
+    return tuple(len(array) if array.ndim == 1 else 0 for array in arrays)
+
+
+def _encode(kind: int, header: TaskHeader | ReplyHeader, arrays: list[Doubles]) -> bytes:
     name = _NAMES[kind]
     for array in arrays:
         require(array.ndim == 1, f"{name}.shape", f"a {name} holds rows of numbers, got shape {array.shape}")
-    text = json.dumps(header | {"lengths": [len(array) for array in arrays]}, separators=(",", ":")).encode()
+    text = json.dumps(encode(header), separators=(",", ":")).encode()
     numbers = (np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays)
     return b"".join([_HEAD.pack(_MAGIC, kind, PROTOCOL, len(text)), text, *numbers])
 
 
-def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
+def _decode(kind: int, hint: type[H], data: bytes) -> tuple[H, list[Doubles]]:
     name = _NAMES[kind]
     sentence = f"a {name} of {len(data)} bytes is longer than {LARGEST_MESSAGE} bytes: it is refused"
     require(len(data) <= LARGEST_MESSAGE, f"{name}.too-long", sentence)
@@ -155,12 +155,10 @@ def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     marks = sum(text.count(mark) for mark in (b'"', b"[", b"{"))
     _expect(kind, length <= _LONGEST_HEADER[kind] and marks <= _MOST_MARKS[kind])
     try:
-        header = load_json(text)
-    except ValueError:
+        header: H = parse_json(text, hint)
+    except BadInput:
         raise _malformed(kind) from None
-    _expect(kind, isinstance(header, dict))
-    _expect(kind, all(right(header.get(key)) for key, right in (_HEADERS[kind] | {"lengths": _is_integers}).items()))
-    lengths = header["lengths"]
+    lengths = header.lengths
     _expect(kind, _HEAD.size + length + 8 * sum(lengths) == len(data))
     numbers = np.frombuffer(data, dtype="<f8", offset=_HEAD.size + length).astype(np.float64)
     ends = list(itertools.accumulate(lengths))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.data import read_letor
@@ -94,32 +94,6 @@ def lines(draw):
 def test_any_file_is_read_like_the_slow_reader_reads_it(rows, ending, ended):
     text = ending.join(["0 qid:first 3:1", *rows]) + (ending if ended else "")
     same(read_letor(write(text)), naive(text))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(plain_number, min_size=1, max_size=30))
-@example(["1.7976931348623157E308", "-1.7976931348623157e+308", "1.7976931348623158e308"])
-@example(["3.4028235677973366e38", "3.4028235e38", "340282356779733642748073463979561713663.9", "1e39"])
-@example(["0.1234567890123456789", "123456789012345678901234567890", "0." + "0" * 40 + "1", "9007199254740993"])
-@example(["1.00000005960464477539062", "1.000000059604644775390625", "1.00000005960464477539063"])
-@example(["1.1754943508222875e-38", "1e-45", "7.006492321624085e-46", "7.006492321624086e-46", "1e-320"])
-@example(["0e999", "1e0000000000000000000001", "000000000000000000000000001.5"])
-def test_every_number_is_the_float32_of_pythons_float(numbers):
-    text = "0 qid:1 " + " ".join(f"{i}:{number}" for i, number in enumerate(numbers, 1))
-    same(read_letor(write(text)), naive(text))
-
-
-def test_numbers_of_seventeen_digits_are_settled_without_python():
-    from quorank.data.letor.kernel import _settle
-
-    values = np.random.default_rng(1).lognormal(size=20_000)
-    settled = 0
-    for value in values:
-        token = np.frombuffer(repr(float(value)).encode() + b" ", np.uint8)
-        sure, read = _settle(token, 0, token.size - 1)
-        settled += sure
-        assert not sure or np.float32(read) == np.float32(value)
-    assert settled >= 19_990
 
 
 def test_many_chunks_give_what_one_chunk_gives(monkeypatch):

@@ -180,11 +180,3 @@ def test_a_stemmer_that_acts_otherwise_has_another_fingerprint(monkeypatch, lang
     monkeypatch.setattr(tokens_module, "_stemmer", lambda _: Other())
     assert Tokeniser.for_language(language).fingerprint() != before
     tokens_module._terms.cache_clear()
-
-
-def test_another_unicode_has_another_fingerprint(monkeypatch) -> None:
-    before = Tokeniser().fingerprint()
-    monkeypatch.setattr(tokens_module, "_folded", str.casefold)  # without the compatibility form
-    tokens_module._instead.cache_clear()
-    assert Tokeniser().fingerprint() != before
-    tokens_module._instead.cache_clear()

@@ -10,8 +10,6 @@ import pytest
 from generated_text import make_documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_bm25 import BM25Okapi
-from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.parts import Family, to_table
@@ -59,15 +57,6 @@ def test_bm25_is_that_of_bm25s(terms, k1, b) -> None:
         theirs.index(texts, show_progress=False)
         expected = sum(theirs.get_scores([term]) for term in known) * factor
         assert all_bm25(indexed, known, Features(k1=k1, b=b, idf=idf)) == pytest.approx(expected, abs=1e-6)
-
-
-def test_bm25_is_that_of_rank_bm25() -> None:
-    indexed, texts = corpus()
-    theirs = BM25Okapi(texts, k1=1.2, b=0.75)
-    for terms in (["word30"], ["word20", "word150"], ["word40", "word40", "nowhere"]):
-        assert all(theirs.idf.get(term, 1) > 0 for term in terms), "they replace a negative IDF"
-        ours = all_bm25(indexed, terms, Features(idf="robertson"))
-        assert ours == pytest.approx(theirs.get_scores(terms), abs=1e-6)
 
 
 def test_the_best_documents_are_those_of_the_feature() -> None:
@@ -269,9 +258,3 @@ def test_a_feature_set_prints_and_reads_back(part) -> None:
 def test_bad_parameters_are_refused(table) -> None:
     with pytest.raises(BadInput, match=r"^features"):
         FAMILY.read(table, "features")
-
-
-@pytest.mark.parametrize("name", ["bm25", "idf", "idf_over"])
-def test_an_unknown_choice_is_refused_from_python_too(name) -> None:
-    with refused("value.not-a-choice", name):
-        Features(**{name: "other"})

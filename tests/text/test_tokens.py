@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.parts import Family, to_table
 from quorank.text import Tokeniser
 from quorank.text import tokens as module
-from quorank.text.tokens import ENGLISH_STOP_WORDS, LONGEST, normalised_words
+from quorank.text.tokens import LONGEST, normalised_words
 
 ALL = Tokeniser(stop_words="none")
 FAMILY = Family("tokeniser", Tokeniser)
@@ -98,11 +98,6 @@ def test_stop_words_are_left_out_before_stemming() -> None:
     assert Tokeniser("none", "english").tokenise(text)[0] == "the"
 
 
-def test_the_stop_words_are_words_as_the_tokeniser_gives_them() -> None:
-    assert all(ALL.tokenise(word) == [word] for word in ENGLISH_STOP_WORDS)
-    assert Tokeniser().tokenise(" ".join(sorted(ENGLISH_STOP_WORDS))) == []
-
-
 def test_other_languages_have_stems() -> None:
     assert Tokeniser("none", "german").tokenise("Häuser") == Tokeniser("none", "german").tokenise("Hauses")
 
@@ -144,9 +139,3 @@ def test_without_the_library_stemming_says_what_to_install(monkeypatch) -> None:
     with refused("package.missing", "stemming"):
         Tokeniser(stemming="english").tokenise("wings")
     assert Tokeniser().tokenise("wings") == ["wings"]
-
-
-@pytest.mark.parametrize("choice", [{"stop_words": "klingon"}, {"stemming": "klingon"}])
-def test_an_unknown_choice_is_refused_from_python_too(choice) -> None:
-    with refused("value.not-a-choice", *choice):
-        Tokeniser(**choice)

@@ -1,4 +1,4 @@
-"""Decoding of text files for all readers: plain or packed, in UTF-8 or, where they are not, in Windows-1252."""
+"""Decoding of text files, plain or packed, in UTF-8 or else Windows-1252, and of HTML pages without a parser."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from quorank.text.collection import Document, Query, refuse_twice
 _TITLE_LINES = 4
 _TITLE_END = re.compile(r"\s{2,}\S")
 _LONG_CODE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{8,});?")  # Unicode ends at seven digits
+
+_TAG = re.compile(r"</?[a-zA-Z]|<[!?]")
+_HIDDEN = re.compile(r"<(script|style)\b", re.IGNORECASE)
+_CLOSING = {tag: re.compile(f"</{tag}", re.IGNORECASE) for tag in ("script", "style")}
 
 Item = TypeVar("Item", Document, Query)
 
@@ -69,3 +73,26 @@ def leading_title(text: str) -> str:
     beginning = "\n".join(lines)
     end = _TITLE_END.search(beginning)
     return one_line(beginning[: end.start()] if end else lines[0])
+
+
+def without_tags(page: str) -> str:
+    """Return the text of an HTML page without tags, comments, scripts and styles, in linear time."""
+    pieces, at = [], 0
+    while at < len(page):
+        tag = _TAG.search(page, at)  # a bracket as in "a < b" is text
+        if tag is None:
+            pieces.append(page[at:])
+            break
+        begin = tag.start()
+        pieces.append(page[at:begin])
+        if page.startswith("<!--", begin):
+            end = page.find("-->", begin)
+            at = end + 3 if end >= 0 else len(page)
+            continue
+        opening = _HIDDEN.match(page, begin)
+        if opening:
+            closing = _CLOSING[opening[1].lower()].search(page, opening.end())
+            begin = closing.start() if closing else len(page)
+        end = page.find(">", begin)
+        at = end + 1 if end >= 0 else len(page)
+    return one_line(unescaped(" ".join(pieces)))

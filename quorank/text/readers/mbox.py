@@ -23,8 +23,7 @@ from typing import IO, NamedTuple
 
 from quorank.files.untrusted import open_bounded, read_head, translate_errors
 from quorank.text.collection import Document, TextCollection, add_skipped
-from quorank.text.readers.decoding import bad_line, decode, one_line
-from quorank.text.readers.pages import without_tags
+from quorank.text.readers.decoding import bad_line, decode, one_line, without_tags
 
 MARK = b"From "
 LONGEST_HEADER = 8192

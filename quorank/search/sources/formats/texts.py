@@ -10,8 +10,7 @@ import codecs
 import re
 from typing import NamedTuple
 
-from quorank.text.readers.decoding import decode
-from quorank.text.readers.pages import without_tags
+from quorank.text.readers.decoding import decode, without_tags
 
 HTML_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown", ".mdown", ".mkd"})
