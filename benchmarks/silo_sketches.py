@@ -4,7 +4,6 @@
     python benchmarks/silo_sketches.py causes [COLLECTION...]    why the literal reading fails, cause by cause
     python benchmarks/silo_sketches.py curves [COLLECTION...]    cover over α, β, K, w, z for both readings
     python benchmarks/silo_sketches.py rows [COLLECTION...]      proportions of the recommended reading; z1 of z rows
-    python benchmarks/silo_sketches.py removal [COLLECTION...]   cover after a tenth of the documents left
     python benchmarks/silo_sketches.py flat                      time of a query from 10,000 to 1,000,000 documents
 
 COLLECTION is a path that `quorank.text.read_collection` knows, several joined by + for one party that holds them all;

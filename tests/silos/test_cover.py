@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.sketch.count_sketch import Naive
-from quorank.silos.sketch.cover import (
-    CountedField,
-    Truth,
-    generated_field,
-    mean_cover,
-    measure_sketches,
-    term_cover,
-    without_empty,
-)
+from quorank.silos.sketch.count_sketch import CountedField, Naive
+from quorank.silos.sketch.cover import Truth, generated_field, mean_cover, measure_sketches, term_cover, without_empty
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index, Tokeniser, read_collection
 
@@ -101,9 +93,7 @@ def test_on_real_text_the_recommended_reading_finds_what_naive_finds() -> None:
     truth = Truth(field)
     groups = truth.sample(40, seed=1)
     shape, k = Shape("count", "recommended", 2, 4096, 300, 120_000), 40  # half of what all entries would take
-    sketch, naive = ReverseTopK(shape.hashing(bytes(32)), shape), Naive(shape.hashing(bytes(32)))
-    for structure in (sketch, naive):
-        structure.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
+    sketch, naive = ReverseTopK(shape.hashing(bytes(32)), shape, field), Naive(shape.hashing(bytes(32)), field)
     assert sketch.stored <= 120_000 < 2 * 0.6 * len(field.terms)
     found = mean_cover(sketch.top, truth, groups, field.vocabulary, k)
     whole = mean_cover(naive.top, truth, groups, field.vocabulary, k)

@@ -1,16 +1,18 @@
-"""Count Sketch and Count-Min of one document against their definitions."""
+"""Count Sketch and Count-Min of one document, and NAIVE (algorithm 3), against their definitions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from chance import assert_mean
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.hashing import Hashing
 from quorank.silos.sketch.count_sketch import (
+    CountedField,
+    Naive,
     count_min_estimate,
     count_min_table,
     count_sketch_estimate,
@@ -70,8 +72,39 @@ def test_one_term_alone_is_exact() -> None:
     assert count_min_estimate(sketch_cells(count_min_table(columns, [9], 8), columns[0])) == 9
 
 
-@pytest.mark.parametrize("counts", [[1], [1, 0], [1, -1], [1.5, 1.0], [2**30, 1]])
-def test_counts_that_cannot_be(counts: list[float]) -> None:
-    columns, signs = Hashing(KEY, 2, 8).places(["a", "b"])
-    with pytest.raises(BadInput, match="counts"):
-        count_sketch_table(columns, signs, counts, 8)
+@settings(max_examples=40)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(TERMS[:12]), st.integers(1, 9), min_size=1), min_size=1, max_size=12),
+    st.sampled_from(["count", "count-min"]),
+    st.integers(1, 5),
+)
+def test_algorithm_3(documents, sketch, k: int) -> None:
+    hashing = Hashing(KEY, 3, 7)
+    terms = np.array([TERMS.index(t) for document in documents for t in document], np.int32)
+    counts = np.array([count for document in documents for count in document.values()], np.int32)
+    field = CountedField(np.cumsum([0, *map(len, documents)]), terms, counts, TERMS)
+    naive, small = Naive(hashing, field, sketch), Naive(hashing, field, sketch, np.int16)
+    assert naive.table.nbytes == 2 * small.table.nbytes == len(documents) * 21 * 4
+    for term in TERMS[:4]:
+        places, sides = hashing.places([term])
+        wanted = []
+        for document in documents:
+            columns, signs = hashing.places(list(document))
+            own = list(document.values())
+            if sketch == "count":
+                cells = sketch_cells(count_sketch_table(columns, signs, own, 7), places[0])
+                wanted.append(float(count_sketch_estimate(cells, sides[0])))
+            else:
+                cells = sketch_cells(count_min_table(columns, own, 7), places[0])
+                wanted.append(float(count_min_estimate(cells)))
+        ids, estimates = naive.top(term, k)
+        assert [wanted[i] for i in ids] == list(estimates) == sorted(wanted, reverse=True)[:k]
+        assert ids.tolist() == small.top(term, k)[0].tolist()
+        assert len(set(ids.tolist())) == min(k, len(documents))
+
+
+def test_counts_beyond_int16_need_int32() -> None:
+    field = CountedField(np.array([0, 1]), np.array([0], np.int32), np.array([40_000], np.int32), ["a"])
+    assert Naive(Hashing(KEY, 2, 9), field).top("a", 3)[1].tolist() == [40_000.0]
+    with pytest.raises(BadInput, match="int32"):
+        Naive(Hashing(KEY, 2, 9), field, counter=np.int16)

@@ -10,8 +10,8 @@ import numpy as np
 from quorank.errors import require_range
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.silos.sketch.count_sketch import CountedField
 from quorank.silos.sketch.cover import (
-    CountedField,
     Truth,
     build_naive,
     generated_field,
@@ -98,7 +98,7 @@ def _measure(
             continue
         if key[0] == "NAIVE":
             made: Any = build_naive(field, literal)
-            memory = len(made) * literal.rows * literal.columns * 4
+            memory = field.documents * literal.rows * literal.columns * 4
         else:
             made, _ = timed_build(field, literal if key[0] == "literal" else ours)
             memory = made.memory_bytes

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
-from quorank.silos.sketch.count_sketch import Naive
+from quorank.silos.sketch.count_sketch import CountedField, Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index
 
@@ -31,15 +31,6 @@ Top = Callable[[str, int], tuple[npt.NDArray[Any], Doubles]]
 KEY = bytes(range(32))
 """Key of measurements: they repeat, and it is no secret."""
 RARE = 5  # documents that a term of the second group has at least
-
-
-class CountedField(NamedTuple):
-    """Term counts as arrays: document i has terms[j], counts[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
-
-    offsets: Integers
-    terms: Int32s
-    counts: Int32s
-    vocabulary: list[str]
 
 
 CountedDocuments = CountedField | Index
@@ -137,23 +128,18 @@ def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
     return 1e3 * float(np.median(times))
 
 
-def timed_build(field: CountedDocuments, shape: Shape) -> tuple[ReverseTopK, float]:
-    """Build a party's RTK-Sketch, and measure the seconds of one core that it takes once the code is compiled."""
-    end, compiled = field.offsets[1], ReverseTopK(shape.hashing(KEY), shape)
-    compiled.add_many(field.offsets[:2], field.terms[:end], field.counts[:end], field.vocabulary)
-    sketch = ReverseTopK(shape.hashing(KEY), shape)
+def timed_build(field: CountedField, shape: Shape) -> tuple[ReverseTopK, float]:
+    """Build a party's RTK-Sketch, and measure the seconds of one core that it takes."""
     start = time.thread_time()
-    sketch.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
+    sketch = ReverseTopK(shape.hashing(KEY), shape, field)
     return sketch, time.thread_time() - start
 
 
-def build_naive(field: CountedDocuments, shape: Shape) -> Naive:
+def build_naive(field: CountedField, shape: Shape) -> Naive:
     """Build NAIVE with the same z and w; int16 counters where the longest document allows."""
     longest = int(np.add.reduceat(field.counts.astype(np.int64), field.offsets[:-1]).max())
     counter = np.int16 if longest < 2**15 else np.int32
-    naive = Naive(shape.hashing(KEY), shape.sketch, counter)
-    naive.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
-    return naive
+    return Naive(shape.hashing(KEY), field, shape.sketch, counter)
 
 
 def measure_sketches(
@@ -181,7 +167,7 @@ def measure_sketches(
     naive = build_naive(field, old)
     cover["naive"] = mean_cover(naive.top, truth, groups, field.vocabulary, k)
     time_naive = query_milliseconds(naive.top, asked[:: max(1, len(asked) // 50)], k)
-    naive_memory = len(naive) * old.rows * old.columns * 4
+    naive_memory = field.documents * old.rows * old.columns * 4
     occurrences = int(field.counts.sum())
     return {
         "documents": truth.documents,

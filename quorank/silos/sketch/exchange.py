@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Int8s, Int32s, Integers
+from quorank.kernels.arrays import Int8s, Integers
 from quorank.silos.discrete_laplace import AddressedStream, Stream
 from quorank.silos.hashing import Hashing, RememberedPlaces, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.sketch.augmentation import TopDocuments
+from quorank.silos.sketch.count_sketch import CountedField
 from quorank.silos.sketch.noise import AtBuild, Exact, OneSample, Perturbation
 from quorank.silos.sketch.obfuscation import KeyedBlocks, NoObfuscation, Obfuscation
 from quorank.silos.sketch.ranking import Cells
@@ -125,7 +126,7 @@ class QuestionSession:
             found.append(Answered(term, vectors[each.vector], each.signs, each.rows))
         vectors_asked, rows = sum(len(each.columns) for each in hidden), sketch.shape.rows
         self.asked[asker, owner, name] += vectors_asked
-        self.bytes += vectors_asked * rows * (4 + 8 + 8 * min(sketch.shape.capacity, max(len(sketch), 1)))
+        self.bytes += vectors_asked * rows * (4 + 8 + 8 * min(sketch.shape.capacity, max(sketch.documents, 1)))
         return found
 
     def _perturbed(self, cells: Cells, stream: Stream) -> Cells:
@@ -198,19 +199,13 @@ def build_sketches(
     hashing: Hashing, name: str, index: Index, protocol: QuestionProtocol, streams: Callable[[int], Stream]
 ) -> ReverseTopK:
     """Build the sketches of a field's documents, with noise in every cell where the protocol says so."""
-    sketch, noise = ReverseTopK(hashing, protocol.shape_of(name)), protocol.noise()
-    held = np.flatnonzero(index.lengths > 0)
-    if not noise.perturbs_at_build:
-        offsets = np.concatenate(([0], np.cumsum(np.diff(index.offsets)[held])))
-        sketch.add_many(offsets, index.terms, index.counts, index.vocabulary, held)
-        return sketch
-    for document in held.tolist():
-        own = slice(index.offsets[document], index.offsets[document + 1])
-        exact: Int32s = sketch.document_table(
-            document, [index.vocabulary[t] for t in index.terms[own]], index.counts[own]
-        )
-        sketch.add_sketch(document, noise.perturb_table(exact, streams(document)))
-    return sketch
+    noise, held = protocol.noise(), np.flatnonzero(index.lengths > 0)
+    offsets = np.concatenate(([0], np.cumsum(np.diff(index.offsets)[held])))
+    field = CountedField(offsets, index.terms, index.counts, index.vocabulary)
+    perturb = (
+        (lambda document, table: noise.perturb_table(table, streams(document))) if noise.perturbs_at_build else None
+    )
+    return ReverseTopK(hashing, protocol.shape_of(name), field, held, perturb)
 
 
 def seeded_sketch_noise(seed: int, name: str, number: int) -> Callable[[int], Stream]:

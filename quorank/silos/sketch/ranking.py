@@ -19,19 +19,16 @@ documents those in more cells come first, then those whose values are smaller in
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.compiled import kernel
 
 _ABSENT = np.int32(-(2**31))
 _SUM_BITS, _ROW_BITS = 22, 9
-_SALT = np.uint64(secrets.randbits(64) | 1)
 
 
 class Cells(NamedTuple):
@@ -45,7 +42,7 @@ class Cells(NamedTuple):
 
 def rank_recommended(cells: Cells, signs: Int32s, rows: Integers, k: int, smallest: bool) -> tuple[Int32s, Doubles]:
     """Return the k documents that are worth most and their worth: the smallest row, or the lower quartile of the rows."""
-    documents, values = _by_document(*cells, signs, rows, _SALT)
+    documents, values = _by_document(*cells, signs, rows)
     keys, doubled = _worth(values, cells.floors[rows], 0 if smallest else (len(rows) - 1) // 4)
     chosen = _largest(keys, documents, k)
     return documents[chosen], doubled[chosen] / 2.0
@@ -55,32 +52,12 @@ def rank_literal(
     cells: Cells, signs: Int32s, rows: Integers, k: int, beta: float, smallest: bool
 ) -> tuple[Int32s, Doubles]:
     """Return the k largest medians (or minima) over the cells where a document stands, if they are enough (algorithm 5)."""
-    documents, values = _by_document(*cells, signs, rows, _SALT)
+    documents, values = _by_document(*cells, signs, rows)
     estimates = _present_only(values, beta * len(rows), smallest)
     candidates = np.flatnonzero(~np.isnan(estimates))
     documents, estimates = documents[candidates], estimates[candidates]
     chosen = _largest(estimates, documents, k)
     return documents[chosen], estimates[chosen]
-
-
-def checked_cells(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int) -> tuple[Cells, Int32s, Integers]:
-    """Return contiguous cells, signs and rows; what does not fit together is refused before compiled code reads it."""
-    offsets = np.ascontiguousarray(cells.offsets, dtype=np.int64)
-    documents, values, floors = (np.ascontiguousarray(part, dtype=np.int32) for part in cells[1:])
-    z = len(offsets) - 1
-    is_ascending = z >= 1 and documents.min(initial=0) >= 0 and offsets[0] == 0 and bool(np.all(np.diff(offsets) >= 0))
-    fits = is_ascending and offsets[-1] == len(documents) == len(values) and len(floors) == z
-    said = "these cells do not fit together: expected offsets of z rows, as many documents as values, and z floors"
-    require(fits, "silo-answer.malformed", said)
-    taken = np.ascontiguousarray(rows, dtype=np.int64)
-    sides = np.ascontiguousarray(signs, dtype=np.int32)
-    differ = taken.ndim == 1 and 1 <= len(taken) <= z and len(np.unique(taken)) == len(taken)
-    said = f"expected different rows to rank by, numbered from 0 to {z - 1}, got {taken.tolist()}"
-    require(differ and taken.min() >= 0 and taken.max() < z, "sketch.out-of-range", said)
-    sound = sides.shape == (z,) and bool(np.all(np.abs(sides) == 1))
-    require(sound, "sketch.bad-signs", f"expected a sign, −1 or 1, of each of {z} rows")
-    require_range("k", k, least=1)
-    return Cells(offsets, documents, values, floors), sides, taken
 
 
 def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
@@ -94,21 +71,15 @@ def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
 
 @kernel
 def _by_document(
-    offsets: Integers, documents: Int32s, values: Int32s, floors: Int32s, signs: Int32s, rows: Integers, salt: Any
+    offsets: Integers, documents: Int32s, values: Int32s, floors: Int32s, signs: Int32s, rows: Integers
 ) -> tuple[Int32s, Int32s]:
-    """Return the documents of some rows, each once, and their (documents, rows) values times the row's sign.
-
-    They are told apart by a hash table under an odd `salt` that the sender does not know (multiply-shift of Dietzfelbinger
-    et al. 1997): documents chosen to collide would take quadratic time. The result does not depend on it.
-    """
-    total = 0
+    """Return the documents of some rows, each once, and their (documents, rows) values times the row's sign."""
+    total, last = 0, -1
     for row in rows:
         total += offsets[row + 1] - offsets[row]
-    size, shift = 8, np.uint64(61)
-    while size < 2 * total:
-        size *= 2
-        shift -= np.uint64(1)
-    slots = np.full(size, -1, dtype=np.int32)
+        for i in range(offsets[row], offsets[row + 1]):
+            last = max(last, documents[i])
+    place = np.full(last + 1, -1, dtype=np.int32)
     found = np.empty(total, dtype=np.int32)
     out = np.full((total, len(rows)), _ABSENT, dtype=np.int32)
     n = 0
@@ -116,14 +87,11 @@ def _by_document(
         row = rows[r]
         for i in range(offsets[row], offsets[row + 1]):
             document = documents[i]
-            slot = np.int64((np.uint64(document) * salt) >> shift)
-            while slots[slot] >= 0 and found[slots[slot]] != document:
-                slot = (slot + 1) & (size - 1)
-            if slots[slot] < 0:
-                slots[slot] = n
+            if place[document] < 0:
+                place[document] = n
                 found[n] = document
                 n += 1
-            out[slots[slot], r] = signs[row] * values[i]
+            out[place[document], r] = signs[row] * values[i]
     return found[:n].copy(), out[:n].copy()
 
 

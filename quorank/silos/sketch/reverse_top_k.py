@@ -1,7 +1,7 @@
 """RTK-Sketch: the K documents of a party with most occurrences of a term (CS-F-LTR §V-B, algorithms 4 and 5).
 
 A table of z rows and w columns whose cells list documents with their values there, the largest ones only: an owner
-answers a query with z cells, however many documents it has. Documents are added in place, and memory is bounded.
+answers a query with z cells, however many documents it has.
 
 The *literal* reading keeps the αK largest values of a cell and takes the median over the rows in which a document occurs.
 Half of all terms have g_a(t) = −1 in a row: their documents lie at the other end and are dropped; and the median over the
@@ -9,8 +9,8 @@ rows that kept a document is biased upwards (`ranking`). The *recommended* readi
 
 1. A cell keeps the values largest in size, |v|, from both ends, and no zeros: their absence says the same.
 2. A cell knows its floor, the largest size that it dropped, so that absence bounds a value.
-3. All cells share one pool of entries (`cell_pool`), so a cell with few terms leaves its space to the others. When the
-   pool is full, one limit for all cells is lowered.
+3. All cells share a number of entries, so a cell with few terms leaves its space to the others: one limit c for all
+   cells is the largest with Σ_cells min(count, c) within that number (water filling).
 4. Few rows of many columns: a row is informative about a term only if the term's documents are among the largest of the
    cell, and so the cell's other terms must be few.
 
@@ -20,22 +20,24 @@ selection in each row, few documents would remain in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csc_array
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.silos.hashing import Hashing, RememberedPlaces
-from quorank.silos.sketch.cell_pool import ABSOLUTE, CAP, POSITIVE, SIGNED, SPARE, STORED, EntryPool, HashedDocuments
-from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
-from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
+from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, CountedField
+from quorank.silos.sketch.ranking import Cells, rank_literal, rank_recommended
 
-MOST_DOCUMENTS = 1 << 27
-"""Bound on document numbers, which are the owner's own and start at 0."""
+Perturb = Callable[[int, Int32s], Int32s]
+"""Function of a document's number and (z, w) sketch that returns the sketch to store."""
+_MASK = (1 << 31) - 1
+_OFFSET = MOST_OCCURRENCES + 1
 
 
 @dataclass(frozen=True)
@@ -79,160 +81,117 @@ class Shape:
         """Return the hash functions of this shape under a key."""
         return Hashing(key, self.rows, self.columns)
 
-    @property
-    def kept(self) -> int:
-        """Which values a cell keeps, for `EntryPool`."""
-        if self.reading == "literal":
-            return SIGNED
-        return ABSOLUTE if self.sketch == "count" else POSITIVE
-
 
 class ReverseTopK:
-    """RTK-Sketch of one party and one field of its documents."""
+    """RTK-Sketch of one field of a party's documents, which are numbered 0, 1, … unless `documents` says otherwise.
 
-    def __init__(self, hashing: Hashing, shape: Shape) -> None:
+    Attributes:
+        limit: The most entries that a cell may hold.
+    """
+
+    def __init__(
+        self,
+        hashing: Hashing,
+        shape: Shape,
+        field: CountedField,
+        documents: Integers | None = None,
+        perturb: Perturb | None = None,
+    ) -> None:
         given, needed = (hashing.rows, hashing.columns), (shape.rows, shape.columns)
         said = f"the hashing has (rows, columns) = {given}, the shape {needed}; take shape.hashing(key)"
         require(given == needed, "sketch.other-hashing", said)
         self.hashing, self.shape = hashing, shape
         self._places = RememberedPlaces(hashing)
-        cells = shape.rows * shape.columns
-        if shape.reading == "recommended":
-            self._pool = EntryPool(cells, shape.capacity, shape.entries, shape.kept)
-        else:  # a literal cell holds more than αK, so that exactly αK remain when it drops its spare part
-            cap = -(-shape.capacity * SPARE // (SPARE - 1)) + 1
-            self._pool = EntryPool(cells, cap, cells * cap, shape.kept)
-        self._present = np.zeros(1024, dtype=np.uint8)  # a bit for each document number
-        self._n = 0
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __contains__(self, document: int) -> bool:
-        byte = document >> 3
-        return 0 <= byte < len(self._present) and bool(self._present[byte] >> (document & 7) & 1)
+        numbers = np.arange(field.documents) if documents is None else documents
+        self.documents = len(numbers)
+        order = np.argsort(_scatter(numbers))
+        ranks = np.argsort(order)
+        rows: Any = field.sketch_rows(hashing, shape.sketch)
+        if perturb:
+            tables = np.stack([row.toarray() for row in rows], axis=1)
+            rows = np.stack([perturb(*each) for each in zip(numbers.tolist(), tables, strict=True)], axis=1)
+        kept = [_truncate(*self._entries(row, ranks), shape.capacity) for row in rows]
+        entries = np.concatenate([row[0] for row in kept])
+        counts = np.concatenate([row[1] for row in kept])
+        self.limit = _largest_limit(counts, shape.entries) if counts.sum() > shape.entries else shape.capacity
+        entries, self._counts, floors = _truncate(entries, counts, self.limit)
+        self._ends = np.cumsum(self._counts)
+        floors = np.maximum(floors, np.concatenate([row[2] for row in kept]))
+        self._documents = numbers[order].astype(np.int32)[(entries >> 1) & _MASK]
+        sizes, shift = (entries >> 32).astype(np.int32), _OFFSET if shape.reading == "literal" else 0
+        self._values = np.where(entries & 1, -sizes, sizes - shift)
+        self._floors = np.where(floors < 0, 0, floors - shift).astype(np.int32)
 
     @property
     def stored(self) -> int:
         """Entries in all cells."""
-        return int(self._pool.arrays.state[STORED])
-
-    @property
-    def limit(self) -> int:
-        """The most entries that a cell may hold at present."""
-        return int(self._pool.arrays.state[CAP])
+        return len(self._values)
 
     @property
     def memory_bytes(self) -> int:
-        """Size of all arrays that are kept; the remembered places of terms, which may be forgotten, are not among them."""
-        return sum(array.nbytes for array in self._pool.arrays) + self._present.nbytes
-
-    def add(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> None:
-        """Add a document with these different terms and their counts (algorithm 4)."""
-        documents, columns, signs, occurrences = self._checked_document(document, terms, counts)
-        offsets = np.array([0, len(terms)], dtype=np.int64)
-        self._add(columns, signs, offsets, np.arange(len(terms), dtype=np.int32), occurrences, documents)
-
-    def add_many(
-        self,
-        offsets: npt.ArrayLike,
-        terms: npt.ArrayLike,
-        counts: npt.ArrayLike,
-        vocabulary: Sequence[str],
-        documents: npt.ArrayLike | None = None,
-    ) -> None:
-        """Add many documents (algorithm 4): the i-th has the terms offsets[i] ≤ j < offsets[i + 1].
-
-        They are vocabulary[terms[j]], different ones, with counts[j] occurrences. Documents are numbered 0, 1, … unless
-        `documents` says otherwise. All of them are added or, where something is wrong with one, none.
-        """
-        bounds, words, occurrences = checked_columns(offsets, terms, counts, vocabulary)
-        n = len(bounds) - 1
-        if n == 0:
-            return
-        numbers = self._new_documents(np.arange(n) if documents is None else documents)
-        said = f"offsets speak of {n} documents, {len(numbers)} numbers are given"
-        require(len(numbers) == n, "sketch.bad-offsets", said)
-        lengths = np.diff(bounds)
-        _check_not_empty(int(numbers[lengths.argmin()]), int(lengths.min()))
-        largest = np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()
-        said = f"counts must be 1 or more, at most {MOST_OCCURRENCES:,} a document"
-        require(occurrences.min() >= 1 and largest <= MOST_OCCURRENCES, "sketch.out-of-range", said)
-        columns, signs = self.hashing.places(vocabulary)
-        self._add(columns, signs, bounds, words, occurrences, numbers)
-
-    def document_table(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> Int32s:
-        """Compute the (z, w) sketch of a document that could be added, for `add_sketch`."""
-        _, columns, signs, occurrences = self._checked_document(document, terms, counts)
-        return count_sketch_table(columns, self._sides(signs), occurrences, self.shape.columns)
-
-    def add_sketch(self, document: int, table: npt.ArrayLike) -> None:
-        """Add a document by its finished (z, w) sketch, such as one with noise on its cells (algorithm 4)."""
-        cells, rows, width = np.ascontiguousarray(table, dtype=np.int32), self.shape.rows, self.shape.columns
-        fits = cells.shape == (rows, width) and max(-int(cells.min()), int(cells.max())) <= MOST_OCCURRENCES
-        said = f"a sketch must have {rows} rows and {width:,} columns within ±{MOST_OCCURRENCES:,}, got {cells.shape}"
-        require(fits, "sketch.out-of-range", said)
-        documents = self._new_documents([document])
-        self._pool.add_sketch(cells, int(documents[0]))
-        self._set_present(documents)
+        """Size of all arrays but the remembered places of terms."""
+        return sum(a.nbytes for a in (self._documents, self._values, self._floors, self._counts, self._ends))
 
     def cells(self, columns: npt.ArrayLike) -> Cells:
         """Return what the owner sends for the (z,) columns of one query: the cell of each row, without any term or sign."""
-        chosen, rows, width = np.ascontiguousarray(columns, dtype=np.int32), self.shape.rows, self.shape.columns
-        said = f"a query must have {rows} columns, one a row, from 0 to {width - 1:,}"
-        require(chosen.shape == (rows,) and chosen.min() >= 0 and chosen.max() < width, "sketch.out-of-range", said)
-        return Cells(*self._pool.read(chosen, width, self.shape.capacity))
+        rows, width = self.shape.rows, self.shape.columns
+        chosen = np.asarray(columns) + width * np.arange(rows)
+        ends, counts = self._ends[chosen], self._counts[chosen]
+        parts = [slice(end - count, end) for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
+        return Cells(
+            np.concatenate(([0], np.cumsum(counts))),
+            np.concatenate([self._documents[part] for part in parts]),
+            np.concatenate([self._values[part] for part in parts]),
+            self._floors[chosen],
+        )
 
     def top(self, term: str, k: int) -> tuple[Int32s, Doubles]:
         """Return the K documents of a term and their estimated counts, with the key at hand."""
         columns, signs = self._places.places([term])
         return rank(self.cells(columns[0]), signs[0], np.arange(self.shape.rows), k, self.shape)
 
-    def _checked_document(
-        self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike
-    ) -> tuple[Integers, Int32s, Int8s, Int32s]:
-        """Return number, (terms, z) columns, (terms, z) signs and counts of a document that can be added."""
-        _check_not_empty(document, len(terms))
-        said = "a term stands twice; add up its counts"
-        require(len(set(terms)) == len(terms), "sketch.repeated-term", said, f"document {document}")
-        occurrences = checked_counts(counts, len(terms)).astype(np.int32)
-        documents = self._new_documents([document])
-        return documents, *self._places.places(terms), occurrences
+    def _entries(self, row: Any, ranks: Integers) -> tuple[Integers, Integers]:
+        """Return the entries of one row's cells, cell by cell, and the number of each cell's.
 
-    def _sides(self, signs: Int8s) -> Int8s:
-        return signs if self.shape.sketch == "count" else np.ones_like(signs)
+        An entry is an integer ordered as a cell keeps it: 31 bits of size, 31 of the document's rank, and the sign.
+        """
+        if self.shape.reading == "literal":
+            values = (row if isinstance(row, np.ndarray) else row.toarray()).T.astype(np.int64)
+            return ((values + _OFFSET << 32) | (ranks << 1)).ravel(), np.full(len(values), len(ranks))
+        cells = csc_array(row)
+        cells.data[(cells.data < 0) & (self.shape.sketch == "count-min")] = 0
+        cells.eliminate_zeros()
+        values = cells.data.astype(np.int64)
+        entries = (np.abs(values) << 32) | (ranks[cells.indices] << 1) | (values < 0)
+        return entries, np.diff(cells.indptr).astype(np.int64)
 
-    def _add(
-        self, columns: Int32s, signs: Int8s, offsets: Integers, terms: Int32s, occurrences: Int32s, documents: Integers
-    ) -> None:
-        given = HashedDocuments(columns, self._sides(signs), offsets, terms, occurrences, documents)
-        self._pool.add(given, self.shape.columns)
-        self._set_present(documents)
 
-    def _new_documents(self, documents: npt.ArrayLike) -> Integers:
-        """Return their numbers, if none of them is here yet."""
-        given = np.asarray(documents)
-        numbers = np.ascontiguousarray(given, dtype=np.int64)
-        fits = given.ndim == 1 and given.dtype.kind in "iu" and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS)))
-        said = f"document numbers must be integers from 0 to {MOST_DOCUMENTS - 1:,}"
-        require(fits, "sketch.out-of-range", said)
-        values, times = np.unique(numbers, return_counts=True)
-        said = f"document {values[times.argmax()]} is given twice"
-        require(len(values) == len(numbers), "sketch.known-document", said)
-        known = values[values >> 3 < len(self._present)]
-        again = known[(self._present[known >> 3] >> (known & 7) & 1).astype(bool)]
-        said = f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it first"
-        require(not len(again), "sketch.known-document", said)
-        return numbers
+def _scatter(documents: Integers) -> Integers:
+    """Map 0, …, 2^31 − 1 onto itself, one to one and without any order left."""
+    x = (documents.astype(np.int64) * 0x2C1B3C6D) & _MASK
+    return ((x ^ (x >> 16)) * 0x297A2D39) & _MASK
 
-    def _set_present(self, documents: Integers) -> None:
-        needed = (int(documents.max()) >> 3) + 1
-        if needed > len(self._present):
-            longer = np.zeros(max(needed, 2 * len(self._present)), dtype=np.uint8)
-            longer[: len(self._present)] = self._present
-            self._present = longer
-        np.bitwise_or.at(self._present, documents >> 3, (1 << (documents & 7)).astype(np.uint8))
-        self._n += len(documents)
+
+def _truncate(entries: Integers, counts: Integers, limit: int) -> tuple[Integers, Integers, Integers]:
+    """Keep the `limit` largest entries of each cell; return them, their numbers, and the largest dropped size or −1."""
+    floors = np.full(len(counts), -1)
+    if counts.max(initial=0) <= limit:
+        return entries, counts, floors
+    kept = np.ones(len(entries), dtype=bool)
+    ends = np.cumsum(counts)
+    for cell in np.flatnonzero(counts > limit):
+        start, end = ends[cell] - counts[cell], ends[cell] - limit
+        entries[start : ends[cell]].partition(end - start - 1)
+        floors[cell] = entries[end - 1] >> 32
+        kept[start:end] = False
+    return entries[kept], np.minimum(counts, limit), floors
+
+
+def _largest_limit(counts: Integers, target: int) -> int:
+    """Return the largest c ≥ 2 with Σ_cells min(count, c) ≤ target, or 2."""
+    longer = len(counts) - np.cumsum(np.bincount(counts))  # cells with more than c entries, c = 0, 1, …
+    held = np.concatenate(([0], np.cumsum(longer)))  # Σ min(count, c)
+    return max(2, int(np.searchsorted(held, target, side="right")) - 1)
 
 
 def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape: Shape) -> tuple[Int32s, Doubles]:
@@ -240,13 +199,10 @@ def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape:
 
     `signs` are g_a(t) of all z rows, `rows` the z1 rows that were really asked about.
     """
-    given, sides, real = checked_cells(cells, signs, rows, k)
-    if shape.sketch == "count-min":
-        sides = np.ones_like(sides)
+    require_range("k", k, least=1)
+    is_minimum = shape.sketch == "count-min"
+    sides, real = np.asarray(signs, dtype=np.int32), np.asarray(rows, dtype=np.int64)
+    sides = np.ones_like(sides) if is_minimum else sides
     if shape.reading == "literal":
-        return rank_literal(given, sides, real, k, shape.beta, shape.sketch == "count-min")
-    return rank_recommended(given, sides, real, k, shape.sketch == "count-min")
-
-
-def _check_not_empty(document: int, terms: int) -> None:
-    require(terms > 0, "sketch.empty-document", f"document {document} is empty: nothing can find it; leave it out")
+        return rank_literal(cells, sides, real, k, shape.beta, is_minimum)
+    return rank_recommended(cells, sides, real, k, is_minimum)
