@@ -1,6 +1,6 @@
 """Cache of parsed and generated data in the user's cache directory: Arrow files that are mapped into memory.
 
-An entry is named by the digest of the parsed file, so that a copy elsewhere hits and a changed file misses. A record beside
+An entry is named by the digest of the parsed file, so that a copy elsewhere hits and a changed file misses. A record with
 it stores the digest by path, size and modification time, as git's index does, and spares reading the file. A record of a
 modification in the last two seconds is ignored, since another change could have the same time.
 """

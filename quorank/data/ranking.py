@@ -20,7 +20,7 @@ LANES = 8
 
 @dataclass(frozen=True, eq=False)
 class RankingData:
-    """One split of a collection: rows are (query, document) pairs, sorted by query.
+    """Split of a collection: rows are (query, document) pairs, sorted by query.
 
     Row r holds the features of one document for its query; rows offsets[q] .. offsets[q+1] belong to query q.
     """
@@ -78,7 +78,7 @@ class RankingData:
     ) -> RankingData:
         """Build from (rows, features) and the query of each row, in any order; queries stand as they first occur.
 
-        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of lists consecutive;
+        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of consecutive lists;
         without it all rows are one query's.
         """
         dense = _dense_features(features)

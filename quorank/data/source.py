@@ -31,7 +31,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.untrusted import bounded_lines, read_bounded
 
 FEATURE_NAMES = "features.txt"
-"""File beside the data with a feature's name in each line, in the order of their numbers."""
+"""File with a feature's name in each line, in the directory of the data."""
 _LARGEST_NAMES, _LONGEST_NAME = 1 << 20, 200  # bytes of that file, and of a name
 SYNTHETIC = "synthetic:"
 """Prefix of the name of a generated collection."""
@@ -180,7 +180,7 @@ def collection_feature_names(source: DataSource, collection: Collection) -> tupl
 
 
 def write_feature_names(folder: Path, names: tuple[str, ...]) -> None:
-    """Write `features.txt` beside the files of a collection."""
+    """Write `features.txt` into the directory of a collection."""
     write_whole(folder / FEATURE_NAMES, "".join(f"{name}\n" for name in names))
 
 

@@ -180,7 +180,7 @@ _KINDS = _NUMBERS | {6: "BYTE_ARRAY"}
 
 
 def _fault_in(content: mmap.mmap, most_rows: int) -> str:
-    """Return the first contradiction in the footer and the page headers; empty if there is none.
+    """Return the first contradiction in the footer and the page headers, or an empty string.
 
     The footer is parsed here because accessors of pyarrow abort the process on some damaged fields.
     """

@@ -200,7 +200,7 @@ class ProcessLock:
                 self.release()
 
     def holder(self) -> int | None:
-        """Return the process id of the holder, None if there is none."""
+        """Return the process id of the holder, or None."""
         try:
             descriptor = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:

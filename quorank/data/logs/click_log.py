@@ -161,7 +161,7 @@ def _texts(folder: Path, name: str, count: int, advice: str) -> Strings:
 
 
 def _fault_in(log: ClickLog) -> str:
-    """Return the first violated invariant that compiled code relies on; empty if there is none."""
+    """Return the first violated invariant that compiled code relies on, or an empty string."""
     lengths, users = np.diff(log.offsets), len(log.users)
     if log.offsets[0] != 0 or log.offsets[-1] != log.n_rows or (lengths < 1).any():
         return "offsets that do not divide its rows"
