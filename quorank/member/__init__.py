@@ -19,8 +19,9 @@ A device that tunes the constants of a heuristic:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quorank import lazy_exports
 
 if TYPE_CHECKING:
     from quorank.member.client import Client
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "SyncReport", "Tuner"]
 
-_HOMES = {"Client": "client", "SyncReport": "sync", "Tuner": "tuner"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_exports(
+    __name__, {"quorank.member.client": "Client", "quorank.member.sync": "SyncReport", "quorank.member.tuner": "Tuner"}
+)

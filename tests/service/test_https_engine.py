@@ -155,7 +155,13 @@ def played_in_process(experiment: Experiment, folder: Path, database: str = "", 
     assert interruptions.moments == [], "it was stopped as often as it should"
 
 
-@pytest.mark.parametrize("kind", MORE)
+NIGHTLY = ("full", "sampled", "gaussian", "momentum", "secure")
+"""Settings that the others contain."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind in NIGHTLY else kind for kind in MORE]
+)
 def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp_path) -> None:
     experiment = experiment_of(MORE[kind])
     run_experiment(experiment, tmp_path / "process", threads=1)
@@ -205,7 +211,7 @@ def children_of(process: int) -> dict[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)])
 def test_real_processes_of_which_a_worker_and_the_holder_are_killed(database, tmp_path) -> None:
     clients, rounds = 80, 4
     url = "" if database == "sqlite" else empty_database()

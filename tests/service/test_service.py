@@ -320,7 +320,7 @@ def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:
     home = home_of(tmp_path / "home", more, least=1.0)
     devices = Devices(home, Runner(home.experiment, threads=1))
     holder = devices.service().holder
-    assert coordinator_of(home, holder).rules.fewest == CLIENTS
+    assert coordinator_of(home, holder).limits.minimum_replies == CLIENTS
     devices.store.release()
     devices.store.revoke("member-1")
     service = devices.play(stop=lambda: devices.now > 100.0)

@@ -1,4 +1,4 @@
-"""Pages on this machine only: Granian in a thread, on a bound socket of the loopback interface.
+"""Granian on an open socket, and pages on this machine only: a thread that serves a bound loopback socket.
 
 The socket is open before its address is shown, so no other process can take the port and receive the token in the address.
 """
@@ -22,31 +22,33 @@ from quorank.errors import BadInput, require
 
 LoopbackHost = Literal["127.0.0.1", "::1"]
 
-BACKLOG = 128
+BACKLOG = 1024
+"""Length of the accept queue."""
 HEADER_BYTES = 16_384
 HEADER_MILLISECONDS = 10_000
+"""Timeout of headers, and of idle connections."""
 _GOODBYE_SECONDS = 2.0
 
 
-class LoopbackServer(Server):
-    """Granian in this process, on an open listening socket."""
+class SocketServer(Server):
+    """Granian in this process, on an open listening socket; `options` are Granian's."""
 
-    def __init__(self, app: Any, descriptor: int) -> None:
+    def __init__(self, app: Any, descriptor: int, backlog: int = BACKLOG, **options: Any) -> None:
+        http = HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES)
         super().__init__(
             app,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
             websockets=False,
-            http1_settings=HTTP1Settings(
-                header_read_timeout=HEADER_MILLISECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
-            ),
-            log_enabled=False,
+            backlog=backlog,
+            http1_settings=http,
+            **options,
         )
         self._descriptor = descriptor
 
     def _init_shared_socket(self) -> None:
-        holder: Any = _granian.SocketHolder
-        self._ssp, self._shd = None, holder(self._descriptor, False, BACKLOG)
+        holder: Any = _granian.SocketHolder  # embedded servers open their own socket by default
+        self._ssp, self._shd = None, holder(self._descriptor, False, self.backlog)
 
 
 def loopback_socket(port: int, host: LoopbackHost = "127.0.0.1") -> socket.socket:
@@ -68,10 +70,10 @@ def served(app: Any, bound: socket.socket) -> Iterator[int]:
     """Serve an ASGI application on a bound socket within the context; yields the port."""
     number = int(bound.getsockname()[1])
     logging.getLogger("_granian").setLevel(logging.ERROR)
-    ready, servers, loops = threading.Event(), list[LoopbackServer](), list[asyncio.AbstractEventLoop]()
+    ready, servers, loops = threading.Event(), list[SocketServer](), list[asyncio.AbstractEventLoop]()
 
     async def serve() -> None:
-        server = LoopbackServer(app, bound.detach())  # closed with it
+        server = SocketServer(app, bound.detach(), log_enabled=False)  # closed with it
         servers.append(server)
         loops.append(asyncio.get_running_loop())
         ready.set()

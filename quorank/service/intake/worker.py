@@ -27,9 +27,6 @@ BACKLOG = 4096
 """Length of the accept queue."""
 CONNECTIONS = 4096
 """Maximum number of connections of a worker, file limit permitting."""
-HEADER_SECONDS = 10
-"""Timeout of headers, and of idle connections, seconds."""
-HEADER_BYTES = 16_384
 DRAIN_SECONDS = 3.0
 """Seconds for open connections to finish when a worker ends."""
 START_SECONDS = 0.05
@@ -67,35 +64,20 @@ class OperatorPages:
 
 async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
     """Serve until SIGTERM and finish open requests; `ready` is a pipe that reports the start."""
-    from granian import _granian
-    from granian.constants import HTTPModes, Interfaces
-    from granian.http import HTTP1Settings
     from granian.log import LogLevels
-    from granian.server.embed import Server
 
-    class SharedSocketServer(Server):
-        """Granian in this process, on a socket that is open already."""
-
-        def _init_shared_socket(self) -> None:
-            holder: Any = _granian.SocketHolder
-            self._ssp, self._shd = None, holder(descriptor, False, BACKLOG)
+    from quorank.service.dashboard.loopback_server import SocketServer
 
     intake, (certificate, key) = intake_of(home), home.tls or (None, None)
-    server = SharedSocketServer(
+    server = SocketServer(
         intake,
-        interface=Interfaces.ASGINL,
-        http=HTTPModes.http1,
-        websockets=False,
-        backlog=BACKLOG,
+        descriptor,
+        BACKLOG,
         backpressure=_connections(),
-        http1_settings=HTTP1Settings(
-            header_read_timeout=1000 * HEADER_SECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
-        ),
         log_level=LogLevels.critical,
         ssl_cert=certificate,
         ssl_key=key,
     )
-
     guard, loop = ConnectionGuard(home.settings.port), asyncio.get_running_loop()
 
     async def drain() -> None:
