@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from lists import simulate
-from part_examples import sampled_pairs
+from sampling import sampled
 from test_simulator import assert_contract, parts_of, simulation_of
 
 from quorank.engines.process import Simulator
@@ -18,7 +18,7 @@ from quorank.rankers import MLP, Linear
 
 
 @pytest.mark.parametrize(
-    ("attack", "aggregation"), sampled_pairs(parts_of("attacks"), parts_of("aggregations")), ids=str
+    ("attack", "aggregation"), sampled(parts_of("attacks"), parts_of("aggregations"), times=2), ids=str
 )
 def test_bits_with_attacks_and_robust_rules(tiny_collection, aggregation, attack) -> None:
     assert_contract(Federation(12, 2, aggregation=aggregation, attack=attack), simulation_of(tiny_collection))

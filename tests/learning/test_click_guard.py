@@ -7,12 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from quorank.learning import OnlineRanker
 from quorank.learning.click_guard import ClickGuard, agreement, list_evidence, weighted_pairs
 from quorank.learning.plackett_luce import list_probability
-from quorank.rankers import MLP, Linear, scores
+from quorank.rankers import Linear, scores
 
 TRUTH = np.array([2.0, -1.0, 0.5, 0.0, 1.0])
 
@@ -108,24 +107,6 @@ def test_the_bound_is_a_one_sided_t_test() -> None:
     expected = np.mean(values) + t.ppf(0.9, 7) * np.std(values, ddof=1) / math.sqrt(8)
     assert verdict.bound == pytest.approx(expected)
     assert verdict.accepted == (expected >= 0.0)
-
-
-def test_rankers_with_a_hidden_layer_are_compared_by_their_scores() -> None:
-    ranker, random = MLP(hidden=3), np.random.default_rng(3)
-    old, new = ranker.initial(5, 1), ranker.initial(5, 2)
-    features = random.normal(size=(12, 5)).astype(np.float32)
-    shown = OnlineRanker(old, 5, ranker).rank(features)
-    clicks = np.arange(10) % 3 == 0
-    better, worse, rho = weighted_pairs(shown, clicks)
-    own = [scores(ranker, theta, features)[shown.order].astype(float) for theta in (new, old)]
-    gain = agreement(own[0], better, worse) - agreement(own[1], better, worse)
-    assert list_evidence(ranker, new, shown, clicks) == pytest.approx(float(rho @ gain / rho.sum()), rel=1e-4)
-
-
-def test_bad_settings_are_refused() -> None:
-    for bad in ({"error": 0.5}, {"error": 0.0}, {"margin": -0.1}, {"least": 1}):
-        with refused("value.out-of-range"):
-            ClickGuard(**bad)
 
 
 def test_a_ranker_that_is_led_astray_slowly_is_held_against_older_lists() -> None:

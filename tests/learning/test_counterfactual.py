@@ -8,17 +8,16 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_mean
-from lists import NO_FEATURES
+from lists import NO_FEATURES, one_query, simulate
 from refusals import refused
 
-from quorank.data.ranking import RankingData
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation
-from quorank.learning import Counterfactual, OnlineRanker, Simulation
+from quorank.learning import Counterfactual, OnlineRanker
 from quorank.learning.inverse_propensity import relevance_estimates, value_coefficients
 from quorank.learning.plackett_luce import buffers_for
 from quorank.learning.propensities import adjacent_chain, swap_counts
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.simulation import Work
 from quorank.rankers import Linear
 from quorank.users import PositionBased
 
@@ -111,15 +110,8 @@ def test_the_expected_gradient_is_that_of_the_true_relevance(estimator) -> None:
         np.testing.assert_allclose(found, pairwise(RELEVANCE, reach), rtol=1e-6, atol=1e-9)
 
 
-def one_query(k=4) -> Simulation:
-    data = RankingData.from_arrays(np.eye(4), LABELS, [0, 4])
-    return Simulation(data, Linear(), USERS, 3, 3, k)
-
-
 def played(learner, clients=60_000, k=4) -> np.ndarray:
-    rows, who = np.empty((clients, 4 + STATISTICS)), np.arange(clients)
-    learner.updates(Work(one_query(k).world(), 3, SCORES.astype(float), 0, who, np.ones_like(who)), rows)
-    return rows
+    return simulate(one_query(LABELS, USERS, k), learner, SCORES.astype(float), np.arange(clients), 1)
 
 
 @pytest.mark.parametrize("loss", ["pairwise", "listwise"])
@@ -149,7 +141,7 @@ def test_propensities_must_cover_the_list() -> None:
 def test_clicks_of_swapped_neighbours_are_in_the_ratio_of_the_propensities() -> None:
     """Ranks r and r + 1 share a block in half of the lists, and show either document in half of those."""
     who = np.arange(60_000)
-    counts = swap_counts(Work(one_query().world(), 3, SCORES.astype(float), 0, who, np.ones_like(who)))
+    counts = swap_counts(Work(one_query(LABELS, USERS, 4).world(), 3, SCORES.astype(float), 0, who, np.ones_like(who)))
     both = (RELEVANCE[:-1] + RELEVANCE[1:]) / 2 / 2
     assert_mean(counts, [both * PROPENSITY[:-1], both * PROPENSITY[1:]])
     np.testing.assert_allclose(adjacent_chain(counts.sum(axis=0)), PROPENSITY, rtol=0.06)

@@ -12,7 +12,7 @@ from lists import reference_update, simulate
 from sampling import sampled
 
 from quorank.kernels.draws import Address, Purpose, key_of, normals, uniform_pair, uniforms
-from quorank.learning import DBGD, MGD, PairRank, Simulation
+from quorank.learning import DBGD, MGD, Simulation
 from quorank.learning.dueling import WINNER_DRAW, credits_of, draft_for, team_draft, unit_directions
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
@@ -140,14 +140,3 @@ def test_one_candidate_is_dbgd(tiny_collection) -> None:
     one = simulate(simulation, DBGD(0.7, 0.3), theta, range(20), 4)
     for winner in ("mean", "one"):
         assert np.array_equal(simulate(simulation, MGD(1, 0.7, 0.3, winner), theta, range(20), 4), one)
-
-
-@pytest.mark.parametrize("learner", [DBGD(gamma=0.1), MGD(alpha=0.1), PairRank()], ids=str)
-def test_lists_become_better(tiny_collection, learner) -> None:
-    simulation = Simulation(tiny_collection.train, Linear(), Cascade(), tiny_collection.grades, seed=5)
-    theta, ndcg = np.zeros(simulation.parameters), []
-    for round_ in range(60):
-        rows = simulate(simulation, learner, theta, range(200), 4, round_)
-        theta = theta + rows[:, : simulation.parameters].mean(axis=0)
-        ndcg.append(rows[:, simulation.parameters].mean() / 4)
-    assert np.mean(ndcg[-10:]) > np.mean(ndcg[:3]) + 0.03

@@ -9,16 +9,14 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
-from lists import NO_FEATURES
+from lists import Sampler, one_query, simulate
+from sampling import sampled
 
-from quorank.data.ranking import RankingData
-from quorank.kernels.draws import Address, Purpose, key_of
-from quorank.learning import PDGD, OnlineRanker, Simulation
+from quorank.learning import PDGD, OnlineRanker
 from quorank.learning.click_guard import weighted_pairs
-from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, draw_list
-from quorank.learning.pair_weights import pair_coefficients
-from quorank.learning.plackett_luce import buffers_for, list_probability
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.exploration import FREE, IN_BLOCKS, Dial
+from quorank.learning.plackett_luce import list_probability
+from quorank.learning.simulation import STATISTICS
 from quorank.rankers import Linear
 from quorank.users import Cascade, PositionBased
 
@@ -31,32 +29,14 @@ DIALS = [
     Dial(1.0, 3, 0.8),
 ]
 SCORES = (0.5, -0.5, 0.25, 1.5, 0.0)
-
-
-class DialSampler:
-    """Draws lists of k for fixed scores by a dial, one for each client."""
-
-    def __init__(self, dial, scores, k, seed=1) -> None:
-        self.dial, self.k, self.n = dial, k, len(scores)
-        self.scores = np.asarray(scores, dtype=np.float32)
-        self.key, self.buffers, self.rest = (
-            key_of(seed, Purpose.RANKING),
-            buffers_for(self.n, 0, NO_FEATURES, self.n),
-            0.0,
-        )
-
-    @property
-    def weights(self) -> np.ndarray:
-        return self.buffers.shown_weights[: self.k]
-
-    def draw(self, client) -> tuple[int, ...]:
-        self.rest = draw_list(self.dial, self.scores, self.n, self.k, self.key, Address(0, client, 0), self.buffers)
-        return tuple(self.buffers.shown[: self.k].tolist())
-
-    def coefficients(self, clicked) -> np.ndarray:
-        self.buffers.clicked[: self.k] = clicked
-        pair_coefficients(self.buffers.tempered, self.scores, False, self.n, self.k, self.rest, self.buffers)
-        return self.buffers.coefficients[: self.k].copy()
+USERS = [
+    PositionBased(eta=1.0),
+    PositionBased(eta=0.5, preset="informational"),
+    Cascade("perfect"),
+    Cascade("navigational"),
+    Cascade("informational"),
+    Cascade("poison"),
+]
 
 
 def in_blocks(scores, k, window, offset) -> dict[tuple[int, ...], float]:
@@ -107,7 +87,7 @@ def test_lists_follow_the_stated_distribution(dial, k) -> None:
     for p, lists in circumstances(SCORES, k, dial):
         for shown, q in lists.items():
             expected[shown] = expected.get(shown, 0.0) + p * q
-    sampler = DialSampler(dial, SCORES, k)
+    sampler = Sampler(SCORES, k, dial=dial)
     assert_follows((sampler.draw(client) for client in range(20_000)), expected)
 
 
@@ -120,11 +100,11 @@ def test_no_document_moves_farther_than_the_window(dial) -> None:
         k = min(n, 10)
         rank = np.empty(n, dtype=int)
         rank[np.lexsort((np.arange(n), -scores))] = np.arange(n)
-        sampler = DialSampler(dial, scores, k)
+        sampler = Sampler(scores, k, dial=dial)
         shown = sampler.draw(trial)
         assert len(set(shown)) == k
         assert np.abs(rank[list(shown)] - np.arange(k)).max() <= dial.window
-        if sampler.weights.tolist() == list(range(k)) and sampler.rest == IN_BLOCKS:
+        if sampler.shown_weights.tolist() == list(range(k)) and sampler.rest == IN_BLOCKS:
             assert rank[list(shown)].tolist() == list(range(k))
             unexplored += k > 4
     assert unexplored == 0 if dial.share == 1.0 else 100 < unexplored / (1 - dial.share) < 400
@@ -133,26 +113,27 @@ def test_no_document_moves_farther_than_the_window(dial) -> None:
 @pytest.mark.parametrize("dial", DIALS, ids=str)
 @pytest.mark.parametrize("k", [3, 5])
 def test_pair_weights_are_exact_for_what_was_drawn(dial, k) -> None:
-    sampler, cases = DialSampler(dial, SCORES, k), circumstances(SCORES, k, dial)
+    sampler, cases = Sampler(SCORES, k, dial=dial), circumstances(SCORES, k, dial)
     for client in range(60):
         shown = sampler.draw(client)
         if dial.window == 0:
             lists = cases[-1][1] if sampler.rest > IN_BLOCKS else cases[0][1]
-        elif len(set(sampler.weights)) == k and len(cases) > dial.window + 1 and sampler.weights[-1] == k - 1:
+        elif (
+            len(set(sampler.shown_weights)) == k and len(cases) > dial.window + 1 and sampler.shown_weights[-1] == k - 1
+        ):
             lists = cases[0][1]
         else:
-            first = int((sampler.weights == sampler.weights[0]).sum())
-            offset = int((sampler.weights == 0.0).sum()) if sampler.weights[0] == 0.0 else 0
+            first = int((sampler.shown_weights == sampler.shown_weights[0]).sum())
+            offset = int((sampler.shown_weights == 0.0).sum()) if sampler.shown_weights[0] == 0.0 else 0
             assert first <= dial.window + 1
             lists = cases[len(cases) - dial.window - 1 + offset][1]
         for bits in range(1 << k):
             clicked = [bool(bits >> p & 1) for p in range(k)]
             expected = direct_coefficients(lists, shown, SCORES, clicked)
-            np.testing.assert_allclose(sampler.coefficients(clicked), expected, rtol=1e-9, atol=1e-13)
+            np.testing.assert_allclose(sampler.coefficients(clicked)[1], expected, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("dial", DIALS, ids=str)
-@pytest.mark.parametrize("users", [PositionBased(eta=1.0), PositionBased(eta=0.5, preset="informational")], ids=str)
+@pytest.mark.parametrize(("dial", "users"), sampled(DIALS, USERS[:2]), ids=str)
 def test_position_bias_is_removed(dial, users) -> None:
     """Σ over all lists and clicks: nothing moves where all are equally relevant; else the more relevant gains."""
     tables = users.tables(3, 4)
@@ -176,14 +157,9 @@ def test_position_bias_is_removed(dial, users) -> None:
         assert gained[best] == pytest.approx(gained.max())
 
 
-def one_query(labels, users, k) -> Simulation:
-    data = RankingData.from_arrays(np.eye(len(labels)), labels, [0, len(labels)])
-    return Simulation(data, Linear(), users, 3, 3, k)
-
-
-@pytest.mark.parametrize("dial", DIALS, ids=str)
-@pytest.mark.parametrize("users", [Cascade("navigational"), PositionBased(eta=1.0)], ids=str)
+@pytest.mark.parametrize(("dial", "users"), sampled([*DIALS, FREE], USERS, times=2), ids=str)
 def test_the_mean_update_is_the_exact_expectation(dial, users) -> None:
+    """E[eq. 5], E[nDCG], E[MaxRR], E[clicks]: Σ_R P(R) Σ_c P(c | R) · what the pair of them gives."""
     labels, k, theta = (0, 2, 1, 0, 1), 3, np.array(SCORES)
     tables, total = users.tables(3, k), np.zeros(5 + STATISTICS)
     for chance, lists in circumstances(SCORES, k, dial):
@@ -191,20 +167,12 @@ def test_the_mean_update_is_the_exact_expectation(dial, users) -> None:
             seen = [labels[d] for d in shown]
             for clicked, q in equations.click_patterns(seen, tables.examine, tables.click, tables.stop).items():
                 total[list(shown)] += chance * p * q * direct_coefficients(lists, shown, SCORES, clicked)
-                figures = equations.ndcg(seen, labels, k), equations.reciprocal_rank(clicked), sum(clicked)
-                total[5:] += chance * p * q * np.array(figures)
+                metrics = equations.ndcg(seen, labels, k), equations.reciprocal_rank(clicked), sum(clicked)
+                total[5:] += chance * p * q * np.array(metrics)
     learner = PDGD(eta=0.25, temperature=dial.temperature, window=dial.window or None, share=dial.share)
-    rows = np.empty((100_000, 5 + STATISTICS))
-    clients = np.arange(100_000)
-    learner.updates(Work(one_query(labels, users, k).world(), 3, theta, 0, clients, np.ones_like(clients)), rows)
+    rows = simulate(one_query(labels, users, k), learner, theta, np.arange(100_000), 1)
     rows[:, :5] /= 0.25
     assert_mean(rows, total)
-
-
-def test_the_defaults_are_the_free_dial_of_the_fast_kernel() -> None:
-    assert PDGD().dial == FREE
-    assert PDGD().pdgd_eta is not None
-    assert PDGD(temperature=0.5).pdgd_eta is None
 
 
 @pytest.mark.parametrize("dial", [Dial(0.5, 0, 1.0), Dial(3.0, 2, 1.0), Dial(1.0, 1, 0.5)], ids=str)
@@ -216,7 +184,7 @@ def test_a_later_ranker_and_the_guard_weigh_by_what_was_drawn(dial) -> None:
     learned = 0
     for client in range(20):
         shown = OnlineRanker(theta, 5, Linear(), learner, client=client, k=4).rank(np.eye(5))
-        sampler = DialSampler(dial, SCORES, 4)
+        sampler = Sampler(SCORES, 4, dial=dial)
         assert tuple(shown.order.tolist()) == sampler.draw(client)
         late = OnlineRanker(now, 5, Linear(), learner, k=4)
         late.learn(shown, clicked)
@@ -228,6 +196,6 @@ def test_a_later_ranker_and_the_guard_weigh_by_what_was_drawn(dial) -> None:
             expected[shown.order[b]] -= weight * gap / (1 + gap) ** 2
         np.testing.assert_allclose(late.update, expected, rtol=1e-6, atol=1e-12)
         sampler.scores[:] = now
-        np.testing.assert_allclose(late.update[shown.order], sampler.coefficients(clicked), rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(late.update[shown.order], sampler.coefficients(clicked)[1], rtol=1e-6, atol=1e-12)
         learned += bool(late.update.any())
     assert learned >= 5

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refused
+from sampling import sampled
 
-from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Counterfactual, OnlineRanker, Simulation
 from quorank.learning.simulation import STATISTICS, Work
@@ -21,37 +22,26 @@ USERS = [
     Cascade(preset="poison"),
     PositionBased(eta=1.0, preset="navigational"),
 ]
+RANKERS = [Linear(), MLP(hidden=10)]
+LEARNERS = [
+    PDGD(eta=0.5),
+    PDGD(eta=0.5, step="batch"),
+    PDGD(eta=0.5, proximal=0.3),
+    PDGD(eta=0.5, temperature=0.3, share=0.6),
+    PDGD(eta=0.5, temperature=20.0, window=1),
+    PDGD(eta=0.5, window=3, share=0.7, step="batch", proximal=0.3),
+    Counterfactual(),
+    Counterfactual(estimator="dr", loss="listwise", clip=0.5, proximal=0.3),
+    Counterfactual(estimator="snips", share=0.5, window=2),
+]
 
 
-@pytest.mark.parametrize("users", USERS, ids=str)
-@pytest.mark.parametrize("step", ["interaction", "batch"])
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10)], ids=str)
-@pytest.mark.parametrize("collection", ["tiny_collection", "tiny_graded"])
-@pytest.mark.parametrize(("proximal", "bound"), [(0.0, math.inf), (0.3, 2.0)])
-def test_bit_for_bit_as_in_the_simulator(request, users, step, ranker, collection, proximal, bound) -> None:
-    whole = request.getfixturevalue(collection)
-    as_in_the_simulator(whole, users, ranker, PDGD(eta=0.5, step=step, proximal=proximal), bound)
-
-
-@pytest.mark.parametrize("users", [USERS[2], USERS[4]], ids=str)
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10)], ids=str)
 @pytest.mark.parametrize(
-    "learner",
-    [
-        PDGD(eta=0.5, temperature=0.3, share=0.6),
-        PDGD(eta=0.5, temperature=20.0, window=1),
-        PDGD(eta=0.5, window=3, share=0.7, step="batch", proximal=0.3),
-        Counterfactual(),
-        Counterfactual(estimator="dr", loss="listwise", clip=0.5, proximal=0.3),
-        Counterfactual(estimator="snips", share=0.5, window=2),
-    ],
-    ids=str,
+    ("learner", "users", "ranker", "bound"), sampled(LEARNERS, USERS, RANKERS, [math.inf, 2.0]), ids=str
 )
-def test_every_dial_is_bit_for_bit_as_in_the_simulator(tiny_collection, users, ranker, learner) -> None:
-    as_in_the_simulator(tiny_collection, users, ranker, learner, math.inf)
-
-
-def as_in_the_simulator(whole, users, ranker, learner, bound) -> None:
+@pytest.mark.parametrize("collection", ["tiny_collection", "tiny_graded"])
+def test_bit_for_bit_as_in_the_simulator(request, collection, learner, users, ranker, bound) -> None:
+    whole = request.getfixturevalue(collection)
     data, seed, k = whole.train, 8, 6
     simulation = Simulation(data, ranker, users, whole.grades, seed, k)
     theta = np.random.default_rng(3).normal(size=simulation.parameters)
@@ -81,8 +71,29 @@ def as_in_the_simulator(whole, users, ranker, learner, bound) -> None:
     assert moved > 4
 
 
-def client(n_features=4, **options) -> OnlineRanker:
-    return OnlineRanker(np.zeros(n_features), n_features, Linear(), **options)
+REFUSED = {
+    "features.shape": [
+        lambda c, features=features: c.rank(features)
+        for features in (np.zeros(4), np.zeros((3, 5)), np.zeros((0, 4)), np.zeros((2, 2, 4)), 1.0)
+    ],
+    "features.not-finite": [lambda c, bad=bad: c.rank(np.full((3, 4), bad)) for bad in (np.nan, np.inf, 1e300)],
+    "clicks.shape": [lambda c, bad=bad: c.learn(c.rank(np.eye(4)), bad) for bad in ([1], [1] * 4, [[1, 0, 1]])],
+    "clicks.not-boolean": [lambda c: c.learn(c.rank(np.eye(4)), [2, 0, 0])],
+    "ranker.wrong-size": [lambda _: OnlineRanker(np.zeros(4), 4, MLP(10)), lambda _: client(theta=np.zeros((1, 4)))],
+}
+
+
+@pytest.mark.parametrize(("code", "calls"), REFUSED.items())
+def test_unusable_arguments_are_refused_and_change_nothing(code, calls) -> None:
+    for call in calls:
+        online = client(k=3)
+        with refused(code):
+            call(online)
+        assert not online.update.any()
+
+
+def client(theta=np.zeros(4), **options) -> OnlineRanker:  # noqa: B008
+    return OnlineRanker(theta, 4, Linear(), **options)
 
 
 def test_shows_at_most_k_documents_once_each() -> None:
@@ -114,39 +125,3 @@ def test_neither_the_start_nor_what_was_returned_is_shared() -> None:
     before = online.parameters
     online.parameters[:] = 7
     assert np.array_equal(online.parameters, before)
-
-
-@pytest.mark.parametrize(
-    "features",
-    [np.zeros(4), np.zeros((3, 5)), np.zeros((3, 3)), np.zeros((0, 4)), np.zeros((2, 2, 4)), 1.0],
-    ids=lambda f: str(np.shape(f)),
-)
-def test_wrong_shapes_are_refused(features) -> None:
-    with pytest.raises(BadInput, match=r"expected features of shape \(documents, 4\)"):
-        client().rank(features)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_features_that_are_not_finite_are_refused(bad) -> None:
-    features = np.zeros((3, 4))
-    features[1, 2] = bad
-    online = client()
-    with pytest.raises(BadInput, match="finite"):
-        online.rank(features)
-    assert online.interactions == 0
-
-
-def test_wrong_clicks_are_refused() -> None:
-    online = client(k=3)
-    shown = online.rank(np.eye(4))
-    for clicks in ([True], [True] * 4, [[True, False, True]]):
-        with pytest.raises(BadInput, match="expected 3 clicks, one per shown document"):
-            online.learn(shown, clicks)
-    assert not online.update.any()
-
-
-def test_wrong_parameters_are_refused() -> None:
-    with pytest.raises(BadInput, match="this ranker has 60 parameters"):
-        OnlineRanker(np.zeros(4), 4, MLP(hidden=10))
-    with pytest.raises(BadInput, match="this ranker has 4 parameters"):
-        OnlineRanker(np.zeros((1, 4)), 4, Linear())

@@ -157,14 +157,6 @@ def test_kernels_give_the_bits_of_numpy(simulation) -> None:
     assert np.abs(plain[:, : simulation.parameters]).max() > 0.01
 
 
-def test_a_client_alone_gives_the_bits_it_gives_among_others(simulation) -> None:
-    theta = np.linspace(-1, 1, simulation.parameters)
-    together = simulate(simulation, GumbelContrast(), theta, range(9), 4)
-    assert np.array_equal(
-        np.concatenate([simulate(simulation, GumbelContrast(), theta, [c], 4) for c in range(9)]), together
-    )
-
-
 @pytest.mark.parametrize(
     ("method", "result", "code"),
     [

@@ -8,7 +8,7 @@ import math
 import equations
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
@@ -16,10 +16,6 @@ from quorank.learning.pair_weights import last_included, pair_slope, pair_weight
 from quorank.learning.plackett_luce import list_probability
 
 SCORES = st.lists(st.floats(-12, 12, width=32), min_size=1, max_size=60)
-
-
-def as_floats(scores) -> list[float]:
-    return [float(s) for s in scores]
 
 
 def test_pair_weight_is_equation_6() -> None:
@@ -37,56 +33,22 @@ def test_pair_slope_is_the_middle_of_equation_5(x, y) -> None:
     assert slope == pytest.approx(a * b / (a + b) ** 2, rel=1e-13)
 
 
-@given(SCORES, st.integers(0, 10**6), st.integers(0, 2**10 - 1))
-def test_coefficients_equal_the_direct_product_of_equation_2(scores, client, bits) -> None:
-    k = min(len(scores), 10)
-    clicked = [bool(bits >> p & 1) for p in range(k)]
-    sampler = Sampler(scores, k)
-    shown = sampler.draw(client)
-    assert sampler.rest >= 0
-    found, coefficients = sampler.coefficients(clicked)
-    assert found == bool(equations.preferences(clicked))
-    expected = equations.coefficients(shown, as_floats(scores), clicked)
-    np.testing.assert_allclose(coefficients, expected, rtol=1e-10, atol=1e-14)
-
-
-@given(SCORES, st.integers(0, 10**6), st.integers(1, 2**10 - 1))
-def test_the_path_in_logarithms_equals_the_fast_one(scores, client, bits) -> None:
-    k = min(len(scores), 10)
-    clicked = [bool(bits >> p & 1) for p in range(k)]
-    sampler = Sampler(scores, k)
-    sampler.draw(client)
-    fast, logs = sampler.coefficients(clicked), sampler.coefficients(clicked, rest=-1.0)
-    assert fast[0] == logs[0]
-    np.testing.assert_allclose(fast[1], logs[1], rtol=1e-11, atol=1e-14)
-
-
 @given(
-    scores=st.lists(st.floats(-1e4, 1e4, width=32) | st.floats(-90, 90, width=32), min_size=2, max_size=20),
-    client=st.integers(0, 1000),
-    bits=st.integers(1, 2**10 - 1),
+    scores=SCORES | st.lists(st.floats(-1e4, 1e4, width=32) | st.floats(-90, 90, width=32), min_size=1, max_size=20),
+    client=st.integers(0, 10**6),
+    bits=st.integers(0, 2**10 - 1),
 )
-def test_heavy_tails(scores, client, bits) -> None:
-    """Scores that span more than doubles hold: no crash, no NaN, and still eq. 6."""
+def test_coefficients_equal_the_direct_product_of_equation_2(scores, client, bits) -> None:
+    """By denominators and by their logarithms, also where scores span more than doubles hold."""
     k = min(len(scores), 10)
     clicked = [bool(bits >> p & 1) for p in range(k)]
     sampler = Sampler(scores, k)
     shown = sampler.draw(client)
-    _, coefficients = sampler.coefficients(clicked)
-    expected = equations.coefficients(shown, as_floats(scores), clicked)
-    np.testing.assert_allclose(coefficients, expected, rtol=1e-8, atol=1e-12)
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(1, 2**10 - 1))
-def test_long_lists(client, bits) -> None:
-    scores = 2 * np.random.default_rng(client).normal(size=300).astype(np.float32)
-    clicked = [bool(bits >> p & 1) for p in range(10)]
-    sampler = Sampler(scores, 10)
-    shown = sampler.draw(client)
-    _, coefficients = sampler.coefficients(clicked)
-    expected = equations.coefficients(shown, as_floats(scores), clicked)
-    np.testing.assert_allclose(coefficients, expected, rtol=1e-10, atol=1e-14)
+    expected = equations.coefficients(shown, scores, clicked)
+    for rest in (sampler.rest, -1.0):
+        found, coefficients = sampler.coefficients(clicked, rest)
+        assert found == bool(equations.preferences(clicked))
+        np.testing.assert_allclose(coefficients, expected, rtol=1e-8, atol=1e-12)
 
 
 def test_a_document_with_nearly_all_of_the_mass() -> None:
@@ -112,7 +74,7 @@ def test_which_pairs_are_compared(k) -> None:
         assert found == bool(pairs)
         assert {p for p in range(k) if coefficients[p] != 0} == {p for pair in pairs for p in pair}
         np.testing.assert_allclose(
-            coefficients, equations.coefficients(shown, as_floats(sampler.scores), clicked), rtol=1e-12
+            coefficients, equations.coefficients(shown, sampler.scores.astype(float).tolist(), clicked), rtol=1e-12
         )
         assert sum(coefficients) == pytest.approx(0, abs=1e-15)
 
@@ -134,20 +96,6 @@ def test_last_included() -> None:
     assert last_included(np.array([False, False, False, True]), 4) == 3
     assert last_included(np.array([False, False, False, False]), 4) == -1
     assert last_included(np.array([False, True, True, True]), 2) == 1  # what lies past k is an older list's
-
-
-def test_two_documents_by_hand() -> None:
-    """k = n = 2: ρ = P(R*) / 1 and the slope is P(x)P(y), so the clicked document gains P(R*)·P(R)."""
-    scores = [0.0, 1.0]
-    p = math.e / (1 + math.e)
-    for client in range(20):
-        sampler = Sampler(scores, 2)
-        shown = sampler.draw(client)
-        swapped = 1 - p if shown == (1, 0) else p
-        found, coefficients = sampler.coefficients([True, False])
-        assert found
-        assert coefficients[0] == pytest.approx(swapped * p * (1 - p), rel=1e-14)
-        assert coefficients[1] == -coefficients[0]
 
 
 @pytest.mark.parametrize(

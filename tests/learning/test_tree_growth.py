@@ -143,13 +143,6 @@ def test_few_leaves_take_the_splits_that_gain_most(features) -> None:
     assert tree.feature[0] == whole.feature[0] and tree.threshold[0] == whole.threshold[0]
 
 
-def test_nothing_to_gain_is_one_leaf_of_zero(features) -> None:
-    bins = agreed_bins(cell_counts(features), 16)
-    rows = some_rows(bins, features)
-    tree, messages = grown(rows, bins, RULE._replace(least_gain=1e9))
-    assert messages == 1 and not tree.value.any() and not rows.scores.any()
-
-
 def test_trees_are_those_of_lightgbm() -> None:
     """The same bins, sigmoid, truncation, depth and shrinkage: the same trees, but for LightGBM's float32 gradients."""
     lightgbm = pytest.importorskip("lightgbm")

@@ -5,23 +5,25 @@ from __future__ import annotations
 import equations
 import numpy as np
 
+from quorank.data.ranking import RankingData
 from quorank.kernels.draws import Address, Purpose, key_of, uniforms
+from quorank.learning import Simulation
+from quorank.learning.exploration import draw_list
 from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import buffers_for, sample_list
 from quorank.learning.simulation import STATISTICS, Work
+from quorank.rankers import Linear
 
 NO_FEATURES = np.zeros((0, 8), dtype=np.float32)
 
 
 class Sampler:
-    """Draws lists of k for fixed scores, one for each client."""
+    """Draws lists of k for fixed scores, one for each client; by a dial if there is one."""
 
-    def __init__(self, scores, k, seed=1) -> None:
-        self.scores, self.k, self.rest = np.asarray(scores, dtype=np.float32), k, 0.0
-        self.key, self.buffers = (
-            key_of(seed, Purpose.RANKING),
-            buffers_for(len(self.scores), 0, NO_FEATURES, len(self.scores)),
-        )
+    def __init__(self, scores, k, seed=1, dial=None) -> None:
+        self.scores, self.k, self.rest, self.dial = np.asarray(scores, dtype=np.float32), k, 0.0, dial
+        n = len(self.scores)
+        self.key, self.buffers = key_of(seed, Purpose.RANKING), buffers_for(n, 0, NO_FEATURES, n)
 
     @property
     def shown(self) -> np.ndarray:
@@ -33,7 +35,8 @@ class Sampler:
 
     def draw(self, client, interaction=0, round_=0) -> tuple[int, ...]:
         address = Address(interaction, client, round_)
-        self.rest = sample_list(self.scores, len(self.scores), self.k, self.key, address, self.buffers)
+        arguments = self.scores, len(self.scores), self.k, self.key, address, self.buffers
+        self.rest = sample_list(*arguments) if self.dial is None else draw_list(self.dial, *arguments)
         return tuple(self.shown.tolist())
 
     def many(self, count) -> list[tuple[int, ...]]:
@@ -44,16 +47,23 @@ class Sampler:
         self.buffers.clicked[: self.k] = clicked
         self.buffers.coefficients[:] = np.nan
         rest = self.rest if rest is None else rest
-        learns = pair_coefficients(self.scores, self.scores, True, len(self.scores), self.k, rest, self.buffers)
+        then, n = self.scores if self.dial is None else self.buffers.tempered, len(self.scores)
+        learns = pair_coefficients(then, self.scores, self.dial is None, n, self.k, rest, self.buffers)
         return bool(learns), self.buffers.coefficients[: self.k].copy()
 
 
-def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.ndarray:
+def one_query(labels, users, k=10) -> Simulation:
+    """One query whose document j has the features e_j: θ are scores, an update's coordinates are coefficients."""
+    data = RankingData.from_arrays(np.eye(len(labels)), labels, [0, len(labels)])
+    return Simulation(data, Linear(), users, 3, 3, k)
+
+
+def simulate(simulation, learner, theta, clients, interactions, round_=0, privatise=None) -> np.ndarray:
     """(clients, parameters + STATISTICS): updates and statistics of these clients."""
     clients = np.asarray(clients, dtype=np.int64)
     rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
     counts = np.broadcast_to(np.asarray(interactions, dtype=np.int64), clients.shape).copy()
-    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts), rows)
+    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts, privatise), rows)
     return rows
 
 

@@ -375,10 +375,3 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("sources", {"kind": "firefox", "path": ""}),
     ("sources", {"kind": "chromium", "path": 5}),
 ]
-
-
-def sampled_pairs(one: list[Any], other: list[Any]) -> list[tuple[Any, Any]]:
-    """Pairs of two families in which every part meets two parts of the other family, or all of a smaller one."""
-    few, many = sorted((len(one), len(other)))
-    pairs = {(i % len(one), (i + shift * (1 + i // few)) % len(other)) for i in range(many) for shift in (0, 1)}
-    return [(one[i], other[j]) for i, j in sorted(pairs)]

@@ -10,8 +10,8 @@ import pytest
 from honest_cohorts import first, honest_updates
 from hypothesis import given
 from hypothesis import strategies as st
-from part_examples import sampled_pairs
 from refusals import refused
+from sampling import sampled
 from scipy.stats import norm
 
 from quorank.errors import BadInput
@@ -52,7 +52,7 @@ KINDS = pytest.mark.parametrize("kind", ATTACKS.members)
 MASKS = [first(1), first(4), np.arange(10) % 3 == 1, first(6), first(10)]
 
 
-@pytest.mark.parametrize(("attack", "mask"), sampled_pairs(EXAMPLES, MASKS), ids=str)
+@pytest.mark.parametrize(("attack", "mask"), sampled(EXAMPLES, MASKS, times=2), ids=str)
 def test_honest_updates_pass_untouched_and_everything_is_finite(attack, mask) -> None:
     updates, theta = honest_updates(1)
     before, ranker = updates.copy(), theta.copy()
