@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from quorank.data.logs.generated import generated_log, true_propensities, true_relevance
 from quorank.data.logs.splitting import log_collection
@@ -99,13 +98,6 @@ def test_behind_the_last_rank_nothing_counts() -> None:
     assert found.values(found.ranks_of(SCORES), "dcg").tolist() == [1 / 0.5]
     short = LoggedClickEvaluator(found.data, found.records, PROPENSITIES[:2], 2, 0.0)
     assert short.weights.tolist() == [1.0, 2.0, 0.0]
-
-
-def test_lists_in_no_order_are_refused() -> None:
-    found = judge([(1, 0, 0)])
-    records = SearchRecords(found.records.user, found.records.time, np.zeros(3, np.int16), [], ["q"])
-    with refused("log.no-ranks"):
-        LoggedClickEvaluator(found.data, records, PROPENSITIES, 3)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.metrics.significance import bonferroni, corrected, mark, paired_t, repeated_t, welch_freedom, welch_t
+from quorank.metrics.significance import bonferroni, corrected, mark, paired_t, repeated_t, welch_t
 
 VALUES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
 
@@ -22,53 +23,39 @@ def _samples(n: int, m: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return random.normal(0.45, 0.01, n), random.normal(0.44, 0.02, m)
 
 
-def test_paired_agrees_with_scipy() -> None:
-    a, b = _samples(25, 25)
-    ours, theirs = paired_t(a, b), stats.ttest_rel(a, b)
+@pytest.mark.parametrize(("test", "n"), [(paired_t, 25), (welch_t, 9)])
+def test_tests_agree_with_scipy(test, n) -> None:
+    a, b = _samples(25, n)
+    ours = test(a, b)
+    theirs = stats.ttest_rel(a, b) if test is paired_t else stats.ttest_ind(a, b, equal_var=False)
     interval = theirs.confidence_interval(0.95)
-    assert ours.p == pytest.approx(theirs.pvalue)
-    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high))
-    assert (ours.n, ours.n_baseline, ours.test) == (25, 25, "paired t")
+    assert (ours.p, ours.low, ours.high) == pytest.approx((theirs.pvalue, interval.low, interval.high))
+    assert (ours.n, ours.n_baseline, ours.difference) == (25, n, pytest.approx(a.mean() - b.mean()))
+    spread = np.std(a - b, ddof=1) if test is paired_t else math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2)
+    assert ours.effect_size == pytest.approx((a.mean() - b.mean()) / spread)
+    equal = test(a, a)
+    assert equal.p == pytest.approx(1) and mark(equal) == ""
 
 
-def test_welch_agrees_with_scipy() -> None:
-    a, b = _samples(5, 9)
-    ours, theirs = welch_t(a, b), stats.ttest_ind(a, b, equal_var=False)
-    interval = theirs.confidence_interval(0.95)
-    assert ours.p == pytest.approx(theirs.pvalue)
-    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high))
-    assert (ours.n, ours.n_baseline, ours.test) == (5, 9, "Welch t")
+def test_rounding_noise_is_not_spread() -> None:
+    baseline = np.array([0.1, 0.2, 0.3])
+    assert paired_t(baseline + 0.1, baseline).p == 0
 
 
-def test_paired_by_hand() -> None:
-    result = paired_t([3.0, 5.0], [2.0, 2.0])  # d = 1, 3
-    spread = math.sqrt(((1 - 2) ** 2 + (3 - 2) ** 2) / (2 - 1))
-    assert result.difference == 2
-    assert result.effect_size == pytest.approx(2 / spread)
-    # One degree of freedom is the Cauchy distribution: p = 1 − (2/π)·arctan t.
-    assert result.p == pytest.approx(1 - 2 / math.pi * math.atan(2 / (spread / math.sqrt(2))))
-
-
-def test_welch_by_hand() -> None:
-    result = welch_t([1.0, 3.0], [0.0, 0.0, 3.0])
-    assert result.difference == 2 - 1
-    assert result.effect_size == pytest.approx(1 / math.sqrt((2 + 3) / 2))
-    assert welch_freedom(2 / 2, 2, 3 / 3, 3) == pytest.approx((1 + 1) ** 2 / (1**2 / 1 + 1**2 / 2))
-
-
-def test_bonferroni() -> None:
-    assert bonferroni(0.01, 3) == 0.01 * 3
-    assert bonferroni(0.4, 3) == 1
+def test_corrections_count_what_could_be_tested() -> None:
+    testable, lone = paired_t(*_samples(5, 5)), paired_t([0.5], [0.4])
+    once, nothing, twice = corrected([testable, lone, testable])
+    assert testable.p is not None
+    assert once.corrected_p == twice.corrected_p == bonferroni(testable.p, 2) == min(1, 2 * testable.p)
+    assert nothing.corrected_p is None
     with pytest.raises(BadInput, match="comparisons: must be at least 1"):
         bonferroni(0.1, 0)
 
 
-def test_corrected_counts_only_what_could_be_tested() -> None:
-    testable, lone = paired_t(*_samples(5, 5)), paired_t([0.5], [0.4])
-    once, nothing, twice = corrected([testable, lone, testable])
-    assert testable.p is not None
-    assert once.corrected_p == twice.corrected_p == min(1, 2 * testable.p)
-    assert nothing.corrected_p is None
+@pytest.mark.parametrize(("swap", "marks"), [(1, ["▲", "△", "", ""]), (-1, ["▼", "▽", "", ""])])
+def test_marks(swap, marks) -> None:
+    found = paired_t(*_samples(25, 25)[::swap])
+    assert [mark(replace(found, corrected_p=p)) for p in (0.009, 0.049, 0.05, None)] == marks
 
 
 @pytest.mark.parametrize("test", [paired_t, welch_t])
@@ -84,26 +71,6 @@ def test_degenerate_samples_have_a_defined_answer_and_no_warning(test) -> None:
         assert (apart.p, apart.effect_size) == (0, None)
         assert apart.low == apart.high == apart.difference
         assert mark(apart) == "▲"
-
-
-def test_identical_samples_with_spread_are_no_difference() -> None:
-    values = [0.1, 0.2, 0.7]
-    assert paired_t(values, values).p == 1
-    assert welch_t(values, values).p == pytest.approx(1)
-    assert mark(welch_t(values, values)) == ""
-
-
-def test_rounding_noise_is_not_spread() -> None:
-    baseline = np.array([0.1, 0.2, 0.3])
-    assert paired_t(baseline + 0.1, baseline).p == 0
-
-
-def test_marks() -> None:
-    up, down = paired_t(*_samples(25, 25)), paired_t(*_samples(25, 25)[::-1])
-    from dataclasses import replace
-
-    assert [mark(replace(up, corrected_p=p)) for p in (0.009, 0.01, 0.05, None)] == ["▲", "△", "", ""]
-    assert [mark(replace(down, corrected_p=p)) for p in (0.009, 0.049, 0.05, None)] == ["▼", "▽", "", ""]
 
 
 def test_bad_samples_are_refused() -> None:

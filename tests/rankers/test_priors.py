@@ -13,15 +13,14 @@ from refusals import refused
 from quorank.data.normalisation import RawFeatures, WithinQuery
 from quorank.data.ranking import RankingData
 from quorank.engines.process import Simulator
-from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import config_bytes
 from quorank.federation import Federation
 from quorank.learning import Simulation
-from quorank.parts import Numbers, to_table
+from quorank.parts import Numbers
 from quorank.protocol.terms import Terms
-from quorank.rankers import MLP, RANKERS, Linear, Ranker, scores
+from quorank.rankers import MLP, Linear, Ranker, scores
 from quorank.rankers.prior import MOST, Prior
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.rankers.starting import SPREAD, read_start, started
@@ -51,13 +50,6 @@ def test_weights_count_features_from_one() -> None:
     assert Linear(start={2: 0.1}, start_scale=3.0).initial(2, 7).tolist() == [0.0, 0.1 * 3.0]
 
 
-def test_parameters_are_taken_bit_for_bit() -> None:
-    given = np.random.default_rng(2).normal(size=5)
-    assert Linear(start=tuple(given.tolist())).initial(5, 1).tobytes() == given.tobytes()
-    network = np.random.default_rng(3).normal(size=MLP(3).size(5))
-    assert MLP(3, start=tuple(network.tolist())).initial(5, 1).tobytes() == network.tobytes()
-
-
 def test_a_network_begins_as_the_linear_ranker_to_the_last_bit() -> None:
     data, random = lists(), np.random.default_rng(4)
     weights = tuple(random.normal(size=5).tolist())
@@ -76,14 +68,6 @@ def test_all_units_of_a_network_that_begins_so_learn() -> None:
     start = simulator.initial()
     moved, _ = simulator.federation.round(start, simulator.gather(start))
     assert np.all(moved.theta[-8:] != start.theta[-8:])
-
-
-def test_the_scale_of_a_network_is_that_of_its_scores() -> None:
-    data = lists()
-    network = tuple(np.random.default_rng(5).normal(size=MLP(3).size(5)).tolist())
-    plain, tripled = MLP(3, start=network), MLP(3, start=network, start_scale=3.0)
-    found, expected = (scores(r, r.initial(5, 1), data) for r in (tripled, plain))
-    np.testing.assert_allclose(found, 3.0 * expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
@@ -139,20 +123,6 @@ def test_a_start_that_the_data_does_not_have(ranker: Ranker, start: Any, code: s
         started(ranker.with_prior(given), 5, QUERY, NAMES)
 
 
-def test_a_sentence_says_what_there_is() -> None:
-    with pytest.raises(
-        BadInput, match=r"no feature 'bm25-of-bdy' \(did you mean 'bm25-of-body'\?\); it has bm25-of-body, "
-    ):
-        started(Linear(start={"bm25-of-bdy": 1.0}), 5, QUERY, NAMES)
-    with pytest.raises(BadInput, match="its features have no names: use numbers 1 to 5"):
-        started(Linear(start={"bm25": 1.0}), 5, QUERY)
-
-
-def test_one_unit_cannot_pass_weights_on() -> None:
-    with refused("ranker.too-few-units", "hidden"):
-        started(MLP(1, start={1: 1.0}), 5, QUERY)
-
-
 def test_a_file_of_the_same_or_of_a_linear_ranker(tmp_path: Path) -> None:
     weights, network = [0.1, 0.2, -0.3, 0.0, 1 / 3], np.random.default_rng(7).normal(size=MLP(3).size(5))
     linear, mlp = saved(tmp_path / "l.json", Linear(), weights), saved(tmp_path / "m.json", MLP(3), network)
@@ -201,12 +171,3 @@ def test_terms_carry_the_prior_and_never_a_file_to_read(tmp_path: Path) -> None:
     for ranker in ({"start": path}, {"start": {"BM25": 1.0}}, {"start": {"1": 1.0}, "start_scale": "rule"}):
         with refused("ranker.start-unknown", "start"):
             Terms.read(told | {"ranker": {"kind": "linear", **ranker}}).ranker.initial(5, 0)
-
-
-def test_tables_of_numbers_are_values() -> None:
-    one, other = Numbers({"5": 20.0, "13": 10}), Numbers({13: 10.0, 5: 20})
-    assert one == other and hash(one) == hash(other) and one != Numbers({"5": 20.0})
-    assert RANKERS.parse(str(Linear(start=one))) == Linear(start=other)
-    assert to_table(Linear(start=one))["start"] == {"5": 20.0, "13": 10.0}
-    with refused("value.wrong-type", "ranker.start.5"):
-        RANKERS.read({"start": {"5": "much"}}, "ranker")
