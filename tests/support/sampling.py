@@ -13,7 +13,7 @@ def sampled(*families: Sequence[Any], times: int = 1) -> list[tuple[Any, ...]]:
     >>> sampled([1, 2, 3], ["a", "b"])
     [(1, 'a'), (2, 'b'), (3, 'a')]
     """
-    largest, combinations = max(map(len, families)), []
+    largest, combinations = max(map(len, families)), list[tuple[int, ...]]()
     for i in range(times * largest):
         turn = i // largest
         strides = [
@@ -22,8 +22,10 @@ def sampled(*families: Sequence[Any], times: int = 1) -> list[tuple[Any, ...]]:
         ]
         combinations.append(
             tuple(
-                family[(i * stride + turn * number) % len(family)]
+                (i * stride + turn * number) % len(family)
                 for number, (family, stride) in enumerate(zip(families, strides, strict=True))
             )
         )
-    return list(dict.fromkeys(combinations))
+    return [
+        tuple(family[at] for family, at in zip(families, places, strict=True)) for places in dict.fromkeys(combinations)
+    ]
