@@ -15,10 +15,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,23 +26,13 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
 from quorank.member.party_keys import kept_identity
 from quorank.member.party_run import FINISHED, SERVER, TEMPORARY, PartyRun
-from quorank.member.search_desk import SearchRequest
+from quorank.member.search_desk import FolderDesk
 from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.session.agreement import Entropy
 from quorank.silos.session.records import SiloMessage, meaning_of
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
-
-
-class SearchDesk(Protocol):
-    """Searches of a party's own people, and where their results go."""
-
-    def wanted(self) -> Sequence[SearchRequest]:
-        """Return the pending searches."""
-
-    def hand_out(self, name: str, found: Mapping[str, Any]) -> None:
-        """Deliver the result of a search, or the reason why there is none."""
 
 
 class SiloParty:
@@ -86,7 +76,7 @@ class SiloParty:
         consent: Callable[[], bool] = lambda: True,
         stop: Callable[[], bool] = lambda: False,
         seen: Callable[[], None] = lambda: None,
-        desk: SearchDesk | None = None,
+        desk: FolderDesk | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding

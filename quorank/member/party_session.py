@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from quorank.errors import require
 from quorank.member.party import SiloParty
-from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.http_client import PollingInterval, ServiceClient, ServiceRefusal
 from quorank.protocol.messages import Declined
 from quorank.silos.session.records import MOST_MESSAGE
 
@@ -29,22 +29,9 @@ QUIET_SECONDS = 180.0
 """Time without contact after which a party with the ranker regards the session as over, seconds."""
 
 
-class PartyLine(Protocol):
-    """Connection to a service; `ServiceClient` is one."""
-
-    def mail(self, most: int = ...) -> ServedMail:
-        """Fetch a letter."""
-
-    def answer(self, number: int, content: bytes) -> float:
-        """Answer a letter; return the time until the next poll, seconds."""
-
-    def task(self, etag: str = "") -> ServedTask:
-        """Fetch the publication, which says whether the session is over."""
-
-
 def take_part(
     party: SiloParty,
-    line: PartyLine,
+    line: ServiceClient,
     stop: Callable[[], bool],
     consent: Callable[[], bool] = lambda: True,
     seen: Callable[[str], None] = lambda fault: None,
@@ -107,7 +94,7 @@ def take_part(
     return False
 
 
-def exchange(party: SiloParty, line: PartyLine, pace: PollingInterval) -> float:
+def exchange(party: SiloParty, line: ServiceClient, pace: PollingInterval) -> float:
     """Fetch and answer one letter; return the seconds until the next poll, negative after the last answer."""
     mail = line.mail(MOST_MESSAGE)
     if mail.content is None:

@@ -105,40 +105,19 @@ def column_of(cut: Uint64s, bits: int, columns: int) -> Int32s:
 
 
 class RememberedPlaces:
-    """Cache of a hashing, with at most `limit` terms of 5·z bytes each; a full cache is emptied."""
+    """Cache of the places of single terms."""
 
-    def __init__(self, hashing: Hashing, limit: int = 1 << 20) -> None:
-        self.hashing, self.rows, self.limit = hashing, hashing.rows, limit
-        self._row: dict[str, int] = {}
-        self._columns: Int32s = np.zeros((0, hashing.rows), dtype=np.int32)
-        self._signs: Int8s = np.zeros((0, hashing.rows), dtype=np.int8)
-
-    def __len__(self) -> int:
-        return len(self._row)
+    def __init__(self, hashing: Hashing) -> None:
+        self.hashing, self.rows = hashing, hashing.rows
+        self._known: dict[str, tuple[Int32s, Int8s]] = {}
 
     def places(self, terms: Sequence[str]) -> tuple[Int32s, Int8s]:
-        """Return the (terms, z) columns and the (terms, z) signs."""
-        new = [term for term in dict.fromkeys(terms) if term not in self._row]
-        if new and len(self._row) + len(new) > self.limit:
-            self._row, self._columns, self._signs = {}, self._columns[:0], self._signs[:0]
-            new = list(dict.fromkeys(terms))
-            if len(new) > self.limit:
-                return self.hashing.places(terms)
+        """Return the (terms, z) columns and the (terms, z) signs of one term or more."""
+        new = [term for term in dict.fromkeys(terms) if term not in self._known]
         if new:
-            self._learn(new)
-        rows = np.fromiter((self._row[term] for term in terms), dtype=np.int64, count=len(terms))
-        return self._columns[rows], self._signs[rows]
-
-    def _learn(self, new: list[str]) -> None:
-        used = len(self._row)
-        columns, signs = self.hashing.places(new)
-        if used + len(new) > len(self._columns):
-            size = min(self.limit, max(2 * len(self._columns), used + len(new)))
-            more = ((0, size - len(self._columns)), (0, 0))
-            self._columns, self._signs = np.pad(self._columns, more), np.pad(self._signs, more)
-        self._columns[used : used + len(new)] = columns
-        self._signs[used : used + len(new)] = signs
-        self._row.update((term, used + at) for at, term in enumerate(new))
+            self._known.update(zip(new, zip(*self.hashing.places(new), strict=True), strict=True))
+        known = [self._known[term] for term in terms]
+        return np.stack([columns for columns, _ in known]), np.stack([signs for _, signs in known])
 
 
 def seeded_secret(seed: int, purpose: str) -> bytes:

@@ -16,7 +16,7 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.hashing import Hashing
-from quorank.silos.sketch.obfuscation import KeyedBlocks, NoObfuscation
+from quorank.silos.sketch.obfuscation import KeyedBlocks
 
 KEY = bytes(range(32))
 PUBLISHED = Hashing(KEY, 30, 200)  # z and w of the paper
@@ -44,14 +44,7 @@ def is_true_to_the_term(hidden, term, hashing) -> bool:
 
 @pytest.mark.parametrize("hashing", [PUBLISHED, NARROW])
 def test_real_rows_hold_the_columns_of_the_term(hashing) -> None:
-    parts = [
-        NoObfuscation(),
-        FreshDecoys(WORDS, 3, seed=1),
-        FreshDecoys(WORDS, 3),
-        blocks(3, 2),
-        blocks(7, 5),
-        blocks(1, 1),
-    ]
+    parts = [FreshDecoys(WORDS, 3, seed=1), FreshDecoys(WORDS, 3), blocks(3, 2), blocks(7, 5), blocks(1, 5)]
     for part in parts:
         for term in [*ASKED[:10], "unknown"]:
             hidden = part.hide(term, hashing)

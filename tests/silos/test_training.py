@@ -58,7 +58,7 @@ def test_weights_decide() -> None:
     assert weigh_augmented(good, bad, 0.0) is good
 
 
-@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5)])
+@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(turns=5)])
 def test_training_is_a_function_of_its_seed(training) -> None:
     parties = [lists(1), lists(2)]
     assert training.train(parties, 7).tobytes() == training.train(parties, 7).tobytes()

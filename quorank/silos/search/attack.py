@@ -12,7 +12,7 @@ from quorank.errors import BadInput
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle
-from quorank.silos.search.ledger import SearchLedger, SearchLimits
+from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
@@ -115,19 +115,6 @@ PATIENCE = 30
 """Consecutive refusals after which an attacker gives up."""
 
 
-class UnboundedLedger(SearchLedger):
-    """Ledger without budgets."""
-
-    def _has_room(self, entries: int, most: int) -> bool:
-        return True
-
-    def _check_day(self, asker: str, asked: int, limits: SearchLimits) -> None:
-        return None
-
-    def _check_entries(self, asker: str, entries: int, fresh: set[tuple[int, int]], limits: SearchLimits) -> None:
-        self._count_union(fresh)
-
-
 class AttackOutcome(NamedTuple):
     """(document, term) pairs of an owner that an attacker has learned."""
 
@@ -150,15 +137,16 @@ class SearchAttacker:
 
     def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, *, bounded: bool = True) -> None:
         self._now = 0.0
-        form = SearchLedger if bounded else UnboundedLedger
         self.terms, self.index = terms, holding.documents.body
         self.hashing = search_hashing(seed, terms)
-        ledger = form(holding.name, clock=lambda: self._now)
+        ledger = SearchLedger(holding.name, clock=lambda: self._now)
         secret = seeded_owner_secret(seed, holding.name)
         body = self.index.statistics(self.index.term_ids(()))  # in place of the group's statistics
         self.owner = SearchOwner(
             holding.name, holding.documents, self.hashing, secret, terms, ledger, distinct=distinct_share(body)
         )
+        if not bounded:
+            self.owner.remove_limits()
         self.told: set[tuple[int, str]] = set()  # (row of the document, term)
         self.questions = 0
 

@@ -209,16 +209,12 @@ class SearchLedger(PrivateDatabase):
                     found = self.rows("SELECT place FROM told WHERE document = ? AND asker = ?", document, asker)
                     told[document] = {int(place) for (place,) in found}
                 new = {self._release * _RELEASE + column for column in candidate.columns} - told[document]
-                if new and not self._has_room(len(told[document]) + len(new), candidate.most):
+                if new and len(told[document]) + len(new) > candidate.most:
                     continue
                 chosen[-1].append(at)
                 told[document] |= new
                 fresh |= {(document, place) for place in new}
         return chosen, fresh
-
-    def _has_room(self, entries: int, most: int) -> bool:
-        """Return whether a number of entries is within the limit of a document."""
-        return entries <= most
 
     def _check_day(self, asker: str, asked: int, limits: SearchLimits) -> None:
         most = limits.questions_a_day

@@ -22,71 +22,55 @@ from quorank.silos.sketch.instances import HIGHEST, Instances, split_fold, weigh
 from quorank.silos.training.lists import LINEAR
 
 
-class Learnable:
-    """Instances of one party with the cumulated weights by which they are drawn."""
-
-    def __init__(self, instances: Instances) -> None:
-        self.instances, self.shares = instances, cumulated(instances.weights)
-
-    @property
-    def n_rows(self) -> int:
-        return self.instances.n_rows
-
-
 @dataclass(frozen=True)
 class Descent:
-    """Base of `RoundRobin` and `Averaging`: stochastic gradient descent on a pointwise loss.
-
-    A turn is `players`, `learned` and `combined`.
-    """
+    """Base of `RoundRobin` and `Averaging`: stochastic gradient descent on a pointwise loss."""
 
     loss: Literal["squared", "logistic"] = "squared"  # of each instance
     eta: float = 0.3  # η, learning rate
     batch: int = 32  # instances of a step
     decay: float = 1e-4  # λ, weight decay
+    turns: int = 80
+    steps: int = 30  # of a player in a turn
+
+    def __post_init__(self) -> None:
+        self._learner()
+        require_range("turns", self.turns, least=1)
+        require_range("steps", self.steps, least=1)
 
     def _learner(self) -> Pointwise:
         return Pointwise(self.loss, self.eta, self.batch, self.decay)
 
-    @property
-    def schedule(self) -> tuple[int, int]:
-        """Numbers of turns of the training, and of steps of a player in each."""
-        raise NotImplementedError
-
     def players(self, turn: int, present: int) -> Sequence[int]:
-        """Return the parties that learn in a turn, of so many that have instances."""
+        """Return the parties that learn in a turn, of those that have instances."""
         raise NotImplementedError
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
         """Compute the parameters after a turn from those before it and (instances, parameters) of each player, in order."""
         raise NotImplementedError
 
-    def initial(self, n_features: int) -> Doubles:
-        """Return the initial parameters; the last one is the intercept."""
-        return self._learner().initial(n_features)
-
-    def learned(self, theta: Doubles, own: Learnable, turn: int, client: int, seed: int) -> Doubles:
-        """Compute the parameters after the steps of one party in a turn; `client` is its place among those present."""
-        return self._learner().steps(
-            theta,
-            own.instances.data,
-            own.shares,
-            self.schedule[1],
-            highest=HIGHEST,
-            progress=(turn / self.schedule[0], (turn + 1) / self.schedule[0]),
-            seed=seed,
-            client=client,
-            round_=turn,
-        )
-
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
         """Train the weights of a linear ranker."""
-        present = [Learnable(own) for own in parties_with_instances(parties)]
-        theta = self.initial(present[0].instances.data.n_features)
-        for turn in range(self.schedule[0]):
-            players = self.players(turn, len(present))
-            found = [(present[c].n_rows, self.learned(theta, present[c], turn, c, seed)) for c in players]
-            theta = self.combined(theta, found)
+        present = [own for own in parties if own.n_rows]
+        require(present, "training.no-instance", "no party has an instance to learn from")
+        shares, learner = [cumulated(own.weights) for own in present], self._learner()
+        theta = learner.initial(present[0].data.n_features)  # the last one is the intercept
+        for turn in range(self.turns):
+            learned = []
+            for client in self.players(turn, len(present)):
+                after = learner.steps(
+                    theta,
+                    present[client].data,
+                    shares[client],
+                    self.steps,
+                    highest=HIGHEST,
+                    progress=(turn / self.turns, (turn + 1) / self.turns),
+                    seed=seed,
+                    client=client,
+                    round_=turn,
+                )
+                learned.append((present[client].n_rows, after))
+            theta = self.combined(theta, learned)
         return theta[:-1]
 
 
@@ -96,45 +80,22 @@ class RoundRobin(Descent):
 
     kind: ClassVar[str] = "round-robin"
 
-    turns: int = 80  # of all parties together
-    steps: int = 30  # steps of a turn
-
-    def __post_init__(self) -> None:
-        self._learner()
-        require_range("turns", self.turns, least=1)
-        require_range("steps", self.steps, least=1)
-
-    @property
-    def schedule(self) -> tuple[int, int]:
-        return self.turns, self.steps
-
     def players(self, turn: int, present: int) -> Sequence[int]:
         """Return one party, in turn."""
         return (turn % present,)
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
         """Return the parameters of the one player."""
-        ((_, after),) = learned
-        return after
+        return learned[0][1]
 
 
 @dataclass(frozen=True)
 class Averaging(Descent):
-    """Federated averaging: all parties take steps from the same parameters in each round."""
+    """Federated averaging: all parties take steps from the same parameters in each turn."""
 
     kind: ClassVar[str] = "averaging"
 
-    rounds: int = 60  # rounds of the training
-    steps: int = 30  # of each party in a round
-
-    def __post_init__(self) -> None:
-        self._learner()
-        require_range("rounds", self.rounds, least=1)
-        require_range("steps", self.steps, least=1)
-
-    @property
-    def schedule(self) -> tuple[int, int]:
-        return self.rounds, self.steps
+    turns: int = 60
 
     def players(self, turn: int, present: int) -> Sequence[int]:
         """Return all parties."""
@@ -142,22 +103,12 @@ class Averaging(Descent):
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
         """Compute θ + Σ n_c·(θ_c − θ) / Σ n_c."""
-        total, weight = np.zeros(len(theta)), 0.0
-        for rows, after in learned:
-            total += rows * (after - theta)
-            weight += rows
-        return theta + Mean().combine(total, weight)
+        total = sum((rows * (after - theta) for rows, after in learned), np.zeros(len(theta)))
+        return theta + Mean().combine(total, float(sum(rows for rows, _ in learned)))
 
 
 InstanceTraining = RoundRobin | Averaging
 INSTANCE_TRAININGS: Family[InstanceTraining] = Family("training", RoundRobin, Averaging)
-
-
-def parties_with_instances(parties: Sequence[Instances]) -> list[Instances]:
-    """Return the parties that have instances to learn from."""
-    present = [own for own in parties if own.n_rows]
-    require(present, "training.no-instance", "no party has an instance to learn from")
-    return present
 
 
 def best_weight(

@@ -22,7 +22,7 @@ from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.sketch.augmentation import TopDocuments
 from quorank.silos.sketch.count_sketch import CountedField
 from quorank.silos.sketch.noise import AtBuild, Exact, OneSample, Perturbation
-from quorank.silos.sketch.obfuscation import KeyedBlocks, NoObfuscation, Obfuscation
+from quorank.silos.sketch.obfuscation import KeyedBlocks
 from quorank.silos.sketch.ranking import Cells
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
 from quorank.text import Index
@@ -221,10 +221,8 @@ def read_top_documents(answered: Answered, k: int, shape: Shape) -> TopDocuments
     return TopDocuments(documents[real].astype(np.int64), estimates[real])
 
 
-def make_obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> Obfuscation:
+def make_obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> KeyedBlocks:
     """Return a party's obfuscation among terms of its own documents and queries."""
-    if protocol.among == 1:
-        return NoObfuscation()
     rows = protocol.shape_of(FIELDS[0]).rows
     index = holding.documents.body
     asked = dict.fromkeys(term for query in holding.queries for term in query)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -42,28 +41,6 @@ class HiddenTerm:
     signs: Int8s  # (z,): g(t)
 
 
-class Obfuscation(Protocol):
-    """Way to hide a term: the number of vectors of a question in a sketch of z rows, and the question."""
-
-    def vectors(self, rows: int) -> int: ...
-
-    def hide(self, term: str, hashing: TermHashing) -> HiddenTerm: ...
-
-
-@dataclass(frozen=True)
-class NoObfuscation:
-    """All rows are the term's: the best estimate, and an owner with a dictionary reads the term."""
-
-    def vectors(self, rows: int) -> int:
-        """Return 1."""
-        return 1
-
-    def hide(self, term: str, hashing: TermHashing) -> HiddenTerm:
-        """Return the term's own columns."""
-        columns, signs = hashing.places([term])
-        return HiddenTerm(columns, 0, np.arange(hashing.rows), signs[0])
-
-
 @dataclass(frozen=True)
 class KeyedBlocks:
     """A question about a term is the question about its block of `among` terms, each with at least `real` rows.
@@ -76,7 +53,7 @@ class KeyedBlocks:
 
     key: bytes = field(repr=False)
     vocabulary: tuple[str, ...] = field(repr=False)
-    among: int = 3  # M
+    among: int = 3  # M; 1 hides nothing
     real: int = 10  # z1
 
     def __post_init__(self) -> None:
