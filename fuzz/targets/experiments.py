@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fuzz.target import CORPUS, as_file, scratch, target
+from fuzz.target import CORPUS, as_file, scratch, sealed_archive, target
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -135,13 +135,16 @@ def _run_files() -> dict[str, bytes]:
 
 
 def run_with(name: str, data: bytes, kind: str = "finished") -> Path:
-    """The small run, with one of its files replaced by the input."""
+    """Copy the small run with one of its files replaced by the input, whose digest the manifest has."""
     folder = scratch() / "run"
     for file, content in (_run_files() | {f"{kind}/{name}": data}).items():
         if file.startswith(f"{kind}/"):
             path = folder / file.removeprefix(f"{kind}/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+    if kind == "finished":
+        kept = [storage.kept_name(client) for client in storage.clients_with_kept(folder)]
+        storage.seal(folder, [*storage.SEALED, *kept], {})
     return folder
 
 
@@ -199,13 +202,13 @@ def _resume(folder: Path) -> None:
 @target("checkpoint", "zip", seconds=20)
 def checkpoint(data: bytes) -> None:
     """checkpoint.npz: the run goes on from it to its end."""
-    _resume(run_with("checkpoint.npz", data, "stopped"))
+    _resume(run_with("checkpoint.npz", sealed_archive(data), "stopped"))
 
 
 @target("kept-updates", "zip", seconds=20)
 def kept_updates(data: bytes) -> None:
     """clients/0.npz: the run goes on with it, and does not believe what client 0 did not keep."""
-    folder = run_with("clients/0.npz", data, "stopped")
+    folder = run_with("clients/0.npz", sealed_archive(data), "stopped")
     _resume(folder)
 
 

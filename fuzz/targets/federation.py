@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from fuzz.target import as_file, target
+from fuzz.target import as_file, sealed_archive, target
 from quorank.errors import BadInput
 from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.journal import Journal
@@ -94,15 +93,10 @@ def stream(data: bytes) -> None:
     assert whole == cut, "bundles in pieces are other ones"
 
 
-def sealed(data: bytes) -> bytes:
-    """An input with the checksum that a coordinator's checkpoint has."""
-    return data + hashlib.blake2b(data, digest_size=32).digest()
-
-
 @target("coordinator-checkpoint", "zip")
 def coordinator_checkpoint(data: bytes) -> None:
-    """A coordinator's checkpoint, whose checksum fits."""
-    found = CoordinatorCheckpoint.read(as_file(sealed(data), "checkpoint"))
+    """A coordinator's checkpoint, whose digest fits."""
+    found = CoordinatorCheckpoint.read(as_file(sealed_archive(data), "checkpoint"))
     found.write(as_file(b"", "again"))
 
 

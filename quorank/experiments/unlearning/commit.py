@@ -45,7 +45,7 @@ class PendingRequest:
     leavers: list[Client]
     out: str | None
     files: dict[str, str]  # new contents by name
-    digests: dict[str, Annotated[str, Length(64)]] | None = None  # of the run's manifest before
+    digests: dict[str, Annotated[str, Length(64)]]  # of the run's manifest before
 
     def __post_init__(self) -> None:
         known = storage.RANKER in self.files and {*self.files} <= {*CHANGED}
@@ -99,7 +99,7 @@ def note_request(
     """Write the note, after which the request will be finished by this command or the next."""
     storage.make_folder((run / NOTE).parent)
     to = None if out is None else str(out)
-    plan = PendingRequest(sorted(clients), list(leavers), to, dict(files), read_manifest(run))
+    plan = PendingRequest(sorted(clients), list(leavers), to, dict(files), read_manifest(run) or {})
     write_whole(run / NOTE, json_bytes({**result, PENDING: plan}))
 
 
