@@ -401,7 +401,7 @@ def test_a_note_in_somebody_s_run_names_no_folder_to_write_to(quorank: Quorank) 
     """Finishing a request that was cut short writes where the command says, and nowhere that a file says."""
     folder = made()
     before = everything(folder)
-    plan = {"clients": [3], "leavers": [3], "out": "elsewhere", "files": {"ranker.json": "{}"}}
+    plan = {"clients": [3], "leavers": [3], "out": "elsewhere", "files": {"ranker.json": "{}"}, "digests": {}}
     (folder / "unlearned").mkdir(exist_ok=True)
     (folder / "unlearned" / "unlearning.json").write_text(json.dumps({"after": 0.5, "pending": plan}))
     assert "--client 3 --out elsewhere" in quorank("unlearn", folder, "--client", 3).refused()
