@@ -14,6 +14,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.federation.reply import decode_task
+from quorank.files.documents import json_bytes, parse_json
 from quorank.member.private_store import PrivateStore, StoredRelease
 from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
@@ -108,7 +109,7 @@ class Tuner(SyncedMembership[TuningTerms]):
             return
         sums = self._sums(task.version).add(self.heuristic, self.terms, task, items)
         with self.store.transaction():
-            self.store.set_fact(SUMS, sums.to_bytes())
+            self.store.set_fact(SUMS, json_bytes(sums))
 
     def record_typed(self, **metrics: float) -> None:
         """Record the study's metrics of one search (`characters`, `rank`); their means are sent once, under ε."""
@@ -119,7 +120,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         found = self._typed()
         found.add(study.metrics, metrics)
         with self.store.transaction():
-            self.store.set_fact(TYPED, found.to_bytes())
+            self.store.set_fact(TYPED, json_bytes(dict(found)))
 
     # ------------------------------------------------------------ stored state
 
@@ -129,13 +130,14 @@ class Tuner(SyncedMembership[TuningTerms]):
 
     def _sums(self, version: int) -> DeviceSums:
         found = self.store.fact(SUMS)
-        kept = None if found is None else DeviceSums.from_bytes(found, f"{self.folder}: {SUMS}")
+        kept: DeviceSums | None = None if found is None else parse_json(found, DeviceSums, f"{self.folder}: {SUMS}")
         if kept is None or kept.version != version:
             return DeviceSums.empty(version, len(self.heuristic.weights))
         return kept
 
     def _typed(self) -> MetricSums:
-        return MetricSums.from_bytes(self.store.fact(TYPED) or b"{}", f"{self.folder}: {TYPED}")
+        found = self.store.fact(TYPED) or b"{}"
+        return MetricSums(parse_json(found, dict[str, tuple[int, float]], f"{self.folder}: {TYPED}"))
 
     # ------------------------------------------------------------ one exchange
 

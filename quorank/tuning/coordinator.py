@@ -103,7 +103,7 @@ class TuningCoordinator:
         )
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
-        watched, *trials = (Evidence.of(memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
+        watched, *trials = (Evidence(*memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
         other = f"was made by {model.optimiser}, not {self.optimiser}; continue with it, or start from its weights"
         require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
         memory = memory or self.optimiser.start(len(weights))
@@ -208,7 +208,7 @@ class TuningCoordinator:
         stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
         if self.guard.judges:
             evidence = (state.watched, *state.trials)
-            stored |= {name: np.array(one.sums) for name, one in zip(KEPT_EVIDENCE, evidence, strict=True)}
+            stored |= {name: np.array(one) for name, one in zip(KEPT_EVIDENCE, evidence, strict=True)}
         named = self.heuristic.named
         trial, reference = (named(state.weights), named(state.reference)) if self.guard.judges else (None, None)
         return Model(

@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
 from quorank.federation.server_optimisers import Rprop, Server
 from quorank.files.codec import decode, encode
-from quorank.files.documents import json_bytes, parse_json, parse_toml, read_json
+from quorank.files.documents import parse_toml, read_json
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 from quorank.tuning.closing import CLOSINGS, Closing, Count
@@ -341,16 +341,6 @@ class DeviceSums:
         """Return the sums of no search."""
         return cls(version, 0, (0.0,) * weights, (0.0,) * EXTRA_VALUES)
 
-    def to_bytes(self) -> bytes:
-        """Return the sums for the device's private file."""
-        return json_bytes(self)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, where: str) -> DeviceSums:
-        """Read the bytes of `to_bytes`."""
-        found: DeviceSums = parse_json(raw, cls, where)
-        return found
-
     def add(self, heuristic: Heuristic, terms: TuningTerms, task: TuningTask, items: Any) -> DeviceSums:
         """Return the sums with some searches added; `items` are those of the heuristic's score, with the choices."""
         slopes, loss = gradients(heuristic, task.trial, items, terms.margin, terms.loss == "relative")
@@ -384,15 +374,6 @@ class MetricSums(dict[str, tuple[int, float]]):
         if any(name not in self for name in metrics):
             return None
         return {name: self[name][1] / self[name][0] for name in metrics}
-
-    def to_bytes(self) -> bytes:
-        """Return the sums for the device's private file."""
-        return json_bytes(dict(self))
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, where: str) -> MetricSums:
-        """Read the bytes of `to_bytes`."""
-        return cls(parse_json(raw, dict[str, tuple[int, float]], where))
 
 
 def study_reply(terms: TuningTerms, version: int, answer: tuple[int, ...]) -> bytes:

@@ -19,38 +19,26 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles
 from quorank.parts import Family
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Running sums over searches of the gain in first places of candidate weights over base weights."""
 
-    count: int = 0
+    searches: float = 0.0
     gain: float = 0.0  # Σ d, d the first place under the candidate minus that under the base
     squares: float = 0.0  # Σ d²
     base: float = 0.0  # Σ of first places under the base
-
-    @property
-    def sums(self) -> tuple[float, float, float, float]:
-        """The numbers for `of`."""
-        return float(self.count), self.gain, self.squares, self.base
-
-    @classmethod
-    def of(cls, sums: Sequence[float]) -> Evidence:
-        """Return the evidence with these sums."""
-        count, gain, squares, base = sums
-        return cls(int(count), gain, squares, base)
 
     def add(self, base: Doubles, candidate: Doubles) -> Evidence:
         """Return the sums with these searches (searches,) added; shares of a first place lie between 0 and 1."""
         gain = candidate - base
         return Evidence(
-            self.count + len(gain),
+            self.searches + len(gain),
             self.gain + float(gain.sum()),
             self.squares + float((gain * gain).sum()),
             self.base + float(base.sum()),
@@ -61,7 +49,7 @@ class Evidence:
 
         Without that search, a few searches that all agree would give an error of 0.
         """
-        n = max(1, self.count)
+        n = max(1, self.searches)
         return self.gain / n, math.sqrt(max(0.0, self.squares - self.gain * self.gain / n) + 1.0) / n
 
 
@@ -124,7 +112,7 @@ class JudgedGuard(Guard):
         most: Number of searches after which an undecided trial is shortened.
         halvings: Maximum number of halvings of one step.
 
-    >>> JudgedGuard(bound=0.02).decides([Evidence(count=4000), Evidence()])
+    >>> JudgedGuard(bound=0.02).decides([Evidence(searches=4000), Evidence()])
     True
     """
 
@@ -146,13 +134,13 @@ class JudgedGuard(Guard):
 
     def passes(self, evidence: Evidence) -> bool:
         mean, error = evidence.mean_and_error()
-        return evidence.count > 0 and mean - self.sure * error >= -self._allowed(evidence)
+        return evidence.searches > 0 and mean - self.sure * error >= -self._allowed(evidence)
 
     def withdraws(self, evidence: Evidence) -> bool:
         return self._below(evidence, self.surely)
 
     def decides(self, trials: Sequence[Evidence]) -> bool:
-        enough = any(evidence.count >= self.most for evidence in trials)
+        enough = any(evidence.searches >= self.most for evidence in trials)
         return enough or all(map(self.passes, trials)) or any(self._below(evidence, self.sure) for evidence in trials)
 
     def shortens(self, before: int) -> bool:
@@ -160,10 +148,10 @@ class JudgedGuard(Guard):
 
     def _below(self, evidence: Evidence, errors: float) -> bool:
         mean, error = evidence.mean_and_error()
-        return evidence.count > 0 and mean + errors * error < -self._allowed(evidence)
+        return evidence.searches > 0 and mean + errors * error < -self._allowed(evidence)
 
     def _allowed(self, evidence: Evidence) -> float:
-        return self.bound * evidence.base / max(1, evidence.count)
+        return self.bound * evidence.base / max(1, evidence.searches)
 
 
 GUARDS: Family[Guard] = Family("guard", JudgedGuard, ImmediateGuard, base=Guard)

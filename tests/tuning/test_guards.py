@@ -67,7 +67,7 @@ def trial(gain: float, count: int, base: float = 0.8) -> Evidence:
 
 def test_evidence_by_hand() -> None:
     found = Evidence().add(np.array([1.0, 0.5, 0.0]), np.array([0.5, 0.5, 1.0]))
-    assert (found.count, found.gain, found.squares, found.base) == (3, 0.5, 1.25, 1.5)
+    assert (found.searches, found.gain, found.squares, found.base) == (3, 0.5, 1.25, 1.5)
     mean, error = found.mean_and_error()
     assert mean == pytest.approx(0.5 / 3)
     assert error == pytest.approx(np.sqrt(1.25 - 0.25 / 3 + 1.0) / 3)  # one search of |d| = 1 is added
@@ -130,9 +130,9 @@ def test_a_trial_goes_on_while_it_is_open() -> None:
         assert protocol.closes(state, 0.0)
         if count == 50:
             state, _ = protocol.advance(state, 0.0)
-            assert np.array_equal(state.weights, tried) and state.trials[0].count == 50
+            assert np.array_equal(state.weights, tried) and state.trials[0].searches == 50
             assert state.estimate.seen[LINK] == 50  # what was learned at these weights goes on too
-    assert state.trials[0].count == 100 and state.estimate.seen[LINK] == 100
+    assert state.trials[0].searches == 100 and state.estimate.seen[LINK] == 100
     state, _ = protocol.advance(state, 0.0)
     assert np.array_equal(state.published, tried)
 
@@ -154,7 +154,7 @@ def test_first_places_that_are_none_are_refused() -> None:
     protocol = TuningCoordinator(FRECENCY, guard=JudgedGuard())
     for bad in (np.nan, -0.1, 1.1):
         state = protocol.receive(protocol.start(), updates((1.0, bad, 1.0), 40))
-        assert state.estimate.count == 38 and state.trials[0].count == 38
+        assert state.estimate.count == 38 and state.trials[0].searches == 38
     nothing = updates((1.0, 1.0, 1.0), 40)._replace(first=None)
     assert protocol.receive(protocol.start(), nothing).estimate.count == 0
 

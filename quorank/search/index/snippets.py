@@ -33,7 +33,7 @@ def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int
     places: list[tuple[int, int]] = []
     matches: list[tuple[int, str]] = []
     for word in _WORD.finditer(text):
-        term = wanted.matched(word[0])
+        term = wanted[word[0]]
         if term is not None:
             matches.append((len(places), term))
         places.append(word.span())
@@ -82,28 +82,23 @@ def _parts_of(tokeniser: Tokeniser, word: str) -> tuple[tuple[str, str], ...]:
     return tuple((part, tokeniser.terms([part])[0] or part) for part in parts)
 
 
-class _Wanted:
-    """Terms and prefixes of a query."""
+class _Wanted(dict[str, str | None]):
+    """Term or prefix of the query that a word matches, or None."""
 
     def __init__(self, query: SearchQuery, tokeniser: Tokeniser) -> None:
+        super().__init__()
         self._tokeniser = tokeniser
         clauses = [clause for clause in query.clauses if clause.field != "name"]
         whole = [word for clause in clauses if clause.kind != "prefix" for word in clause.words]
         self._terms = {term for term in tokeniser.terms(whole) if term} or {*whole}
         self._beginnings = tuple(clause.words[-1] for clause in clauses if clause.kind in ("typed", "prefix"))
-        self._known: dict[str, str | None] = {}
 
-    def matched(self, word: str) -> str | None:
-        """Return the term or prefix of the query that a word matches; None without a match."""
-        if word not in self._known:
-            self._known[word] = self._look_up(word)
-        return self._known[word]
+    def __missing__(self, word: str) -> str | None:
+        self[word] = found = next(self._matches(word), None)
+        return found
 
-    def _look_up(self, word: str) -> str | None:
+    def _matches(self, word: str) -> Iterator[str]:
         for part, term in _parts_of(self._tokeniser, word):
             if term in self._terms:
-                return term
-            for beginning in self._beginnings:
-                if part.startswith(beginning):
-                    return beginning
-        return None
+                yield term
+            yield from (beginning for beginning in self._beginnings if part.startswith(beginning))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from quorank.search.index.writing import IndexWriter, writable
 from quorank.search.sources.source import FoundDocument, SkippedDocument, UnchangedDocument
@@ -41,7 +44,7 @@ class SourceUpdate:
         self.characters = 0
         self.began, self.waiting = time.monotonic(), 0.0
         self.wall = time.time()
-        self.seen = _IdSet()
+        self.seen = array("q")  # ids of documents in the scan
         self.forgotten = {digest for (digest,) in self.database.rows("SELECT digest FROM forgotten")}
 
     def run(
@@ -85,7 +88,7 @@ class SourceUpdate:
         )
         id_, fingerprint = stored[0] if stored else (0, None)
         if id_:
-            self.seen.add(id_)
+            self.seen.append(id_)
         if isinstance(item, UnchangedDocument) or fingerprint == item.fingerprint:
             self.report.unchanged += 1
         elif not self.forgotten or self.writer.digest_of(self.source, item.key) not in self.forgotten:
@@ -112,15 +115,14 @@ class SourceUpdate:
                 "INSERT OR REPLACE INTO skipped (source, key, code, at, sentence) VALUES (?, ?, ?, ?, ?)",
                 ((self.source, *map(writable, (s.key, s.code)), time.time(), writable(s.sentence)) for s in skips),
             )
-        for id_ in written:
-            self.seen.add(id_)
+        self.seen.extend(written)
         with self.database.transaction():
             self.writer.merge()
 
     def _finish(self) -> None:
         """Remove documents that the scan did not yield, and lines of the log that it did not write again."""
         stored = self.database.rows("SELECT id FROM documents WHERE source = ?", self.source)
-        gone = [id_ for (id_,) in stored if id_ not in self.seen]
+        gone = np.setdiff1d(np.array(stored, dtype=np.int64), np.array(self.seen)).tolist()
         self.writer.remove(gone)
         self.report.removed = len(gone)
         with self.database.transaction():
@@ -134,20 +136,3 @@ class SourceUpdate:
             execute("UPDATE sources SET updated = ? WHERE id = ?", (time.time(), self.source))
         with self.database.transaction():
             self.writer.merge()
-
-
-class _IdSet:
-    """Set of ids with one bit for each."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray()
-
-    def add(self, number: int) -> None:
-        byte = number >> 3
-        if byte >= len(self._bits):
-            self._bits.extend(bytes(max(byte + 1 - len(self._bits), len(self._bits), 1024)))
-        self._bits[byte] |= 1 << (number & 7)
-
-    def __contains__(self, number: int) -> bool:
-        byte = number >> 3
-        return byte < len(self._bits) and bool(self._bits[byte] >> (number & 7) & 1)

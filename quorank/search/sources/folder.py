@@ -106,7 +106,7 @@ class FilesSource(Source):
         rules, at = RuleStack.start(self.ignore), b""
         for place, part in enumerate(below):
             name = os.fsencode(part)
-            if rules.ignores(at + name, name, place < len(below) - 1):
+            if rules.ignores(at + name, place < len(below) - 1):
                 return False
             at += name + b"/"
         return True
@@ -168,7 +168,7 @@ class _Scan:
             encoded = name.encode("utf-8", "surrogateescape")
             try:
                 is_folder, is_link = entry.is_dir(follow_symlinks=False), entry.is_symlink()
-                if rules.ignores(below + encoded, encoded, is_folder):
+                if rules.ignores(below + encoded, is_folder):
                     continue
                 key = prefix + stored_path(name)
                 if is_link:

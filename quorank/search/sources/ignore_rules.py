@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -70,6 +69,7 @@ _CLASSES: dict[bytes, Callable[[bytes], bool]] = {
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _STAR, _STARS, _SLASH = b"*", b"**", b"/"
 _END = rb"(?=/|\Z)"
+_ANY_FOLDER = b"(?>.*/)?"
 
 
 class _Malformed(Exception):
@@ -81,63 +81,45 @@ class _Rule(NamedTuple):
     negated: bool
     folders_only: bool
 
-    def matches(self, text: bytes) -> bool:
-        return _compiled(self.pattern).match(text) is not None
-
-
-@dataclass(frozen=True)
-class _Half:
-    """Rules on names, or rules on paths; `any_of` excludes quickly that one matches."""
-
-    rules: tuple[tuple[int, _Rule], ...]  # from the last to the first
-    any_of: re.Pattern[bytes] | None
-
-    def last(self, text: bytes, folder: bool) -> tuple[int, bool]:
-        """Return the position of the last rule that matches and whether it ignores; −1 without one."""
-        if self.any_of is not None and self.any_of.match(text):
-            for place, rule in self.rules:
-                if (folder or not rule.folders_only) and rule.matches(text):
-                    return place, not rule.negated
-        return -1, False
-
 
 class IgnoreRules:
     """Rules of one file, for its folder."""
 
     def __init__(self, content: bytes) -> None:
-        names: list[tuple[int, bytes, bool, bool]] = []
-        paths: list[tuple[int, bytes, bool, bool]] = []
-        for place, line in enumerate(_lines(content)):
+        found: list[_Rule] = []
+        names: list[bytes] = []
+        paths: list[bytes] = []
+        for line in _lines(content):
             negated = line.startswith(b"!")
             line = line[1:] if negated else line
             folders_only = line.endswith(b"/")
             line = line[:-1] if folders_only else line
-            whole = b"/" in line
             try:
-                pattern = _path_pattern(line) if whole else _name_pattern(line)
+                pattern = _path_pattern(line) if b"/" in line else _component(_tokens(line)) + rb"\Z"
             except _Malformed:
                 continue
-            (paths if whole else names).append((place, pattern, negated, folders_only))
-        self._names, self._paths = _half(names), _half(paths)
+            (paths if b"/" in line else names).append(pattern)
+            found.append(_Rule(pattern if b"/" in line else _ANY_FOLDER + pattern, negated, folders_only))
+        self._last_first = found[::-1]
+        alternatives = [*([_ANY_FOLDER + b"(?:" + b"|".join(names) + b")"] if names else []), *paths]
+        self._any = re.compile(b"|".join(alternatives), re.DOTALL) if found else None
 
     def __bool__(self) -> bool:
-        return bool(self._names.rules or self._paths.rules)
+        return bool(self._last_first)
 
-    def verdict(self, path: bytes, name: bytes, folder: bool) -> bool | None:
+    def verdict(self, path: bytes, folder: bool) -> bool | None:
         """Return whether a path below the folder is ignored (True) or included again (False); None without a rule."""
-        by_name, name_ignored = self._names.last(name, folder)
-        by_path, path_ignored = self._paths.last(path, folder)
-        if by_name < 0 and by_path < 0:
-            return None
-        return name_ignored if by_name > by_path else path_ignored
+        if self._any is not None and self._any.match(path):  # excludes most paths quickly
+            for pattern, negated, folders_only in self._last_first:
+                if (folder or not folders_only) and _compiled(pattern).match(path):
+                    return not negated
+        return None
 
 
 class RuleStack(NamedTuple):
     """Rules in force in a folder: of its own files, of the folders above, and of the source."""
 
-    levels: tuple[
-        tuple[int, IgnoreRules], ...
-    ]  # (bytes of the path down to the folder of the rules, the rules), nearest first
+    levels: tuple[tuple[int, IgnoreRules], ...]  # (length of the path to the folder of the rules, rules), nearest first
 
     @classmethod
     def start(cls, own: Iterable[str] = (), defaults: bytes = DEFAULT_RULES) -> RuleStack:
@@ -151,13 +133,10 @@ class RuleStack(NamedTuple):
         first, *others = self.levels
         return RuleStack((first, *reversed(found), *others)) if found else self
 
-    def ignores(self, path: bytes, name: bytes, folder: bool) -> bool:
-        """Return whether a path below the source is ignored; `name` is its last part."""
-        for cut, rules in self.levels:
-            verdict = rules.verdict(path[cut:] if cut else path, name, folder)
-            if verdict is not None:
-                return verdict
-        return False
+    def ignores(self, path: bytes, folder: bool) -> bool:
+        """Return whether a path below the source is ignored."""
+        verdicts = (rules.verdict(path[cut:], folder) for cut, rules in self.levels)
+        return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 @lru_cache(maxsize=4096)
@@ -169,12 +148,6 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 @lru_cache(maxsize=512)
 def _parsed(content: bytes) -> IgnoreRules:
     return IgnoreRules(content)
-
-
-def _half(found: list[tuple[int, bytes, bool, bool]]) -> _Half:
-    rules = tuple((place, _Rule(pattern, negated, only)) for place, pattern, negated, only in reversed(found))
-    any_of = b"|".join(pattern for _, pattern, _, _ in found)
-    return _Half(rules, re.compile(any_of, re.DOTALL) if found else None)
 
 
 def _lines(content: bytes) -> list[bytes]:
@@ -191,10 +164,6 @@ def _lines(content: bytes) -> list[bytes]:
         if kept:
             found.append(kept)
     return found[:MOST_RULES]
-
-
-def _name_pattern(glob: bytes) -> bytes:
-    return _component(_tokens(glob)) + rb"\Z"
 
 
 def _path_pattern(glob: bytes) -> bytes:

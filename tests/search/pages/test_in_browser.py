@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from browser import BROWSER, Chromium
 from own_search import SCRIPT, browsed, served_search, until
-from persons_files import mailbox_of, message
 from PIL import Image
 from real_services import RealService, free_port
 from starlette.applications import Starlette
@@ -26,10 +23,7 @@ from starlette.routing import Route
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.search.pages.server import SearchServer
-from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.search_features import SEARCH_FEATURES
-from quorank.search.sources import source_at
 from quorank.service.dashboard.loopback_server import loopback_socket, served
 from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
@@ -334,84 +328,3 @@ def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: 
         assert chromium.value("document.querySelector('#invitation') !== null")
         assert search.history.shared is None, "the ranker of all is not used any more"
         assert chromium.complaints() == []
-
-
-# ---------------------------------------------------------------- pictures of the documentation
-
-KEEP = os.environ.get("QUORANK_PICTURES")
-LARGEST = 120_000
-"""Bytes of a picture."""
-TOPICS = (
-    "budget 2026", "garden plan", "harbour invoice", "meeting notes", "travel to lisbon", "boat club statutes",
-    "apple cake", "letter to the bank", "thesis chapter two", "budget draft", "winter trip", "house insurance",
-)  # fmt: skip
-WORDS = (
-    "the", "budget", "of", "the", "garden", "was", "discussed", "and", "the", "committee", "agreed", "to", "plant", "roses",
-    "and", "apple", "trees", "near", "the", "harbour", "before", "winter", "while", "travel", "costs", "stay", "below",
-    "plan", "and", "invoices", "of", "the", "boat", "club", "are", "paid", "late",
-)  # fmt: skip
-
-
-def write_person(folder: Path) -> Path:
-    """More files, some of which cannot be read, and a mailbox."""
-    random = np.random.default_rng(3)
-
-    def text(count: int) -> str:
-        return f"{' '.join(random.choice(WORDS, count))}.".capitalize()
-
-    for number, topic in enumerate(TOPICS):
-        path = folder / ("Money", "Garden", "Notes")[number % 3] / f"{topic}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# {topic.capitalize()}\n\n{text(70)}\n\n{text(50)}")
-        os.utime(path, (time.time() - 86400 * 19 * number,) * 2)
-    (folder / "Money" / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
-    (folder / "Money" / "export.csv").write_bytes(b"x" * 21_000_000)
-    (folder / "Garden" / "shared").symlink_to(folder / "Notes")
-    (folder.parent / "Mail").mkdir()
-    (folder.parent / "Mail" / "archive.mbox").write_bytes(mailbox_of([message(n, text(60)) for n in range(60)]))
-    return folder
-
-
-def keep(name: str, picture: bytes) -> None:
-    """Keep a picture with as many colours as fit its size."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    for colours in (256, 128, 64, 32):
-        content = io.BytesIO()
-        image.quantize(colours, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
-        if len(content.getvalue()) < LARGEST:
-            break
-    (Path(KEEP or "") / f"{name}.png").write_bytes(content.getvalue())
-
-
-@pytest.mark.skipif(not KEEP, reason="draws pictures where QUORANK_PICTURES names a folder")
-def test_pictures(chromium: Chromium, service: RealService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "anna"))
-    documents = write_person(tmp_path / "anna" / "Documents")
-    with PersonalSearch.open(tmp_path / "home") as search:
-        for path in (documents, tmp_path / "anna" / "Mail" / "archive.mbox"):
-            search.add(source_at(path))
-        with SearchServer(search, open_files=False) as server:
-            until(lambda: search.index.count() >= 70 and not server.upkeep.waiting and server.upkeep.progress is None)
-            join(chromium, server, service, tmp_path)
-            for query in (
-                "budget",
-                "budget",
-                "budget",
-                "garden",
-                "harbour invoice",
-                "winter",
-                "travel costs",
-                "budget",
-            ):
-                found = search.find(query)
-                search.choose(found.token, found.results[1].document)
-            server.upkeep.contact_soon()
-            until(lambda: len(search.membership.log()["releases"]) > 2 and search.history.trials(), 60.0)
-            chromium.open(f"{server.address}?q=budget", width=1200)
-            chromium.value("document.querySelector('.why').open = true")
-            keep("page-search", chromium.picture(height=1000))
-            chromium.open(f"{server.address}learned", width=1200, dark=True)
-            keep("page-learned", chromium.picture(height=1500))
-            chromium.open(f"{server.address}sources", width=360)
-            chromium.value("document.querySelector('#sources details').open = true")
-            keep("page-sources", chromium.picture())
