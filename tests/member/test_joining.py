@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import refusals
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
-from silo_sessions import HOLDINGS, SEED, Group, Mailboxes, expected, step_through, terms_of
+from silo_sessions import HOLDINGS, SEED, Group, expected, step_through, terms_of
 
 from quorank.errors import BadInput
 from quorank.member.party import SiloParty, sent_log
@@ -65,65 +65,6 @@ def until(ready: Callable[[], object], what: str, seconds: float = 120.0) -> Non
     while not ready():
         assert time.monotonic() < end, what
         time.sleep(0.02)
-
-
-# ---------------------------------------------------------------- one party, whatever carries its messages
-
-
-def directly(group: Group) -> None:
-    step_through(group)
-
-
-def by_mailboxes(group: Group) -> None:
-    boxes = Mailboxes(group, group.folder)
-    assert boxes.play()
-    boxes.store.close()
-
-
-def over_https(group: Group) -> None:
-    port = free_port()
-    chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
-    home = SiloHome.make(group.folder / "home", group.terms, chosen)
-    store, done = home.store(), {}
-    for name in NAMES:
-        home.invite(store, name, group.folder / f"{name}.json")
-
-    def play(name: str) -> None:
-        party = group.parties[name]
-        invitation = Invitation.read(group.folder / f"{name}.json")
-        folder = PartyFolder.accept(group.folder / f"folder-{name}", invitation)
-        line = folder.service()
-        line.key = member_key(party.identity)
-        done[name] = take_part(party, line, lambda: False, enrol=folder.enrol)
-        line.close()
-
-    with serving(home.path, group.folder / "service.log"):
-        threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-    assert done == dict.fromkeys(NAMES, True), (group.folder / "service.log").read_text()
-    assert (home.path / "ranker.json").is_file()
-    store.close()
-
-
-@pytest.mark.parametrize("carried", [directly, by_mailboxes, over_https])
-def test_one_party_comes_to_the_same_bytes_whatever_carries_its_messages(tmp_path, carried) -> None:
-    """The log of what left too: it is the same party in one process and on a network."""
-    group = Group(tmp_path / "group", terms_of())
-    plain = Group(tmp_path / "plain", group.terms)
-    carried(group)
-    step_through(plain)
-    wanted = expected(group.terms).tobytes()
-    assert {p.ranker.tobytes() for p in group.parties.values() if p.ranker is not None} == {wanted}
-
-    def told(party: SiloParty) -> list[tuple[str, str, int]]:
-        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in sent_log(party.folder))
-
-    assert {name: told(p) for name, p in group.parties.items()} == {name: told(p) for name, p in plain.parties.items()}
-    group.close()
-    plain.close()
 
 
 # ---------------------------------------------------------------- as processes that are killed
@@ -311,10 +252,11 @@ def test_a_party_with_the_ranker_ends_when_all_is_said_or_nobody_is_there(group)
         play(Script(ServiceRefusal("request.signature", "x", 401)))
 
 
-def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path) -> None:
-    """What one process finds, asked through the real service; the owner finds the document by its number."""
+def test_parties_train_and_search_over_https_as_in_one_process(tmp_path) -> None:
+    """The same ranker, sent messages and found documents; the owner finds a document by its number."""
     terms = terms_of(search=SearchTerms(among=2, share=1.0, share_of_all=1.0))
-    group = Group(tmp_path / "group", terms)
+    group, plain = Group(tmp_path / "group", terms), Group(tmp_path / "plain", terms)
+    step_through(plain)
     port = free_port()
     chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
     home = SiloHome.make(group.folder / "home", terms, chosen)
@@ -323,6 +265,9 @@ def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path
         home.invite(store, name, group.folder / f"{name}.json")
     folders: dict[str, PartyFolder] = {}
     ended = threading.Event()
+
+    def told(party: SiloParty) -> list[tuple[str, str, int]]:
+        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in sent_log(party.folder))
 
     def play(name: str) -> None:
         party = group.parties[name]
@@ -337,7 +282,10 @@ def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path
         threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
         for thread in threads:
             thread.start()
+        until(lambda: all(p.ranker is not None for p in group.parties.values()), "no ranker")
         until(lambda: (home.path / "ranker.json").is_file(), (group.folder / "service.log").read_text())
+        assert group.rankers() - {b""} == {expected(terms).tobytes()}
+        assert [told(p) for p in group.parties.values()] == [told(p) for p in plain.parties.values()]
         desk, query = folders["west"].desk, " ".join(HOLDINGS[2].queries[0])
         asked = desk.leave(query, 10, 60.0)
         found: list[dict[str, object]] = []
@@ -358,3 +306,4 @@ def test_parties_search_each_other_over_https_once_they_have_the_ranker(tmp_path
     session.close()
     store.close()
     group.close()
+    plain.close()

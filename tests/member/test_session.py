@@ -168,16 +168,6 @@ def test_before_the_training_nobody_is_asked_once_a_party_has_left(group_of) -> 
     assert not any(boxes.post.server.waits(name) for name in group.terms.parties)
 
 
-def test_a_party_that_is_away_is_waited_for(group_of) -> None:
-    group = group_of(terms_of())
-    away = group.parties.pop("south")
-    assert not play(group, most=30)
-    assert group.server.phase == "agreement"
-    group.parties["south"] = away
-    assert play(group)
-    assert group.rankers() == {expected(group.terms).tobytes()}
-
-
 # ---------------------------------------------------------------- killed and started again
 
 

@@ -69,16 +69,6 @@ def test_draws_follow_the_discrete_laplace_distribution(scale, stream, monkeypat
     assert_mean((sample / deviation(float(scale))) ** 2, 1.0)
 
 
-def test_probabilities_sum_to_one_and_fall_by_exactly_e_to_minus_one_over_scale() -> None:
-    for scale in (0.3, 2.0, 60.0):
-        reach = math.ceil(50 * scale)
-        assert math.isclose(sum(probability(k, scale) for k in range(-reach, reach + 1)), 1.0)
-        second = sum(k * k * probability(k, scale) for k in range(-reach, reach + 1))
-        assert math.isclose(math.sqrt(second), deviation(scale))
-        for k in range(5):
-            assert math.isclose(probability(k, scale) / probability(k + 1, scale), math.exp(1 / scale))
-
-
 def test_whole_numbers_below_n_are_uniform_and_exponential_coins_are_right() -> None:
     words = AddressedStream(5).words(60_000)
     found, at = [], 0
@@ -283,15 +273,6 @@ def test_the_published_form_fails_the_same_test() -> None:
         drawn.append(OneSample(0.5).perturb_answer(ids, cells, stream).reshape(-1, 5)[:, :2])
     worst, _ = log_ratio_limits(*(np.clip(d, -12, 12) for d in drawn))
     assert worst > 3.0  # claimed: 0.5
-
-
-def test_a_noisy_table_holds_all_that_is_ever_released_within_epsilon() -> None:
-    """Noise on all cells of the table and on the length: neighbours differ by z + 1 in L1, and the scale is that over ε."""
-    for epsilon in (0.1, 0.5, 4.0):
-        part = AtBuild(epsilon)
-        one, two = neighbours()
-        distance = int(np.abs(one - two).sum()) + 1  # the length differs by one
-        assert distance / float(scale_for(len(one) + 1, part.epsilon)) == pytest.approx(epsilon)
 
 
 def test_every_cell_of_a_table_gets_noise_of_its_own() -> None:

@@ -120,18 +120,10 @@ def _worth(values: Int32s, floors: Int32s, forgiven: int) -> tuple[Integers, Int
     return keys, doubled
 
 
-@kernel
 def _present_only(values: Int32s, needed: float, smallest: bool) -> Doubles:
     """Return the median, or minimum, of the values of a document that are there; NaN if fewer are than needed."""
-    n, rows = values.shape
-    out = np.full(n, np.nan)
-    there = np.empty(rows)
-    for i in range(n):
-        count = 0
-        for r in range(rows):
-            if values[i, r] != _ABSENT:
-                there[count] = values[i, r]
-                count += 1
-        if count >= needed and count > 0:
-            out[i] = there[:count].min() if smallest else np.median(there[:count])
-    return out
+    ordered = np.sort(np.where(values == _ABSENT, np.inf, values), axis=1)
+    count = np.maximum(np.isfinite(ordered).sum(axis=1), 1)
+    each = np.arange(len(values))
+    middle = (ordered[each, (count - 1) // 2] + ordered[each, count // 2]) / 2.0
+    return np.where(count >= needed, ordered[:, 0] if smallest else middle, np.nan)
