@@ -59,10 +59,6 @@ def test_what_is_read(folder) -> None:
     assert found.labels[:, 8:11].T.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
 
 
-def test_features_are_normalised_within_queries_by_default(folder) -> None:
-    assert read_intents(folder).data.features[:4].tolist() == [[0, np.float32(d / 3)] for d in range(4)]
-
-
 def test_the_order_of_the_table_does_not_matter_and_it_may_be_gzipped(folder) -> None:
     expected = read_intents(folder).labels
     table = folder / "intent_labels.tsv"
@@ -70,7 +66,9 @@ def test_the_order_of_the_table_does_not_matter_and_it_may_be_gzipped(folder) ->
     table.unlink()
     with gzip.open(folder / "intent_labels.tsv.gz", "wt") as file:
         file.write("\r\n".join([header, *reversed(lines), ""]))
-    assert np.array_equal(read_intents(folder).labels, expected)
+    found = read_intents(folder)
+    assert np.array_equal(found.labels, expected)
+    assert found.data.features[:4].tolist() == [[0, np.float32(d / 3)] for d in range(4)], "normalised within queries"
 
 
 def test_complete_queries_have_a_relevant_document_for_every_intent(folder) -> None:
@@ -106,13 +104,10 @@ def test_preferences_of_a_folder(folder) -> None:
     ("line", "new", "sentence"),
     [
         (1, HEADER.replace("docid", "doc"), "tsv:1: found the header 'fold qid doc .*', expected 'fold qid docid"),
-        (1, "fold\tqid\tdocid\tgraded\ti0\ti1\ti2", "tsv:1: .* expected 'fold qid docid graded i0 i1 i2 i3'"),
         (3, "1\tq1\tq1-1\t2\t0\t1\t0\t1", "tsv:3: found 8 columns, expected the 9 of the header"),
         (3, "1\tq1\tq1-1\t2\t0\t2\t0\t1\t0", "tsv:3: found i1 = '2', expected 0 or 1"),
-        (3, "1\tq1\tq1-1\t2\t0\t1\t0\t1\tx", "tsv:3: found i4 = 'x', expected 0 or 1"),
         (3, "1\tq1\tq1-1\t1\t0\t1\t0\t1\t0", "tsv:3: found graded label '1', but the document has label 2 in fold 1"),
         (3, "1\tq1\tq1-9\t2\t0\t1\t0\t1\t0", "tsv:3: found document 'q1-9' of query 'q1', which fold 1 does not have"),
-        (3, "2\tq1\tq1-1\t2\t0\t1\t0\t1\t0", "tsv:3: found document 'q1-1' of query 'q1', which fold 2 does not have"),
         (3, "1\tq1\tq1-0\t1\t1\t0\t0\t1\t0", "tsv:3: document 'q1-0' of query 'q1' is judged twice"),
         (4, None, "no judgement for 1 of 23 rows; the first is document 'q1-2' of query 'q1' in fold 1"),
     ],
@@ -128,21 +123,17 @@ def test_other_broken_folders(folder, tmp_path) -> None:
         read_intents(tmp_path / "nowhere")
     with pytest.raises(BadInput, match="fold: must be at least 1 and at most 5, got 6"):
         intent_collection(folder, fold=6)
-    for fold in (3, 4):
-        bad = folder / f"fold{fold}.txt"
-        text = bad.read_text()
-        bad.write_text(text + text.splitlines()[0].replace("2:0", "2:x") + "\n")
-        with pytest.raises(BadInput, match=rf"fold{fold}.txt:5: found '2:x'"):
-            read_intents(folder)
-        bad.write_text(text + text.splitlines()[0] + "\n")
-        with pytest.raises(BadInput, match=f"fold {fold} holds document 'q{fold}-0' twice for query 'q{fold}'"):
-            read_intents(folder)
-        bad.write_text(text)
+    bad = folder / "fold4.txt"
+    text = bad.read_text()
+    bad.write_text(text + text.splitlines()[0].replace("2:0", "2:x") + "\n")
+    with pytest.raises(BadInput, match=r"fold4.txt:5: found '2:x'"):
+        read_intents(folder)
+    bad.write_text(text + text.splitlines()[0] + "\n")
+    with pytest.raises(BadInput, match="fold 4 holds document 'q4-0' twice for query 'q4'"):
+        read_intents(folder)
+    bad.write_text(text)
     (folder / "intent_labels.tsv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match="is not UTF-8 text"):
-        read_intents(folder)
-    (folder / "intent_labels.tsv").write_bytes(b"")
-    with pytest.raises(BadInput, match="tsv:1: found the header ''"):
         read_intents(folder)
     (folder / "intent_labels.tsv").unlink()
     with pytest.raises(BadInput, match=r"has no intent_labels.tsv or intent_labels.tsv.gz"):

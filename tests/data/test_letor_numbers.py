@@ -38,20 +38,7 @@ def check(tmp_path: Path, texts: list[str]) -> None:
 
 def test_zero_is_zero_whatever_its_exponent(tmp_path: Path) -> None:
     mantissas = ["0", "-0", "+0", "0.0", ".0", "0.", "000", "-0.000000000000000000000000"]
-    exponents = [
-        "e40",
-        "E+39",
-        "e99",
-        "e308",
-        "e309",
-        "e999",
-        "e9999",
-        "e99999",
-        "e-40",
-        "e-99999",
-        "e0",
-        "e00000000040",
-    ]
+    exponents = ["E+39", "e308", "e309", "e99999", "e-40", "e-99999", "e0", "e00000000040"]
     check(tmp_path, [mantissa + exponent for mantissa in mantissas for exponent in exponents])
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import http.server
 import io
-import json
 import tarfile
 import threading
 import zipfile
@@ -245,8 +244,3 @@ def test_the_manifest_is_complete():
         assert entry.page.startswith("http") and entry.licence and entry.layout and entry.archive
         assert (entry.bytes is None) == (entry.sha256 is None) == (entry.address is None)
         assert entry.sha256 is None or len(bytes.fromhex(entry.sha256)) == 32
-
-
-def test_the_registry_is_plain_json(tmp_path):
-    import_collection(lay(tmp_path / "c"), "shop")
-    assert json.loads((library_home() / "registry" / "shop.json").read_text())["folds"] == 5

@@ -65,14 +65,11 @@ def test_csv_says_who_searched_when_and_what_was_clicked(tmp_path: Path) -> None
 
 def test_rows_are_kept_in_the_order_of_their_ranks_and_columns_may_be_missing(tmp_path: Path) -> None:
     _, log = imported(write_csv(tmp_path / "x", "click,search,f,rank\n0,1,5,3\n1,1,6,1\n0,2,7,2\n"), "csv")
-    assert (
-        log.features[:, 0].tolist() == [6, 5, 7]
-        and log.clicks.tolist() == [1, 0, 0]
-        and log.ranks.tolist() == [1, 3, 2]
-    )
+    assert [log.features[:, 0].tolist(), log.clicks.tolist(), log.ranks.tolist()] == [[6, 5, 7], [1, 0, 0], [1, 3, 2]]
     assert not (log.has_users or log.has_times) and log.time.tolist() == [NO_TIME] * 2
     _, log = imported(write_csv(tmp_path / "y", "click,search,f\n0,1,5\n1,1,6\n"), "csv")
     assert not log.has_ranks and log.clicks.tolist() == [0, 1]
+    imported(write_csv(tmp_path / "z", CSV.replace("cats,b,2", 'c"ats",b,2', 1)), "csv")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +79,6 @@ def test_rows_are_kept_in_the_order_of_their_ranks_and_columns_may_be_missing(tm
         (("len\n", "bm25\n"), "csv.column-twice", 1),
         (("bm25,len", "user2"), "csv.fields", 2),
         (("0.25", "x"), "log.not-a-number", 3),
-        (("0.25", "1e40"), "log.not-a-number", 3),
-        (("0.25", "nan"), "log.not-a-number", 3),
         (("b,2,1,", "b,2,2,"), "log.bad-click", 3),
         (("c,3,", "c,0,"), "log.bad-rank", 5),
         (("c,3,", "c,1,"), "log.ranks", 4),
@@ -91,18 +86,13 @@ def test_rows_are_kept_in_the_order_of_their_ranks_and_columns_may_be_missing(tm
         (("1141171264.5", "yesterday"), "log.bad-time", 6),
         (("anna,1141171264.5", ",1141171264.5"), "log.user-of-some", 6),
         (("anna,1141171264.5", "anna,"), "log.time-of-some", 6),
-        (("b,1,0,0,1", "b,,0,0,1"), "log.rank-of-some", 6),
         ((",3,cats", ",,cats"), "log.no-search", 6),
         (("cats,b,2", '"cats,b,2'), "csv.malformed", 3),
-        (("cats,b,2", 'c"ats",b,2'), None, 0),
     ],
 )  # fmt: skip
-def test_bad_lines_are_named(tmp_path: Path, home: Path, change: tuple[str, str], code: str | None, line: int) -> None:
+def test_bad_lines_are_named(tmp_path: Path, home: Path, change: tuple[str, str], code: str, line: int) -> None:
     assert change[0] in CSV
     folder = write_csv(tmp_path / "x", CSV.replace(*change, 1))
-    if code is None:
-        imported(folder, "csv")
-        return
     with refused(code, f"{folder / 'clicks.csv'}:{line}"):
         import_log(folder, "csv", "log")
     assert imported_collections() == {} and [*(home / "collections").iterdir()] == []
@@ -110,9 +100,7 @@ def test_bad_lines_are_named(tmp_path: Path, home: Path, change: tuple[str, str]
 
 def test_aol4foltr_is_joined_by_query(tmp_path: Path) -> None:
     _, log = imported(write_aol(tmp_path / "aol"), "aol4foltr")
-    assert (
-        list(log.searches) == ["7", "5"] and list(log.users) == ["142", "71"] and list(log.queries) == ["cats", "dogs"]
-    )
+    assert [[*log.searches], [*log.users], [*log.queries]] == [["7", "5"], ["142", "71"], ["cats", "dogs"]]
     assert log.time.tolist() == [MARCH + 63 * SECOND, MARCH + 64 * SECOND]
     assert log.clicks.tolist() == [0, 1, 1, 0] and list(log.documents) == ["", "d7", "d5", ""]
     assert log.features[:, :2].tolist() == [[0.5, 3], [0.25, 4], [1, 3], [2, 5]] and not log.has_ranks
@@ -123,12 +111,9 @@ def test_aol4foltr_is_joined_by_query(tmp_path: Path) -> None:
     [
         (LETOR.replace("qid:5", "qid:6"), METADATA, "aol4foltr.unknown-qid", "letor.txt:3"),
         (LETOR + "0 qid:7 1:1\n", METADATA, "aol4foltr.qid-twice", "letor.txt:5"),
-        (LETOR.replace("1 qid:5", "2 qid:5"), METADATA, "log.bad-click", "letor.txt:3"),
         ("0 qid:7 1:0.5 2:3\n" * 4000 + "1 qid:5 1:1 3:3\n", METADATA, "letor.more-features", "letor.txt:4001"),
-        (LETOR.replace("2:5", "2:x"), METADATA, "letor.not-a-number", "letor.txt:4"),
         (LETOR.replace("qid:5", "qid:x"), METADATA, "aol4foltr.bad-qid", "letor.txt:3"),
         (LETOR, METADATA.replace("00:01:04", "noon"), "log.bad-time", "metadata.csv:2"),
-        (LETOR, METADATA.replace("5,71", "x,71"), "aol4foltr.bad-qid", "metadata.csv:2"),
         (LETOR, METADATA.replace("5,71,", "5,,"), "aol4foltr.no-user", "metadata.csv:2"),
         (LETOR, METADATA.replace("5,71", "7,71"), "aol4foltr.qid-twice", "metadata.csv"),
         (LETOR, METADATA.replace("user_id", "who"), "aol4foltr.no-column", "metadata.csv:1"),
@@ -182,11 +167,7 @@ def test_ubi_lists_come_from_hits_or_impressions(tmp_path: Path) -> None:
     entry, skipped = import_log(write_ubi(tmp_path / "ubi"), "ubi", "log")
     log = open_log(Path(entry.path))
     assert skipped == {"queries without a client_id": 1}
-    assert (
-        list(log.searches) == ["q1", "q2"]
-        and list(log.users) == ["anna", "ben"]
-        and list(log.queries) == ["cats", "dogs"]
-    )
+    assert [[*log.searches], [*log.users], [*log.queries]] == [["q1", "q2"], ["anna", "ben"], ["cats", "dogs"]]
     assert list(log.documents) == ["b", "a", "y", "z"] and log.ranks.tolist() == [1, 2, 1, 2]
     assert log.clicks.tolist() == [0, 1, 0, 1]
     assert log.features[:, :2].tolist() == [[3, 4], [1, 2], [7, 8], [5, 6]]
@@ -199,8 +180,6 @@ def test_ubi_lists_come_from_hits_or_impressions(tmp_path: Path) -> None:
         (UBI_FEATURES.replace("q2,z", "q9,z"), "ubi.unknown-query", 4),
         (UBI_FEATURES.replace("q2,y", "q2,z"), "ubi.object-twice", 5),
         (UBI_FEATURES.replace("q1,b,3", "q1,b,x"), "log.not-a-number", 3),
-        (UBI_FEATURES.replace("q1,b,3,4", "q1,b,3"), "csv.fields", 3),
-        (UBI_FEATURES.replace("object_id", "object"), "csv.no-column", 1),
     ],
 )
 def test_bad_lines_of_ubi_features_are_named(tmp_path: Path, features: str, code: str, line: int) -> None:
@@ -213,12 +192,10 @@ def test_bad_lines_of_ubi_features_are_named(tmp_path: Path, features: str, code
     ("line", "code"),
     [
         ("{", "ubi.not-json"),
-        ("[1]", "ubi.not-json"),
         ('{"user_query": "x"}', "ubi.no-query-id"),
         ('{"query_id": [1]}', "ubi.bad-field"),
         ('{"query_id": "q", "query_response_hit_ids": "a"}', "ubi.bad-list"),
         ('{"query_id": "q", "timestamp": "soon"}', "log.bad-time"),
-        ('{"query_id": "q", "timestamp": 1e400}', "ubi.not-json"),
         ("[" * 5000, "ubi.not-json"),
     ],
 )
@@ -248,7 +225,6 @@ def test_baidu_ultr_is_read_over_the_ends_of_batches(tmp_path: Path, compression
         ({"click": pa.array([1, 0, 0, 0, 7])}, "log.bad-click"),
         ({"position": pa.array([2, 2, 5, 1, 2])}, "log.ranks"),
         ({"position": pa.array([2, None, 5, 1, 2])}, "arrow.wrong-type"),
-        ({"bm25": pa.array(["x"] * 5)}, "arrow.wrong-type"),
         ({"bm25": pa.array([1.0, 2.0, float("inf"), 1.0, 1.0])}, "log.not-finite"),
         ({"query_document_embedding": pa.array([[1.0], [1.0, 2.0], [1.0], [1.0], [1.0]])}, "arrow.ragged"),
         ({"query_id": pa.array([*"99944"]).dictionary_encode()}, "arrow.unsupported"),
@@ -347,13 +323,7 @@ def test_a_source_is_not_replaced_by_its_own_log(home: Path) -> None:
 
 
 def test_times_are_read_and_written() -> None:
-    for text, seconds in (
-        ("1970-01-01", 0),
-        ("1970-01-01T01:00:00+01:00", 0),
-        ("-1.5", -1.5),
-        ("12", 12),
-        ("0.000001", 1e-6),
-    ):
+    for text, seconds in (("1970-01-01", 0), ("1970-01-01T01:00:00+01:00", 0), ("-1.5", -1.5), ("0.000001", 1e-6)):
         assert read_time(text) == round(seconds * SECOND), text
     for micro in (0, MARCH, MARCH + 1, -1, 253_402_300_799_999_999):
         assert read_time(write_time(micro)) == micro

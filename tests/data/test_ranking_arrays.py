@@ -26,7 +26,6 @@ def test_what_fits_is_taken_as_it_is() -> None:
     [
         (X, [0, 0.5, 1, 2], OFFSETS, "ranking-data.label-fractional", "labels row 1"),
         (X, [0, 1, -1, -2], OFFSETS, "ranking-data.label-negative", "labels row 2"),
-        (X, [0, 1, 1, 128], OFFSETS, "ranking-data.label-too-high", "labels row 3"),
         (X, [0, 1, 1, 300], OFFSETS, "ranking-data.label-too-high", "labels row 3"),  # 44 as a byte
         (X, [0, np.nan, 1, 2], OFFSETS, "ranking-data.not-finite", "labels row 1"),
         (X, ["0", "1", "1", "2"], OFFSETS, "ranking-data.not-numbers", "labels"),
@@ -34,14 +33,10 @@ def test_what_fits_is_taken_as_it_is() -> None:
         (X, [[0], [1], [1], [2]], OFFSETS, "ranking-data.shape", "labels"),
         (X, Y, [0, 3, 1, 4], "ranking-data.offsets-fall", "offsets[2]"),
         (X, Y, [0, 3], "ranking-data.offsets-incomplete", "offsets[1]"),
-        (X, Y, [0, 5], "ranking-data.offsets-incomplete", "offsets[1]"),
         (X, Y, [1, 4], "ranking-data.offsets-incomplete", "offsets[0]"),
-        (X, Y, [-1, 4], "ranking-data.offsets-incomplete", "offsets[0]"),
         (X, Y, [0, 1.5, 4], "ranking-data.offset-fractional", "offsets[1]"),
         (X, Y, [], "ranking-data.length", "offsets"),
-        (X, Y, 4, "ranking-data.shape", "offsets"),
         (np.where(X == 5.0, np.nan, X), Y, OFFSETS, "ranking-data.not-finite", "features row 2"),
-        (np.where(X == 6.0, -np.inf, X), Y, OFFSETS, "ranking-data.not-finite", "features row 3"),
         (np.where(X == 2.0, 1e39, X), Y, OFFSETS, "ranking-data.not-finite", "features row 1"),  # infinite as float32
         (X.ravel(), Y, OFFSETS, "ranking-data.shape", "features"),
         ([[1.0], [1.0, 2.0]], [0, 1], [0, 2], "ranking-data.shape", "features"),

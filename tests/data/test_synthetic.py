@@ -103,7 +103,6 @@ def test_more_queries_keep_the_blocks_of_fewer():
     ("arguments", "sentence"),
     [
         (("mslr", 6_001), "queries: must be at least 1 and at most 6000, got 6001"),
-        (("mq2007", 0), "queries: must be at least 1 and at most 10000, got 0"),
         (("mq2007", 10, -1), "seed"),
         (("mq", 10), "there is no generated collection 'synthetic:mq'"),
     ],

@@ -90,13 +90,8 @@ def test_damaged_folders_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_judgements_are_read_or_refused() -> None:
-    assert (
-        refusals(
-            lambda content: parse_judgements(content, "x"),
-            mutations([QRELS, b"query-id corpus-id score\nq 1 1\n"], 1000),
-        )
-        > 100
-    )
+    copies = mutations([QRELS, b"query-id corpus-id score\nq 1 1\n"], 300)
+    assert refusals(lambda content: parse_judgements(content, "x"), copies) > 30
 
 
 # ------------------------------------------------------------ BEIR

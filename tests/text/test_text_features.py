@@ -177,12 +177,6 @@ def test_more_occurrences_are_never_worse(fewer, more, length) -> None:
     assert (found[1] >= found[0]).all()
 
 
-def test_estimates_near_the_counts_give_features_near_the_features() -> None:
-    statistics = FieldStatistics(50, [5.0, 9.0], [40.0, 50.0], 5000.0, 3000.0)
-    exact, near = (of_field([[2 + e, 0 + e]], [100], statistics) for e in (0.0, 1e-7))
-    assert near == pytest.approx(exact, abs=1e-4)
-
-
 def test_columns_and_rows_may_be_permuted() -> None:
     indexed, _ = corpus()
     rows = np.array([3, 9, 27])
