@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from quorank.data.layout import count_folds, find_files
 from quorank.data.library import folder_of
@@ -34,9 +34,10 @@ from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
 from quorank.experiments.finished_run import CURVES
 from quorank.experiments.grid import Cell
-from quorank.files.codec import decode
+from quorank.files.codec import Length, decode
 
 PAPERS = Path(__file__).parent / "papers"
+MOST_VALUES = 1000  # of one key of a grid
 TABLES = ("figure", "grid", "collection", "variant", "check", "published", "quick")
 
 
@@ -82,19 +83,12 @@ class Published:
     measure: str = ""  # default: the first of the figure
     rounds: int = 0  # of the paper's runs, for sums over rounds
 
-    @classmethod
-    def read(cls, table: Mapping[str, Any]) -> Published:
-        """Read a table of a figure file."""
-        plain = decode(cls, {key: value for key, value in table.items() if key != "rows"}, "published")
-        rows = table.get("rows", {})
-        require(plain.where and plain.columns, "value.missing", "needs where and columns", "published")
-        require(isinstance(rows, Mapping) and rows, "value.missing", "is missing", "published.rows")
-        for label, values in rows.items():
-            numbers = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
-            sentence = f"expected {len(plain.columns)} numbers, one for each column"
-            fits = numbers and len(values) == len(plain.columns)
-            require(fits, "value.wrong-type", sentence, f"published.rows.{label}")
-        return replace(plain, rows={label: tuple(map(float, values)) for label, values in rows.items()})
+    def __post_init__(self) -> None:
+        require(self.where and self.columns, "value.missing", "needs where and columns")
+        require(self.rows, "value.missing", "is missing", "rows")
+        sentence = f"expected {len(self.columns)} numbers, one for each column"
+        for label, values in self.rows.items():
+            require(len(values) == len(self.columns), "value.wrong-type", sentence, f"rows.{label}")
 
     def text(self, number: float) -> str:
         """Return a number with as many decimals as the table's longest has."""
@@ -270,11 +264,13 @@ def read_figure(
         header = decode(FigureHeader, tables.get("figure", {}), "figure")
         count = shorter.pop("repetitions", header.repetitions)
         header = replace(header, repetitions=repetitions or count)
-        columns = _columns(flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {})))
+        axes = flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {}))
+        decode(dict[str, Annotated[list[Any], Length(MOST_VALUES, 1)]], axes, "grid")
+        columns = tuple(dict(zip(axes, found, strict=True)) for found in itertools.product(*axes.values()))
         collections = _named_settings(tables, "collection", quick)
         variants = _named_settings(tables, "variant", quick)
-        checks = tuple(decode(Check, table, "check") for table in _tables(tables, "check"))
-        published = tuple(Published.read(table) for table in _tables(tables, "published"))
+        checks = decode(tuple[Check, ...], tables.get("check", []), "check")
+        published = decode(tuple[Published, ...], tables.get("published", []), "published")
         if data is not None:
             # The user's collection replaces the figure's first one, in its settings and in its findings.
             own, first = collection_name(data), collections[0]
@@ -311,13 +307,6 @@ def _errors_at(name: str) -> Iterator[None]:
         yield
     except BadInput as error:
         raise error.at(name) from None
-
-
-def _columns(axes: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    for key, values in axes.items():
-        good = isinstance(values, list) and values
-        require(good, "value.wrong-type", f"expected a list of values, got {values!r}", f"grid.{key}")
-    return tuple(dict(zip(axes, found, strict=True)) for found in itertools.product(*axes.values()))
 
 
 def _require_shown(checks: Sequence[Check], labels: Sequence[str], measures: Sequence[str]) -> None:
@@ -400,7 +389,7 @@ def overlaid(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str
 
 def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[NamedSettings, ...]:
     found = []
-    for number, table in enumerate(_tables(tables, key), start=1):
+    for number, table in enumerate(decode(list[dict[str, Any]], tables.get(key, []), key), start=1):
         own = {k: v for k, v in table.items() if k in ("label", "colour", "line", "centralised")}
         named = decode(NamedSettings, {"colour": number} | own, f"{key} {number}")
         settings = {k: v for k, v in table.items() if k not in (*own, "quick")}
@@ -414,13 +403,6 @@ def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[N
     repeated = len({c.label for c in found}) < len(found)
     require(not repeated, "label.repeated", f"two of [[{key}]] have the same label")
     return tuple(found)
-
-
-def _tables(tables: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = tables.get(key, [])
-    good = isinstance(found, list) and all(isinstance(table, Mapping) for table in found)
-    require(good, "value.wrong-type", f"expected tables [[{key}]]", key)
-    return list(found)
 
 
 def _file_word(value: Any) -> str:

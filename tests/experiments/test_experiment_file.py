@@ -97,34 +97,16 @@ learner.eta = [0.1]
 """
 
 
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("seed", 2),
-        ("data", 4),
-        ("data.source", 5),
-        ("data.fold", 6),
-        ("users", 8),
-        ("users.preset", 9),
-        ("users.grades", 10),
-        ("federation", 12),
-        ("federation.clients", 14),
-        ("federation.server.step", 15),
-        ("federation.participation", 16),
-        ("federation.aggregation", 18),
-        ("federation.aggregation.kind", 19),
-        ("grid", 21),
-        ("grid.users.preset", 22),
-        ("grid.learner.eta", 25),
-    ],
-)
-def test_every_key_knows_its_line(key: str, line: int) -> None:
+def test_every_key_knows_its_line_and_nothing_else_has_one() -> None:
+    lines = {
+        "seed": 2, "data": 4, "data.source": 5, "data.fold": 6, "users": 8, "users.preset": 9, "users.grades": 10,
+        "federation": 12, "federation.clients": 14, "federation.server.step": 15, "federation.participation": 16,
+        "federation.aggregation": 18, "federation.aggregation.kind": 19,
+        "grid": 21, "grid.users.preset": 22, "grid.learner.eta": 25,
+    }  # fmt: skip
     document = parse_experiment_file(FILE, "my.toml")
-    assert document.places[key] == document.place_of(key) == f"my.toml line {line}"
-
-
-def test_nothing_else_has_a_place() -> None:
-    assert len(parse_experiment_file(FILE, "my.toml").places) == 16
+    assert document.places == {key: f"my.toml line {line}" for key, line in lines.items()}
+    assert all(document.place_of(key) == place for key, place in document.places.items())
 
 
 @pytest.mark.parametrize(

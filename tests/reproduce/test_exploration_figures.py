@@ -65,6 +65,7 @@ def test_propensities_are_those_of_the_label(name: str) -> None:
     for cell in load_figure(name, quick=True, repetitions=1).cells:
         learner, users = cell.experiment.federation.learner, cell.experiment.users
         assert isinstance(users, PositionBased)
+        assert not isinstance(learner, Counterfactual) or learner.share == 0.0, "it explores nothing"
         found = re.search(r"propensities for η = ([\d.]+)", label_of(cell))
         if found and isinstance(learner, Counterfactual):
             assert learner.power == float(found[1])
@@ -72,10 +73,3 @@ def test_propensities_are_those_of_the_label(name: str) -> None:
         elif "p = 1" in label_of(cell) and isinstance(learner, Counterfactual):
             assert learner.power == 0.0
     assert {(1.0, 1.0), (2.0, 2.0)} <= seen, "the right propensities are among those that are tried"
-
-
-def test_counterfactual_learning_explores_nothing() -> None:
-    for name in ("unbiased-ltr/propensities", "model-or-intervene/bias-noise"):
-        for cell in load_figure(name, quick=True, repetitions=1).cells:
-            if isinstance(learner := cell.experiment.federation.learner, Counterfactual):
-                assert learner.share == 0.0

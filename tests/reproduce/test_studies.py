@@ -12,7 +12,6 @@ from quorank.errors import BadInput, require_range
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.figure import figure_names, study_names
 from quorank.reproduce.studies import study_figure
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 
@@ -112,9 +111,3 @@ def test_a_terminal_of_80_columns_holds_the_tables():
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "Quick version" in text
-
-
-def test_every_file_is_either_a_study_or_a_grid():
-    grids, others = set(figure_names()), set(study_names())
-    assert not grids & others
-    assert "fpdgd/figure3" in grids
