@@ -54,10 +54,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
         return True
     if folder.is_dir() and any(folder.iterdir()):
         raise BadInput("folder.taken", "it holds something else than a figure; choose another --out", where)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput("file.unwritable", f"cannot be created ({error.strerror})", where) from None
+    storage.make_folder(folder)
     write_whole(folder / IDENTITY, json_bytes(identity))
     return False
 

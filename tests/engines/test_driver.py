@@ -205,7 +205,7 @@ def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_c
     assert "not finite" in stopped.value.reason
 
 
-@pytest.mark.parametrize("killed_after", [1, 2, 5, 7, 11, 16])
+@pytest.mark.parametrize("killed_after", [1, 5, 16])
 def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["quantile"], tiny_collection), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,8 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: s
 
 def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes("# caf\xe9".encode("latin-1"))
-    for name in ("latin.toml", "nowhere.toml", "."):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("latin.toml", "nowhere.toml", ".", "pipe"):
         with pytest.raises(BadInput) as refused:
             read_experiment_file(tmp_path / name)
         assert str(refused.value).startswith(str(tmp_path / name))

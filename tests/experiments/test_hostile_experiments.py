@@ -112,15 +112,6 @@ def test_hostile_files_are_refused(tmp_path: Path, what: str) -> None:
             Experiment.read(file)
 
 
-@pytest.mark.parametrize("name", ["nothing", ".", "pipe"])
-def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
-    import os
-
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput):
-        read_experiment_file(tmp_path / name)
-
-
 @pytest.mark.parametrize(
     ("assignment", "code"),
     [

@@ -49,7 +49,7 @@ def test_a_small_version_of_every_figure(file: Path, tmp_path: Path) -> None:
     question, seen = asked(tmp_path)
     found = part.measure(question)
     assert seen == [(n, 6, "iterations") for n in range(1, 7)]
-    assert found.findings and (found.charts or found.sheets)
+    assert found.findings and (found.charts or found.tables)
     json.dumps(found.numbers, allow_nan=False)
 
 

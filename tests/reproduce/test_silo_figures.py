@@ -48,15 +48,15 @@ def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
     part = SiloTable(parties=3, documents=90, labelled=2, asked=2, noise=(0.0, 0.5), perturbation="none")
     measured = part.measure(asked(tmp_path, 1, seen))
     assert seen[-1] == (2, 2, "done")
-    assert len(measured.sheets) == 4  # two kinds of labels, two kinds of instances
-    for sheet in measured.sheets:
+    assert len(measured.tables) == 4  # two kinds of labels, two kinds of instances
+    for sheet in measured.tables:
         names = [row[0] for row in sheet.rows]
         assert names[:4] == ["Local, A", "Local, B", "Local, C", "Local, average"]
         assert names[-3:] == ["Global", "CS-F-LTR", "BM25 of title and body"]
         values = {row[0]: float(row[2]) for row in sheet.rows}
         mean = np.mean([values[f"Local, {p}"] for p in "ABC"])
         assert values["Local, average"] == pytest.approx(mean, abs=1.1e-3)
-    judged = [s for s in measured.sheets if "judgements" in s.title]
+    judged = [s for s in measured.tables if "judgements" in s.title]
     assert judged[0].rows[:4] == judged[1].rows[:4]  # what is not augmented does not depend on instances
     assert len([v for v in measured.findings if v.claim.startswith("CS-F-LTR")]) == 4
     assert len([v for v in measured.findings if "low quality" in v.claim]) == 2
@@ -67,7 +67,7 @@ def test_the_sweep_over_budgets_and_parties(tmp_path):
     measured = part.measure(asked(tmp_path))
     assert [chart.title for chart in measured.charts] == ["privacy budget", "number of parties"]
     assert list(measured.charts[1].curves[1].x) == [1.0, 2.0]
-    assert [row[0] for row in measured.sheets[0].rows] == ["no noise", "published, ε = 0.5", "strict, ε = 20"]
+    assert [row[0] for row in measured.tables[0].rows] == ["no noise", "published, ε = 0.5", "strict, ε = 20"]
     assert {v.holds for v in measured.findings} == {None}  # one trial is no test
 
 
@@ -116,7 +116,7 @@ def test_wide_sketches_estimate_exactly_and_narrow_ones_do_not(tmp_path):
 
 def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
     measured = SketchedFeatures(pairs=60, documents=150).measure(asked(tmp_path))
-    assert len(measured.charts) == len(measured.sheets[0].rows) == len(STRATEGIES)
+    assert len(measured.charts) == len(measured.tables[0].rows) == len(STRATEGIES)
     for chart in measured.charts:
         assert sum(len(line.x) for line in chart.curves) == 60
 

@@ -12,8 +12,9 @@ from quorank.errors import BadInput, require_range
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
 from quorank.reports.panels import Curve, Panel
+from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies import study_figure
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 
 FILE = """
 [figure]
@@ -47,7 +48,7 @@ class Squares:
         asked.progress(self.points, self.points, "squares")
         lines = (Curve.of_means("x²", x, [v * v for v in x], [0.1] * self.points), Curve.of_means("$x$", x, x))
         charts = (Panel("up", "x", "y", lines), Panel("marks", "x", "y", lines, form="points"))
-        sheet = Sheet("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
+        sheet = ReportTable("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
         return StudyResults(charts, (sheet,), (StudyFinding("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]})
 
 

@@ -101,7 +101,7 @@ def test_a_study_counts_its_work_and_shows_every_cell(tmp_path: Path, shows: str
     task, seen = asked(tmp_path, repetitions=2)
     measured = study.measure(task)
     assert seen == [(0, 2), (1, 2), (2, 2)]
-    assert len(measured.charts) == (0 if shows == "effort" else 1) and len(measured.sheets) == 1
+    assert len(measured.charts) == (0 if shows == "effort" else 1) and len(measured.tables) == 1
     assert all(math.isfinite(y) for chart in measured.charts for line in chart.curves for y in line.mean)
     for line in (line for chart in measured.charts for line in chart.curves):
         assert line.spread is not None and len(line.spread) == len(line.mean)
@@ -138,8 +138,8 @@ def test_the_table_compares_efforts_and_judges_those_that_stay_below_a_tenth() -
     assert all(v.holds for v in measured.findings[:6])
     assert [v.holds for v in measured.findings[6:]] == [False] * 3  # 0.64 is 1.5 % below 0.65
     assert all("Δt = 10, n′ = 5" in v.claim for v in measured.findings[6:])
-    assert measured.sheets[0].columns[-3:] == ("Δt = 5", "Δt = 10", "Δt = 20")
-    assert np.allclose([float(x) for x in measured.sheets[0].rows[1][3:]], [0.605, 0.6, 0.59])
+    assert measured.tables[0].head[-3:] == ("Δt = 5", "Δt = 10", "Δt = 20")
+    assert np.allclose([float(x) for x in measured.tables[0].rows[1][3:]], [0.605, 0.6, 0.59])
 
 
 @pytest.mark.parametrize(

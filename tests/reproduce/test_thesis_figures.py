@@ -21,7 +21,7 @@ from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
 from quorank.reports.panel_files import MARKS
 from quorank.reports.panels import DASHES
-from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
+from quorank.reproduce.figure import Check, NamedSettings, load_figure
 from quorank.reproduce.results import compared_values
 
 CHAPTER_4 = tuple(f"thesis/{n}" for n in ("table4.2", "table4.3", *(f"figure4.{i}" for i in range(3, 10))))
@@ -37,10 +37,6 @@ def cells_of(name: str, quick: bool = False) -> dict[str, Cell]:
     """The cells of one panel by their variant."""
     cells = load_figure(name, quick=quick, repetitions=1).cells
     return {label_of(cell): cell for cell in cells if cell.values["column"] == 0}
-
-
-def test_all_figures_of_both_chapters_are_here() -> None:
-    assert set(figure_names()) >= {*CHAPTER_4, *CHAPTER_5}
 
 
 @pytest.mark.parametrize("name", [*CHAPTER_4, *CHAPTER_5])

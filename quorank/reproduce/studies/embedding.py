@@ -17,8 +17,9 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
+from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.silos import source_of
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.sketch.count_sketch import (
@@ -110,7 +111,7 @@ class SketchedFeatures:
             ),
         )
         rows = tuple((title, f"{means[title]:.3f}", f"{spreads[title]:.3f}") for title in means)
-        sheet = Sheet("separability of positive and negative pairs", ("strategy", "AUC", "±"), rows)
+        sheet = ReportTable("separability of positive and negative pairs", ("strategy", "AUC", "±"), rows)
         notes = ("AUC of a linear discriminant on held-out pairs (five folds); features as they are, not per query.",)
         return StudyResults(tuple(charts), (sheet,), findings, notes, {"auc": scores})
 

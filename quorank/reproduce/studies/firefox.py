@@ -22,7 +22,8 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.report import ReportTable
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
@@ -230,7 +231,7 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
         ),
     )
     rows = tuple((f"{f:g}", f"{loss:.1f}", f"{accuracy:.4f}") for f, loss, accuracy in scaled)
-    sheet = Sheet("The shipped weights with all points multiplied", ("factor", "loss", "chosen first"), rows)
+    sheet = ReportTable("The shipped weights with all points multiplied", ("factor", "loss", "chosen first"), rows)
     numbers = {"last_loss": last, "last_accuracy": right, "shrunk": scaled, "weights": _weights(tunings)}
     return StudyResults(charts, (sheet,), findings, numbers=numbers)
 
@@ -295,13 +296,13 @@ def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyRes
 
     published = {"treatment": ("3.6747", "0.37435"), "control": ("4.26239", "0.35350")}
     published["control-no-decay"] = ("4.24125", "0.35771")
-    table = Sheet(
+    table = ReportTable(
         "Mean over searches",
         ("arm", "characters typed", "rank chosen", "in the paper: characters", "rank"),
         tuple((arm, f"{mean(arm, 'characters'):.4f}", f"{mean(arm, 'rank'):.4f}", *published[arm]) for arm in ARMS),
     )
     one = found[0]
-    comparisons = Sheet(
+    comparisons = ReportTable(
         "First repetition: Mann-Whitney U between clients, p corrected for six comparisons",
         ("comparison", "shift", "rank r", "corrected p", "pooled p"),
         tuple(

@@ -11,7 +11,8 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.report import ReportTable
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding
 from quorank.silos.sketch.augmentation import Augment
@@ -155,7 +156,7 @@ def with_instances(base: PreparedParties, chosen: Augment) -> PreparedParties:
     return replace(base, setting=replace(base.setting, augment=chosen))
 
 
-def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[str]) -> Sheet:
+def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[str]) -> ReportTable:
     rows: list[tuple[str, ...]] = []
 
     def row(name: str, figures: dict[str, float]) -> None:
@@ -171,7 +172,7 @@ def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[s
         row(TITLES[method] + (", average" if method in ("local", "local+") else ""), mean)
     row("BM25 of title and body", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
     title = f"labels: {LABEL_TITLES[key[0]]}; instances {key[1]}"
-    return Sheet(title, ("", "ERR", "nDCG@10", "nDCG"), tuple(rows))
+    return ReportTable(title, ("", "ERR", "nDCG@10", "nDCG"), tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ class SiloSweep:
             )
             for p, r in budget.items()
         ]
-        sheet = Sheet("CS-F-LTR by noise", ("noise", "ERR", "nDCG@10", "nDCG", "Global nDCG@10"), tuple(rows))
+        sheet = ReportTable("CS-F-LTR by noise", ("noise", "ERR", "nDCG@10", "nDCG", "Global nDCG@10"), tuple(rows))
         return StudyResults(
             charts,
             (sheet,),

@@ -9,7 +9,8 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.report import ReportTable
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.sketch.count_sketch import CountedField
 from quorank.silos.sketch.cover import (
     Truth,
@@ -166,7 +167,7 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
     numbers = {f"{name} = {value:g}": found[name, value] for name, value in found}
     return StudyResults(
         tuple(charts),
-        (Sheet("cover, milliseconds a query, megabytes", columns, tuple(rows)),),
+        (ReportTable("cover, milliseconds a query, megabytes", columns, tuple(rows)),),
         findings,
         ("The recommended reading has no α, β, w and z of its own here: only as many entries as the literal one.",),
         numbers,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from quorank.reports.panels import Panel
+from quorank.reproduce.report import ReportTable
 
 StudyProgress = Callable[[int, int, str], None]  # (done, total, what)
 
@@ -23,15 +24,6 @@ class StudyRequest:
     repetitions: int
     folder: Path  # the figure's directory: a study may keep there what it need not do twice
     progress: StudyProgress
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """Table whose cells are texts."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ class StudyResults:
     """Charts, tables, findings and notes of a study, and its numbers for results.json."""
 
     charts: tuple[Panel, ...]
-    sheets: tuple[Sheet, ...]
+    tables: tuple[ReportTable, ...]
     findings: tuple[StudyFinding, ...]
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def read_study(
     try:
         header, part = _read(document.tables, quick)
         header = replace(header, repetitions=repetitions or header.repetitions)
-        published = tuple(Published.read(table) for table in document.tables.get("published", ()))
+        published = decode(tuple[Published, ...], document.tables.get("published", []), "published")
     except BadInput as error:
         raise document.located(error) from None
     return StudyFigure(name, header, quick, data, repetitions, published, part)
@@ -101,7 +101,7 @@ def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:
         study,
         _as_dict(study, results),
         [ReportFinding(finding.claim, finding.verdict, finding.seen) for finding in results.findings],
-        [*published, *(ReportTable(sheet.title, sheet.columns, sheet.rows) for sheet in results.sheets)],
+        [*published, *results.tables],
         results.notes,
         [("repetitions", str(study.header.repetitions)), ("study", str(study.part))],
         [("", charts)] if charts else [],
@@ -118,7 +118,7 @@ def _as_dict(study: StudyFigure, results: StudyResults) -> dict[str, Any]:
         "data": study.data,
         "repetitions": study.header.repetitions,
         "findings": [asdict(finding) for finding in results.findings],
-        "sheets": [asdict(sheet) for sheet in results.sheets],
+        "tables": [table._asdict() for table in results.tables],
         "charts": [_chart_dict(chart) for chart in results.charts],
         "numbers": dict(results.numbers),
         "notes": list(results.notes),

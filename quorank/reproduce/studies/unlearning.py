@@ -35,7 +35,8 @@ from quorank.kernels.arrays import Doubles
 from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import report_page
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
-from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.reproduce.report import ReportTable
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.reproduce.studies.unlearning_strategies import STRATEGIES
 
 PRESETS = ("perfect", "navigational", "informational")
@@ -332,7 +333,7 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     pairs = [pair for pair, share in shares.items() if share == largest]
     findings += [_like_retraining(cases, method, dt, n) for method in METHODS for dt, n in pairs]
     return StudyResults(
-        (), (Sheet(f"{NDCG} after rebuilding", columns, tuple(rows)),), tuple(findings), (_seed_noise(cases),),
+        (), (ReportTable(f"{NDCG} after rebuilding", columns, tuple(rows)),), tuple(findings), (_seed_noise(cases),),
         _numbers(cases, ("9H-1M", "9H-0M")),
     )  # fmt: skip
 
@@ -361,10 +362,10 @@ def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
     )
 
 
-def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> Sheet:
+def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> ReportTable:
     """The values at the ends of curves; `columns` are the curves' names by their titles."""
     rows = tuple((case.label, *(_text(case.ends(name)) for name in columns.values())) for case in cases)
-    return Sheet(f"{NDCG} at the end", ("", *columns), rows)
+    return ReportTable(f"{NDCG} at the end", ("", *columns), rows)
 
 
 def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str, Any]:

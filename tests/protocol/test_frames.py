@@ -1,4 +1,4 @@
-"""What engines stand on: bundles, certificates, and the network in memory."""
+"""Bundles of messages, and certificates of a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_transport import MemoryTransport
 
 from quorank.errors import BadInput
 from quorank.protocol import frames
@@ -105,19 +104,3 @@ def test_an_authority_that_does_not_fit_together_is_refused(tmp_path) -> None:
     (tmp_path / "ca.key").write_bytes(b"nonsense")
     with pytest.raises(BadInput, match="no certificate authority"):
         Authority.read(tmp_path)
-
-
-def test_the_memory_network_loses_and_repeats_as_often_as_it_says() -> None:
-    transport = MemoryTransport(lambda node, content: content, ("a",), loss=0.2, duplicates=0.5, seed=1)
-    for number in range(4000):
-        assert transport.push("a", b"x") == str(number + 1)
-    came = [arrival.id for _ in range(5) for arrival in transport.pull()]
-    # a message comes with 0.8; each of its one or, with 0.5, two answers with 0.8
-    assert abs(len(set(came)) / 4000 - 0.8 * (0.5 * 0.8 + 0.5 * (1 - 0.2**2))) < 0.02
-    assert abs(len(came) / 4000 - 0.8 * 1.5 * 0.8) < 0.03
-    transport.leave("a")
-    transport.push("a", b"x")
-    assert transport.pull() == [] and transport.nodes() == []
-    for wrong in ({"loss": 1.0}, {"duplicates": 2.0}):
-        with pytest.raises(BadInput):
-            MemoryTransport(lambda node, content: content, ("a",), **wrong)
