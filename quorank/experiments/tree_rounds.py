@@ -28,10 +28,9 @@ from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owne
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED
-from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
+from quorank.learning.trees.bins import SHARES, Bins, agreed_bins, cell_counts, cell_shares, grid_bins, quantile_bins
 from quorank.learning.trees.growth import GrownTree, columns_of
 from quorank.learning.trees.logged_lists import LoggedLists, log_lists, production_ranker
-from quorank.learning.trees.private_bins import CELLS, cell_shares, grid_bins, quantile_bins
 from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism, Setting
@@ -89,7 +88,7 @@ class TreeRounds:
         """Setting of the run's privacy."""
         experiment, n = self.experiment, self.collection.train.n_features
         leaves = self.plan.batch * 2 << self.plan.growth.depth if self.plan.random else n * self.plan.bins * 3
-        numbers = max(leaves, n * CELLS if self.quantile_releases else 1)
+        numbers = max(leaves, n * SHARES if self.quantile_releases else 1)
         return experiment.federation.setting(experiment.rounds + self.quantile_releases, numbers)
 
     @cached_property
@@ -133,7 +132,7 @@ class TreeRounds:
             return grid_bins(n, plan.bins)
         clients, length = self.experiment.federation.clients, self.experiment.federation.privacy.longest_update or 1.0
         sent = cell_shares(lists.features, lists.offsets, lists.owners, clients, length)
-        total, state = np.zeros(n * CELLS), self.initial()
+        total, state = np.zeros(n * SHARES), self.initial()
         for release in range(plan.quantile_releases):
             found = released(sent.copy(), self.mechanism, replace(state, round=release))
             total += found.total

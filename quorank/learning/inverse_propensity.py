@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quorank.errors import require
 from quorank.kernels.arrays import Booleans, Doubles, Floats
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.plackett_luce import Buffers
@@ -41,6 +42,15 @@ class ClickRule(NamedTuple):
     propensities: Doubles  # (ranks,) p
     clip: float
     reach: int  # ranks between the documents of a pair, at most
+
+
+def rank_propensities(kind: str, table: tuple[float, ...] | None, power: float, k: int) -> Doubles:
+    """Return (k,) propensities: the first k of the table, or (1/r)^power without one."""
+    if table is None:
+        return np.asarray((1.0 / np.arange(1, k + 1)) ** power)
+    few = f"has {len(table)} ranks, and lists show {k}; give one for each rank"
+    require(len(table) >= k, f"{kind}.too-few-propensities", few, "propensities")
+    return np.array(table[:k], dtype=np.float64)
 
 
 @fixed_memory_kernel

@@ -25,12 +25,12 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles
+from quorank.learning.inverse_propensity import rank_propensities
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.simulation import Work
 from quorank.learning.trees.bins import MOST_BINS
 from quorank.learning.trees.gradients import LambdaRule
-from quorank.learning.trees.growth import GrowthRule
-from quorank.learning.trees.plan import TreePlan
+from quorank.learning.trees.growth import GrowthRule, TreePlan
 
 DEEPEST = 12
 FEWEST = 100
@@ -105,14 +105,7 @@ class LambdaMART(CompiledLearner):
 
     def rank_propensities(self, k: int) -> Doubles:
         """(k,) max(p, clip) of each rank of a logged list."""
-        table = self.propensities
-        if table is None:
-            found = (1.0 / np.arange(1, k + 1)) ** self.power
-        else:
-            few = f"has {len(table)} ranks, and lists show {k}; give one for each rank"
-            require(len(table) >= k, "lambdamart.too-few-propensities", few, "propensities")
-            found = np.array(table[:k], dtype=np.float64)
-        return np.maximum(found, self.clip)
+        return np.maximum(rank_propensities(self.kind, self.propensities, self.power, k), self.clip)
 
     def tree_plan(self, leaves: int, k: int) -> TreePlan:
         logged = self.feedback == "clicks"

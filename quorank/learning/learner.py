@@ -12,7 +12,7 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles
 from quorank.learning.own_learner import ClickedList, play_own_learner
 from quorank.learning.simulation import Work
-from quorank.learning.trees.plan import TreePlan
+from quorank.learning.trees.growth import TreePlan
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,14 @@ class ListLearner(CompiledLearner):
     eta: float
     step: Literal["interaction", "batch"]
     proximal: float
+    temperature: float
+    window: int | None
+    share: float
 
     @property
-    @abstractmethod
     def dial(self) -> Dial:
         """Exploration of its lists."""
+        return Dial(self.temperature, self.window or 0, self.share)
 
     @property
     def list_temperature(self) -> float:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.learning.exploration import FREE, Dial
+from quorank.learning.exploration import FREE
 from quorank.learning.inverse_propensity import PAIRS, ClickRule
 from quorank.learning.list_learner import ListLearner, check_dial
 
@@ -40,10 +40,6 @@ class PDGD(ListLearner):
         require(0.0 <= self.proximal * self.eta <= 2.0, "pdgd.proximal-overshoots", overshoots, "proximal")
         check_dial(self.temperature, self.window)
         require_range("share", self.share, above=0.0, most=1.0)
-
-    @property
-    def dial(self) -> Dial:
-        return Dial(self.temperature, self.window or 0, self.share)
 
     def click_rule(self, k: int) -> ClickRule:
         return ClickRule(PAIRS, False, np.ones(k), 1.0, 0)

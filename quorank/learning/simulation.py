@@ -15,7 +15,8 @@ from quorank.data.ranking import RankingData
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Floats, Integers, Uint64s
 from quorank.kernels.draws import Purpose, key_of
-from quorank.metrics.evaluator import discounts, ideal_dcg
+from quorank.metrics.evaluator import ideal_dcg
+from quorank.metrics.lists import discounts, gain
 from quorank.rankers import Ranker
 from quorank.users import ClickModel
 from quorank.users.click_model import ClickArrays, stack_tables
@@ -99,7 +100,7 @@ class Simulation:
             data.offsets,
             ideal_dcg(data, JUDGED),
             discounts(self.k),
-            np.exp2(np.arange(128, dtype=np.float64)) - 1.0,
+            gain(np.arange(128)),
             ClickArrays(data.labels, *stack_tables(tables), key_of(self.seed, Purpose.CLICK)),
             np.asarray(who.group, dtype=np.int64),
             np.asarray(who.first_query, dtype=np.int64),

@@ -34,7 +34,7 @@ from quorank.data.ranking import RankingData
 from quorank.data.search_records import SearchRecords
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.metrics.evaluator import discounts
+from quorank.metrics.lists import discounts
 
 NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""

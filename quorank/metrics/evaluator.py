@@ -6,7 +6,6 @@ evaluates the rankers of several rounds together. A ranker's figures do not depe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,14 +17,9 @@ import numpy as np
 from quorank.data.ranking import RankingData
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Integers
 from quorank.kernels.compiled import fixed_memory_kernel, kernel
-from quorank.metrics.lists import NoRelevant, err
+from quorank.metrics.lists import NoRelevant, discounts, err, gain
 from quorank.rankers import Ranker, scores
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all, width_of
-
-
-def discounts(k: int) -> Doubles:
-    """1 / log2(rank + 1) for ranks 1..k."""
-    return np.array([1.0 / math.log2(rank + 1) for rank in range(1, k + 1)])
 
 
 @kernel
@@ -76,15 +70,6 @@ def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
     return size
 
 
-@kernel
-def _gains() -> Doubles:
-    """2^label − 1 of each label."""
-    gain = np.empty(128)
-    for label in range(128):
-        gain[label] = 2.0**label - 1.0
-    return gain
-
-
 class _Judgement(NamedTuple):
     """Labels of a split, and the depths at which it is judged."""
 
@@ -92,19 +77,20 @@ class _Judgement(NamedTuple):
     offsets: Integers  # (queries + 1,)
     ideal: Doubles  # (cutoffs, queries) DCG of the best list
     discount: Doubles  # (deepest,)
+    gain: Doubles  # (128,) by label
     cutoffs: Integers  # ascending
     page: int  # documents among which the first relevant one is looked for
 
 
 @kernel
-def _judge_list(judgement: _Judgement, q: int, top: Integers, size: int, gain: Doubles, ndcg: Doubles) -> float:
+def _judge_list(judgement: _Judgement, q: int, top: Integers, size: int, ndcg: Doubles) -> float:
     """Write nDCG of one ranked list at each cut-off into `ndcg`; return its reciprocal rank among the first `page`."""
     labels, start = judgement.labels, judgement.offsets[q]
     total, done = 0.0, 0
     for c in range(len(judgement.cutoffs)):
         until = min(judgement.cutoffs[c], size)
         for p in range(done, until):
-            total += gain[labels[start + top[p]]] * judgement.discount[p]
+            total += judgement.gain[labels[start + top[p]]] * judgement.discount[p]
         ndcg[c] = total / judgement.ideal[c, q]
         done = until
     for p in range(min(judgement.page, size)):
@@ -131,7 +117,6 @@ def _evaluate(
     offsets, k = judgement.offsets, len(judgement.discount)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
     top = np.zeros(k, dtype=np.int64)
-    gain = _gains()
     for q in range(span[0], span[1]):
         if judgement.ideal[0, q] <= 0.0:
             continue
@@ -139,7 +124,7 @@ def _evaluate(
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
             size = top_k(scores[r], stop - start, k, top)
-            reciprocal[r, q] = _judge_list(judgement, q, top, size, gain, ndcg[:, r, q])
+            reciprocal[r, q] = _judge_list(judgement, q, top, size, ndcg[:, r, q])
 
 
 @kernel
@@ -147,13 +132,12 @@ def _judge(judgement: _Judgement, scores: Doubles, ndcg: Doubles, reciprocal: Do
     """Metrics of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
     offsets, k = judgement.offsets, len(judgement.discount)
     top = np.zeros(k, dtype=np.int64)
-    gain = _gains()
     for q in range(len(offsets) - 1):
         if judgement.ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
         size = top_k(scores[start:stop], stop - start, k, top)
-        reciprocal[q] = _judge_list(judgement, q, top, size, gain, ndcg[:, q])
+        reciprocal[q] = _judge_list(judgement, q, top, size, ndcg[:, q])
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +212,8 @@ class Evaluator:
         data, depths, page = self.data, sorted({self.k, *self.cutoffs}), self.page or self.k
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         discount = discounts(max(depths[-1], page))
-        return _Judgement(data.labels, data.offsets, ideal, discount, np.array(depths, dtype=np.int64), page)
+        cutoffs, gains = np.array(depths, dtype=np.int64), gain(np.arange(128))
+        return _Judgement(data.labels, data.offsets, ideal, discount, gains, cutoffs, page)
 
     @property
     def _wanted(self) -> list[int]:

@@ -23,9 +23,9 @@ def gain(labels: npt.ArrayLike) -> Doubles:
     return np.asarray(np.exp2(np.asarray(labels, dtype=np.float64)) - 1.0)
 
 
-def discount(n: int) -> Doubles:
-    """log2(rank + 1) for ranks 1..n (Burges et al., ICML 2005): shape (n,)."""
-    return np.array([math.log2(rank + 1) for rank in range(1, n + 1)])
+def discounts(n: int) -> Doubles:
+    """1 / log2(rank + 1) for ranks 1..n (Burges et al., ICML 2005): shape (n,)."""
+    return np.array([1.0 / math.log2(rank + 1) for rank in range(1, n + 1)])
 
 
 def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
@@ -34,7 +34,7 @@ def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
     labels: (documents,) labels in ranked order; a list shorter than k is summed to its end.
     """
     top = _labels(labels, k)[:k]
-    return float(np.sum(gain(top) / discount(len(top))))
+    return float(np.sum(gain(top) * discounts(len(top))))
 
 
 def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -> float:

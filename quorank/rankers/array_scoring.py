@@ -8,22 +8,95 @@ kernels, once that saves more than the time of loading Numba.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quorank.data.feature_tables import QUERY, check_columns
 from quorank.data.normalisation import Normalisation
-from quorank.data.ranking import LANES, stride_of
+from quorank.data.ranking import LANES, grouped_rows, stride_of
+from quorank.errors import BadInput, brief, require
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers import Ranker, scores
-from quorank.rankers.raw_features import filled
 
 BLOCK = 1024
 """Rows at a time: they stay in the processor's cache."""
 COMPILED_FROM = 1_000_000_000
 """Products from which on the compiled kernels score."""
+
+
+def raw_array(features: Any, group: Any, names: Sequence[str]) -> tuple[npt.NDArray[Any], Any]:
+    """Return (rows, n) numbers in the order of `names`, and the groups of their rows."""
+    columns = getattr(features, "columns", None)
+    if columns is not None and hasattr(features, "__getitem__"):
+        check_columns([str(name) for name in columns], names)
+        if group is None and QUERY in columns:
+            group = np.asarray(features[QUERY])
+        dense = np.empty((len(features), len(names)), dtype=np.float64)
+        for number, name in enumerate(names):
+            dense[:, number] = _column(features[name], name)
+        features = dense
+    return _numbers(features, len(names)), group
+
+
+def _column(column: Any, name: str) -> Doubles:
+    try:
+        return np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        pass
+    try:  # pandas has its own missing number
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+    except (TypeError, ValueError, AttributeError):
+        raise BadInput("features.not-numbers", "expected a column of numbers", f"column {brief(name)}") from None
+
+
+def _numbers(values: Any, n_features: int) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "iufb":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BadInput("features.not-numbers", "expected rows of numbers, all of the same length", "features") from None
+    sentence = f"expected an array of the shape (rows, {n_features}), got {array.shape}"
+    require(array.ndim == 2 and array.shape[1] == n_features, "ranker.features-differ", sentence, "features")
+    return array
+
+
+def filled(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
+    """Return (rows, n) numbers as float32 with `missing` in place of NaN; what is beyond float32 is refused.
+
+    `first` is the number of the first row, for the sentence.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        dense = np.ascontiguousarray(array, dtype=np.float32)
+        whole = np.isfinite(dense.sum())
+    if whole:  # nothing is missing, nothing is infinite
+        return dense
+    dense = np.where(np.isnan(dense), np.float32(missing), dense)
+    wrong = ~np.isfinite(dense)
+    if wrong.any():
+        row, column = (int(place[0]) for place in np.nonzero(wrong))
+        sentence = f"feature {column + 1} is {array[row, column]}; expected numbers within ±3.4e38, or NaN"
+        raise BadInput("features.not-finite", sentence, f"row {first + row}")
+    return dense
+
+
+def list_starts(group: Any, rows: int) -> tuple[Integers | None, Integers]:
+    """Return the order that brings the rows of each list together, None where they stand so, and where lists begin.
+
+    As many groups as rows are ids, one for each row; fewer are the sizes of lists one behind the other.
+    """
+    if group is None:
+        sentence = (
+            "this ranker's features are normalised within each query's list: say by group which rows are one list, "
+            'by an id for each row or by the sizes; or train with data.normalize = "fixed"'
+        )
+        raise BadInput("features.no-group", sentence, "group")
+    order, offsets, _ = grouped_rows(group, rows)
+    together = bool((order[1:] > order[:-1]).all())
+    return None if together else order, offsets[:-1]
 
 
 def scored_arrays(

@@ -179,8 +179,7 @@ class SavedRanker:
         Raises:
             BadInput: The features do not fit the ranker.
         """
-        from quorank.rankers.array_scoring import scored_arrays
-        from quorank.rankers.raw_features import list_starts, raw_array
+        from quorank.rankers.array_scoring import list_starts, raw_array, scored_arrays
 
         given, group = raw_array(features, group, self.feature_names)
         prepared = (self.missing, self.normalisation)

@@ -19,7 +19,7 @@ import numpy as np
 from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.compiled import kernel
-from quorank.learning.finite_differences import differences, ends, places
+from quorank.tuning.finite_differences import differences, ends, places
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.searches import check_items, check_scores, count_searches, search_blocks
 

@@ -2,8 +2,7 @@
 
 from quorank.parts import Family
 from quorank.users.cascade import Cascade
-from quorank.users.click_model import ClickModel, ClickTables, simulate_clicks
-from quorank.users.logged import LoggedClicks
+from quorank.users.click_model import ClickModel, ClickTables, LoggedClicks, simulate_clicks
 from quorank.users.position import PositionBased
 from quorank.users.trust_bias import TrustBias
 from quorank.users.user_browsing import UserBrowsing

@@ -41,6 +41,24 @@ class ClickTables:
     stop: Doubles  # (grades,) by label
 
 
+@dataclass(frozen=True)
+class LoggedClicks(ClickModel):
+    """Users of a log of clicks, replayed as they were; `partition.kind = "users"` says whose, and in which order.
+
+    Nothing is drawn, so only a learner that takes any list can learn from them. On a list that is not in the log, as in an
+    audit's simulation, they click the documents that were clicked in the log.
+    """
+
+    kind: ClassVar[str] = "logged"
+    replays_lists: ClassVar[bool] = True
+
+    def tables(self, grades: int, k: int) -> ClickTables:
+        """Return P(click) = 1 for what was clicked, at every rank."""
+        clicked = np.ones(grades)
+        clicked[0] = 0.0
+        return ClickTables(np.ones(k), clicked, np.zeros(grades))
+
+
 def stack_tables(tables: Sequence[ClickTables]) -> tuple[Doubles, Doubles, Doubles]:
     """Return the tables of several models as `click_list` reads them, for the grades that all of them know.
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from quorank.kernels.compiled import interpreted
-from quorank.learning.trees.gradients import UNIT, LambdaRule, fill_best_dcg, fill_gradients, rank_discounts, rank_rows
+from quorank.learning.trees.gradients import UNIT, LambdaRule, fill_best_dcg, fill_gradients, rank_rows
+from quorank.metrics.lists import discounts
 
 
 def by_the_equations(gains, scores, rule: LambdaRule) -> tuple[list[float], list[float]]:
@@ -39,7 +40,7 @@ def by_the_equations(gains, scores, rule: LambdaRule) -> tuple[list[float], list
 
 def computed(gains, scores, offsets, rule):
     offsets, gains = np.array(offsets), np.array(gains, dtype=np.float64)
-    discount, best = rank_discounts(int(np.diff(offsets).max())), np.empty(len(offsets) - 1)
+    discount, best = discounts(int(np.diff(offsets).max())), np.empty(len(offsets) - 1)
     fill_best_dcg(gains, offsets, discount, rule.truncation, best)
     g, h = np.full(len(gains), 9, dtype=np.int64), np.full(len(gains), 9, dtype=np.int64)
     fill_gradients(rule, gains, offsets, best, discount, np.array(scores, float), 0, len(best), g, h)

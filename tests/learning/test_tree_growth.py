@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.learning.trees.bins import CELLS, Bins, agreed_bins, cell_counts, cells_of, largest_in
-from quorank.learning.trees.client_rows import ClientRows
+from quorank.learning.trees.bins import (
+    CELLS,
+    GRID,
+    Bins,
+    agreed_bins,
+    cell_counts,
+    cell_shares,
+    cells_of,
+    grid_bins,
+    largest_in,
+    quantile_bins,
+)
+from quorank.learning.trees.client_rows import ClientRows, shift_for
 from quorank.learning.trees.gradients import UNIT, LambdaRule
 from quorank.learning.trees.growth import GrowthRule, LevelTask, NodeSplit, TreeGrower, best_splits
-from quorank.learning.trees.histograms import shift_for
-from quorank.learning.trees.private_bins import GRID, cell_shares, grid_bins, quantile_bins
 from quorank.rankers.trees import TreeArrays, Trees, tree_parameters
 
 RULE = GrowthRule(depth=3, leaves=8, least_data=2, least_hessian=1e-3, ridge=0.5, least_gain=0.0, eta=0.1)

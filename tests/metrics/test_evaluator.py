@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sampling import sampled
 
 from quorank.data.ranking import RankingData
-from quorank.metrics.evaluator import Evaluator, discounts, ideal_dcg, top_k
+from quorank.metrics.evaluator import Evaluator, ideal_dcg, top_k
+from quorank.metrics.lists import discounts
 from quorank.rankers import MLP, Linear, scores
 
 

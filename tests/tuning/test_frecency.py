@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.learning.finite_differences import ends, places
+from quorank.tuning.finite_differences import ends, places
 from quorank.tuning.heuristics.constraints import random_weights
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one

@@ -26,8 +26,7 @@ from quorank.learning.simulation import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
 from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.growth import GrownTree, LevelTask, TreeGrower
-from quorank.learning.trees.plan import TreePlan
+from quorank.learning.trees.growth import GrownTree, LevelTask, TreeGrower, TreePlan
 from quorank.learning.trees.random_splits import (
     DrawnSplits,
     add_drawn_values,

@@ -5,6 +5,10 @@ float32 in an order-preserving code (sign, exponent, 7 bits of the fraction), wh
 counts add up exactly. From the sum, edges between cells are chosen greedily so that bins hold about as many documents
 each, as LightGBM does: a cell that holds more than its share of documents is a bin of its own.
 
+Under noise, features are taken from 0 to 1, as normalised within a query. Each client releases, for each feature, the share
+of its documents in each of SHARES cells with edges (i/SHARES)², which are finer near 0, where most features crowd. The mean
+of several noisy sums gives edges at the quantiles; a cell that noise made negative counts nothing. Or: a public grid.
+
 A document is in bin b of a feature if edge b − 1 < x ≤ edge b; the last bin has no edge. Edges are float32 numbers.
 """
 
@@ -17,11 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require
-from quorank.kernels.arrays import Bytes, Floats, Int32s, Integers
+from quorank.kernels.arrays import Bytes, Doubles, Floats, Int32s, Integers
 from quorank.kernels.compiled import kernel
 
 CELLS = 1 << 16
 MOST_BINS = 256
+SHARES = 16
+GRID = (np.arange(SHARES + 1) / SHARES) ** 2
+"""Edges of the cells whose shares are released under noise."""
 TOGETHER = 8
 """Features whose bins of a document lie side by side, so that a histogram kernel reads them at once."""
 
@@ -122,3 +129,34 @@ def _close(counts: Integers, most: int, closed: Any) -> None:
             if not big[i]:
                 bins -= 1
                 share = left / max(bins, 1)
+
+
+def cell_shares(features: Floats, offsets: Integers, owners: Integers, clients: int, length: float) -> Doubles:
+    """(clients, features·SHARES) share of each client's documents in each cell; a client with any has the norm `length`."""
+    n = features.shape[1]
+    client = np.repeat(owners, np.diff(offsets))
+    out = np.zeros((clients, n, SHARES))
+    for f in range(n):
+        cell = np.clip(np.searchsorted(GRID, features[:, f], side="left") - 1, 0, SHARES - 1)
+        out[:, f] = np.bincount(client * SHARES + cell, minlength=clients * SHARES).reshape(clients, SHARES)
+    rows = out.reshape(clients, -1)
+    norms = np.linalg.norm(rows, axis=1)
+    return np.asarray(rows * (length / np.where(norms > 0.0, norms, 1.0))[:, None], dtype=np.float64)
+
+
+def quantile_bins(total: Doubles, n_features: int, most: int) -> Bins:
+    """Return bins with edges at the quantiles of a noisy sum (features·SHARES,) of shares."""
+    edges = []
+    for counts in total.reshape(n_features, SHARES):
+        below = np.concatenate([[0.0], np.cumsum(np.maximum(counts, 0.0))])
+        if below[-1] <= 0.0:
+            edges.append(np.zeros(0, dtype=np.float32))
+            continue
+        found = np.interp(np.arange(1, most) / most, below / below[-1], GRID).astype(np.float32)
+        edges.append(np.unique(found[(found > 0.0) & (found < 1.0)]))
+    return Bins(tuple(edges))
+
+
+def grid_bins(n_features: int, most: int) -> Bins:
+    """Return the public bins: edges evenly from 0 to 1."""
+    return Bins((np.linspace(0.0, 1.0, most + 1)[1:-1].astype(np.float32),) * n_features)

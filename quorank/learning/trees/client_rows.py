@@ -1,6 +1,11 @@
 """The client's side of growing a tree: its documents in bins, sorted by node, their gradients and scores.
 
 The rows may be one client's, or those of many clients of a simulation together: integer sums are the same.
+
+A level's histograms hold, for every open node, feature and bin, Σ G, Σ H and the number of documents, as integers. One
+compiled pass reads each document of a node once for each block of features. Documents are kept sorted by node, so that a
+node is a run of `order`. H and the count share one number while they are summed, H + count·2^shift, with a shift leaving
+room for all H of the pass (`shift_for`); it is taken apart at the end.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ from functools import cached_property
 
 import numpy as np
 
+from quorank.errors import require
 from quorank.kernels.arrays import Bytes, Doubles, Integers
-from quorank.learning.trees.gradients import LambdaRule, fill_best_dcg, fill_gradients, rank_discounts
-from quorank.learning.trees.growth import LevelTask
-from quorank.learning.trees.histograms import add_leaf_values, divide_rows, fill_histograms, shift_for
+from quorank.kernels.compiled import kernel
+from quorank.learning.trees.bins import TOGETHER
+from quorank.learning.trees.gradients import LambdaRule, fill_best_dcg, fill_gradients
+from quorank.learning.trees.growth import COUNT, SUM_G, SUM_H, LevelTask
+from quorank.metrics.lists import discounts
 
 
 @dataclass(eq=False)
@@ -44,7 +52,7 @@ class ClientRows:
     @cached_property
     def discount(self) -> Doubles:
         """(longest list,) discounts of the ranks."""
-        return rank_discounts(max(1, int(np.diff(self.offsets).max(initial=1))))
+        return discounts(max(1, int(np.diff(self.offsets).max(initial=1))))
 
     @cached_property
     def best_dcg(self) -> Doubles:
@@ -106,3 +114,110 @@ class ClientRows:
             return
         edges = np.linspace(0, count, min(parts, count) + 1).astype(int).tolist()
         list(self.pool.map(work, edges[:-1], edges[1:]))
+
+
+def shift_for(hessians: Integers) -> int:
+    """Return the bits that all H of a pass need; data for which no bits are left to count documents are refused."""
+    shift = max(1, int(hessians.sum()).bit_length())
+    sentence = "these are too many documents for one party; divide them among several"
+    require(shift + len(hessians).bit_length() <= 62, "trees.too-many-rows", sentence)
+    return shift
+
+
+@kernel
+def fill_histograms(
+    bins: Bytes,
+    order: Integers,
+    starts: Integers,
+    stops: Integers,
+    gradients: Integers,
+    hessians: Integers,
+    shift: int,
+    first_block: int,
+    last_block: int,
+    out: Integers,
+) -> None:
+    """out[node, feature, bin] = (Σ G, Σ H, count) of the documents order[starts[node]:stops[node]], for some blocks.
+
+    bins: (blocks, rows, TOGETHER); gradients, hessians: (rows,); out: (nodes, blocks·TOGETHER, most bins, 3).
+    """
+    most = out.shape[2]
+    room = np.zeros((TOGETHER, most, 2), dtype=np.int64)
+    flat = room.reshape(TOGETHER * most * 2)
+    step = most * 2
+    longest = 0
+    for node in range(len(starts)):
+        longest = max(longest, stops[node] - starts[node])
+    g, h = np.empty(longest, dtype=np.int64), np.empty(longest, dtype=np.int64)
+    one = np.int64(1) << shift
+    mask = one - 1
+    for node in range(len(starts)):
+        start, n = starts[node], stops[node] - starts[node]
+        for i in range(n):
+            row = order[start + i]
+            g[i], h[i] = gradients[row], hessians[row] + one
+        for block in range(first_block, last_block):
+            flat[:] = 0
+            of_block = bins[block]
+            for i in range(n):
+                row = order[start + i]
+                g_i, h_i = g[i], h[i]
+                b = of_block[row]
+                at = 2 * np.intp(b[0])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = step + 2 * np.intp(b[1])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 2 * step + 2 * np.intp(b[2])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 3 * step + 2 * np.intp(b[3])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 4 * step + 2 * np.intp(b[4])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 5 * step + 2 * np.intp(b[5])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 6 * step + 2 * np.intp(b[6])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+                at = 7 * step + 2 * np.intp(b[7])
+                flat[at] += g_i
+                flat[at + 1] += h_i
+            for f in range(TOGETHER):
+                for b_ in range(most):
+                    both = room[f, b_, 1]
+                    out[node, block * TOGETHER + f, b_, SUM_G] = room[f, b_, 0]
+                    out[node, block * TOGETHER + f, b_, SUM_H] = both & mask
+                    out[node, block * TOGETHER + f, b_, COUNT] = both >> shift
+
+
+@kernel
+def divide_rows(
+    bins: Bytes, order: Integers, start: int, stop: int, feature: int, last_bin: int, spare: Integers
+) -> int:
+    """Sort order[start:stop] stably: bins up to `last_bin` of a feature first. Return where the others begin."""
+    block, of = feature // TOGETHER, feature % TOGETHER
+    at, others = start, 0
+    for i in range(start, stop):
+        row = order[i]
+        if bins[block, row, of] <= last_bin:
+            order[at] = row
+            at += 1
+        else:
+            spare[others] = row
+            others += 1
+    for i in range(others):
+        order[at + i] = spare[i]
+    return at
+
+
+@kernel
+def add_leaf_values(order: Integers, starts: Integers, stops: Integers, values: Doubles, scores: Doubles) -> None:
+    """scores[row] += values[leaf] for the documents of each leaf."""
+    for leaf in range(len(starts)):
+        for i in range(starts[leaf], stops[leaf]):
+            scores[order[i]] += values[leaf]

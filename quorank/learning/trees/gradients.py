@@ -39,11 +39,6 @@ class LambdaRule(NamedTuple):
     norm: bool
 
 
-def rank_discounts(longest: int) -> Doubles:
-    """(longest,) 1/log2(rank + 1) for ranks from 1."""
-    return np.array([1.0 / math.log2(rank + 1) for rank in range(1, longest + 1)])
-
-
 @kernel
 def rank_rows(values: Doubles, start: int, n: int, order: Integers, spare: Integers) -> None:
     """order[:n] = positions of values[start:start + n], the highest first, ties by position (merge sort).

@@ -25,9 +25,11 @@ import numpy as np
 from quorank.kernels.arrays import Doubles, Floats, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.learning.trees.bins import Bins
-from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.histograms import COUNT, SUM_G, SUM_H
+from quorank.learning.trees.gradients import UNIT, LambdaRule
 from quorank.rankers.trees import TreeArrays
+
+SUM_G, SUM_H, COUNT = 0, 1, 2
+"""Last index of a histogram."""
 
 
 class GrowthRule(NamedTuple):
@@ -40,6 +42,20 @@ class GrowthRule(NamedTuple):
     ridge: float  # λ
     least_gain: float  # that a split must exceed
     eta: float  # η
+
+
+class TreePlan(NamedTuple):
+    """Settings of a learner that grows trees, as its clients and its server need them."""
+
+    gradients: LambdaRule
+    growth: GrowthRule
+    bins: int  # of a feature, at most
+    random: bool  # splits are drawn at random, independently of the data
+    batch: int  # trees of a round
+    propensities: Doubles | None  # (k,) of the ranks of logged lists; None: clients have labels
+    temperature: float  # of logged lists
+    least_lists: int
+    quantile_releases: int  # that bins are agreed from, where there is noise; 0: bins are a grid
 
 
 class NodeSplit(NamedTuple):

@@ -22,7 +22,8 @@ import numpy as np
 from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
-from quorank.metrics.evaluator import Evaluator, discounts, ideal_dcg
+from quorank.metrics.evaluator import Evaluator, ideal_dcg
+from quorank.metrics.lists import discounts
 from quorank.rankers import Linear, Ranker
 from quorank.silos.holdings import Grades, Holding
 from quorank.text import FEATURE_NAMES, Features, FieldStatistics, QueryRows, to_ranking_data
