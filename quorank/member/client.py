@@ -47,11 +47,15 @@ _HEAD_BYTES = 1 << 16  # of a task or letter beside its numbers
 class Client(SyncedMembership[Terms]):
     """A device; open it with `Client.open`, and close it or use it as a context.
 
-    >>> with Client.open("device", "invitation.json") as client:  # doctest: +SKIP
+    >>> terms = Terms("run", 0, n_features=2, rounds=10, interactions=1)
+    >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms.table(), code=bytes(32))
+    >>> desk.write(Path("invitation.json"))
+    >>> with Client.open("device", "invitation.json") as client:
     ...     client.consent(True)
-    ...     shown = client.rank(features)
-    ...     client.record(shown, clicks)
-    ...     report = client.sync()
+    ...     shown = client.rank([[0.1, 0.9], [0.8, 0.2]])
+    ...     client.record(shown, clicks=[True, False])
+    ...     client.status()["waiting"]  # for `client.sync()`, which exchanges with the service
+    1
     """
 
     def __init__(

@@ -42,11 +42,19 @@ TASK, SUMS, TYPED, ANSWERED, FIGURES = (
 class Tuner(SyncedMembership[TuningTerms]):
     """A device that tunes a heuristic; open it with `Tuner.open`, and close it or use it as a context.
 
-    >>> with Tuner.open("device", heuristic, "invitation.json") as tuner:  # doctest: +SKIP
+    >>> from quorank.protocol.keys import MemberKey
+    >>> from quorank.tuning.field import FieldTuning
+    >>> from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
+    >>> weights = Weight("recent", 1.0, 0.0, 5.0, step=0.1), Weight("title", 2.0, 0.0, 5.0, step=0.1)
+    >>> score = one_by_one(["recent", "title"], lambda item, w: w["recent"] * item[0] + w["title"] * item[1])
+    >>> heuristic = Heuristic("notes", weights, (), score)
+    >>> terms = FieldTuning(heuristic, 20).terms("run").table()
+    >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms, code=bytes(32))
+    >>> desk.write(Path("invitation.json"))
+    >>> with Tuner.open("device", heuristic, "invitation.json") as tuner:
     ...     tuner.consent(True)
-    ...     weights = tuner.weights()
-    ...     tuner.record(items)
-    ...     report = tuner.sync()
+    ...     tuner.weights()  # the shipped ones until the first `tuner.sync()`
+    {'recent': 1.0, 'title': 2.0}
     """
 
     def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **options: Any) -> None:

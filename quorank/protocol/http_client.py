@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -33,6 +33,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError
 from urllib3.response import HTTPResponse
 
 from quorank.errors import BadInput, require
+from quorank.files.codec import Length, Range
 from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
@@ -170,13 +171,9 @@ class ServiceClient:
         """Enrol with the member's own key; repeating the call returns the same enrolment."""
         body = requests.enrolment_body(key, self.service, invitation.code, invitation.token)
         _, _, content = self._call("POST", "/v1/enrol", body, most=TERMS_BYTES, signed=False)
-        found = _table(content)
-        member, name, terms = found.get("member"), found.get("name"), found.get("terms")
-        valid = type(member) is int and 0 <= member < 2**32 and isinstance(name, str) and isinstance(terms, dict)
-        require(valid, "service.unreadable", "the service's answer to the enrolment cannot be read")
-        assert isinstance(member, int) and isinstance(name, str) and isinstance(terms, dict)
-        self.key, self.member = key, member
-        return Enrolment(member, name, terms)
+        found = _decoded(content, _Enrolled)
+        self.key, self.member = key, found["member"]
+        return Enrolment(found["member"], found["name"], found["terms"])
 
     def task(self, etag: str = "", most: int = TASK_BYTES) -> ServedTask:
         """Return the current task, without content if it is the one with this tag."""
@@ -200,7 +197,7 @@ class ServiceClient:
     def reply(self, content: bytes) -> float:
         """Send a reply, which is committed when this returns; returns the polling interval, seconds."""
         _, headers, answer = self._call("POST", "/v1/reply", content)
-        found = _table(answer).get("next")
+        found = _decoded(answer).get("next")
         return _next({requests.NEXT: f"{found}"}) if type(found) in (int, float) else _next(headers)
 
     def mail(self, most: int = MAIL_BYTES) -> ServedMail:
@@ -410,7 +407,7 @@ def _unreachable(error: Exception) -> ServiceRefusal:
 
 def _refusal(status: int, headers: Mapping[str, str], content: bytes) -> ServiceRefusal:
     try:
-        found = _table(content[:ANSWER_BYTES])
+        found = _decoded(content[:ANSWER_BYTES])
         code, sentence = found.get("code"), found.get("sentence")
     except BadInput:
         code = sentence = None
@@ -427,19 +424,25 @@ def _next(headers: Mapping[str, str]) -> float:
     return min(float(value), LONGEST_NEXT) if _DECIMAL.fullmatch(value) else 30.0
 
 
-def _table(content: bytes) -> dict[str, Any]:
+class _Enrolled(TypedDict):
+    member: Annotated[int, Range(0, 2**32 - 1)]
+    name: str
+    terms: dict[str, Any]
+
+
+class _Leaving(TypedDict):
+    state: Literal["heard", "done"]
+    receipt: NotRequired[Annotated[str, Length(4096)] | None]
+
+
+def _decoded(content: bytes, hint: Any = dict[str, Any]) -> Any:
+    """Decode an answer; its content is never quoted."""
     try:
-        found = parse_json(content, Any)
+        return parse_json(content, hint)
     except BadInput:
-        found = None
-    require(isinstance(found, dict), "service.unreadable", "the service's answer cannot be read")
-    assert isinstance(found, dict)
-    return found
+        raise BadInput("service.unreadable", "the service's answer cannot be read") from None
 
 
 def _leaving(content: bytes) -> LeavingState:
-    found = _table(content)
-    state, receipt = found.get("state"), found.get("receipt") or ""
-    valid = state in ("heard", "done") and isinstance(receipt, str) and len(receipt) <= 4096
-    require(valid, "service.unreadable", "the service's answer to the request to leave cannot be read")
-    return LeavingState(f"{state}", receipt.encode())
+    found = _decoded(content, _Leaving)
+    return LeavingState(found["state"], (found.get("receipt") or "").encode())

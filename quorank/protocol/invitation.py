@@ -11,15 +11,15 @@ With a `token` in place of the code, anybody may enrol with the invitation (open
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
+from quorank.files.codec import Length, decode
 from quorank.files.documents import parse_json
 from quorank.protocol.keys import PUBLIC
 
@@ -30,7 +30,6 @@ CODE = 32
 LARGEST = 1 << 24
 """Maximum bytes of an invitation."""
 _MARK = "quorank invitation"
-_HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _DAMAGED = "the invitation is damaged: something is missing; ask for a new one"
 
 MemberKind = Literal["device", "party"]
@@ -139,17 +138,24 @@ class Invitation:
         version = found.get("version")
         sentence = f"the invitation has version {version!r}, and this Quorank reads {VERSION}; ask for a new one"
         require(version == VERSION, "invitation.version", sentence)
-        name, url, kind, token = (found.get(key, "") for key in ("name", "url", "kind", "token"))
-        certificate, terms, identities = found.get("certificate"), found.get("terms"), found.get("identities", {})
-        words = all(isinstance(word, str) for word in (name, url, kind, token, certificate or ""))
-        require(words and isinstance(terms, dict) and isinstance(identities, dict), "invitation.damaged", _DAMAGED)
-        assert isinstance(terms, dict)
-        pinned = {str(who): _bytes(key) for who, key in identities.items()}
-        code = _bytes(found["code"]) if "code" in found else b""
-        return cls(name, url, _bytes(found.get("service")), terms, code, token, kind, certificate or "", pinned)
+        try:
+            known: _File = decode(_File, found)
+        except BadInput:
+            raise BadInput("invitation.damaged", _DAMAGED) from None
+        code, token, certificate = known.get("code", b""), known.get("token", ""), known.get("certificate") or ""
+        keys = known.get("identities", {})
+        return cls(
+            known["name"], known["url"], known["service"], known["terms"], code, token, known["kind"], certificate, keys
+        )
 
 
-def _bytes(word: object) -> bytes:
-    if not isinstance(word, str) or not _HEX.fullmatch(word) or len(word) > 2000:
-        raise BadInput("invitation.damaged", _DAMAGED)
-    return bytes.fromhex(word)
+class _File(TypedDict):
+    name: str
+    url: str
+    kind: Any
+    service: bytes
+    terms: dict[str, Any]
+    code: NotRequired[bytes]
+    token: NotRequired[str]
+    certificate: NotRequired[str | None]
+    identities: NotRequired[dict[str, Annotated[bytes, Length(1000)]]]

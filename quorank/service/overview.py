@@ -102,7 +102,6 @@ class ServiceHealth:
         return {
             "enrolled": counts["admitted"],
             "unseen_seconds": None if counts["seen"] else quiet,
-            "quiet_seconds": 0.0,
             "copied": copied,
             "unanswered": 0 if restored is None else self._unanswered(store, restored, now),
         }

@@ -45,11 +45,8 @@ from quorank.protocol.messages import REASONS, Declined
 from quorank.rankers import MLP, Linear
 
 LEARNERS = [
-    (PDGD(), Linear()),
-    (PDGD(eta=0.5, proximal=0.3), Linear()),
+    (PDGD(eta=0.5, proximal=0.3, temperature=0.3, share=0.9), Linear()),
     (PDGD(step="batch"), MLP(hidden=5)),
-    (PDGD(), MLP(hidden=5)),
-    (PDGD(eta=0.5, temperature=0.3, share=0.9), Linear()),
     (PDGD(window=2), MLP(hidden=5)),
     (Counterfactual(estimator="dr", clip=0.5), Linear()),
     (Counterfactual(share=0.5, window=1), MLP(hidden=5)),

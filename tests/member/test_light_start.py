@@ -69,10 +69,7 @@ def given(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("privacy", "ranker", "more"),
     [
-        (NoPrivacy(), Linear(), {}),
-        (NoPrivacy(), MLP(hidden=7), {"learner": PDGD(proximal=0.2)}),
-        (NoPrivacy(), MLP(hidden=7, activation="sigmoid"), {}),
-        (PublishedLaplace(), Linear(), {}),
+        (NoPrivacy(), MLP(hidden=7, activation="sigmoid"), {"learner": PDGD(proximal=0.2)}),
         (PublishedLaplace(epsilon=0.5, sensitivity=0.3), MLP(hidden=5), {}),
         (Signs(p=0.8), MLP(hidden=5), {}),
         (ClippedGaussian(epsilon=100.0, clip=0.01, noise_multiplier=1.0), Linear(), {"report_epsilon": 0.5}),

@@ -112,6 +112,8 @@ def test_a_round_gives_the_sum_of_the_mechanism(service, clients, monkeypatch) -
         )
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
+    known = {number: bytes.fromhex(client.status()["identity"]) for number, client in clients.items()}
+    assert course.round.identities == service.members == known, "identities are the keys of enrolment"
     from quorank.member.client_privacy import with_seed
 
     expected = np.zeros(len(course.task.theta), dtype=np.int64)
@@ -137,15 +139,6 @@ def simulator_of_plain(simulator):
     from quorank.engines.process import Simulator
 
     return Simulator(Federation(MEMBERS, 3), simulator.simulation, rounds=simulator.rounds)
-
-
-def test_identities_are_the_keys_of_enrolment(service, clients) -> None:
-    course = SecureCourse(service)
-    search(service, clients)
-    course(clients)
-    assert course.round.identities == service.members
-    known = {number: bytes.fromhex(client.status()["identity"]) for number, client in clients.items()}
-    assert known == service.members
 
 
 @pytest.mark.parametrize("service", [(8, 0.3)], indirect=True)

@@ -276,20 +276,3 @@ def test_members_come_in_time_and_not_all_at_once() -> None:
     assert next_seconds(10_000, 3600.0) == 50.0
     assert next_seconds(10_000, 60.0) == 15.0
     assert next_seconds(10**6, float("inf")) == 600.0
-
-
-def test_rounds_that_take_whoever_comes(tiny_collection, tmp_path) -> None:
-    """A round takes K replies of the enrolled, the store refuses what is more, and nobody comes oftener than it may."""
-    participation = Arrivals(enough=4, least=2, most=2, rest=1, rate=0.5)
-    simulator = simulator_of(tiny_collection, Federation(12, 3, participation=participation), rounds=ROUNDS)
-    fleet = Fleet(tmp_path, simulator)
-    enrolled(fleet.store, 8)
-    holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder, enrolled=holder)
-    for _ in range(ROUNDS - 1):
-        assert holder.round(coordinator).participants == 4
-    room = {(one.room, one.most, one.rest, one.asked) for one in fleet.published}
-    assert room == {(4, 2, 1, b"")}
-    assert {outcome.code for _, outcome in fleet.outcomes} == {"", "reply.round-full", "reply.resting"}
-    taken = [member for member, outcome in fleet.outcomes if not outcome.code]
-    assert taken == [0, 1, 2, 3, 4, 5, 6, 7], "who was in the first round rests in the second"

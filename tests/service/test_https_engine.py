@@ -174,10 +174,10 @@ def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp
 
 @pytest.mark.slow
 def test_on_postgresql_too(tmp_path) -> None:
-    database, experiment = empty_database(), experiment_of()
+    database, experiment = empty_database(), experiment_of(clients=4, rounds=2)
     run_experiment(experiment, tmp_path / "process", threads=1)
     for name in ("first", "second"):  # the first leaves nothing that is in the way of the second
-        played_in_process(experiment, tmp_path / name, database, moments=(3, 13))
+        played_in_process(experiment, tmp_path / name, database, moments=(2, 6))
         for file in SAME:
             assert (tmp_path / name / file).read_bytes() == (tmp_path / "process" / file).read_bytes(), file
 

@@ -108,21 +108,6 @@ def check_goes_on(store: SqlStore, kept: int, length: int) -> None:
     assert len(store.replies("run", 1, most=5000)) == kept + 10
 
 
-def test_a_full_disk_under_sqlite(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "3m") as disk:
-        ballast = disk / "ballast"
-        ballast.write_bytes(bytes(600_000))
-        store = open_store(disk)
-        enrol(store, 1000)
-        kept = fill(store, 4000)
-        with pytest.raises(OSError) as caught:
-            store.take(replies(kept, 10, 4000))
-        assert caught.value.errno == errno.ENOSPC and store.publication() is not None
-        ballast.unlink()
-        check_goes_on(store, kept, 4000)
-        store.close()
-
-
 def test_a_file_that_may_not_grow_under_sqlite(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     enrol(store, 1000)

@@ -273,40 +273,33 @@ def public_problems(problems: Iterable[Problem]) -> dict[str, Any]:
 LEAST_FREE_BYTES = 64 << 20
 """Free space below which the disk counts as full."""
 RENEW_DAYS = 30.0
-UNSEEN_SECONDS = 1800.0
 
 
 def problems_of(
     *,
     free_bytes: int | None = None,
-    writing_fails: bool = False,
     certificate_days: float | None = None,
     unseen_seconds: float | None = None,
-    quiet_seconds: float = UNSEEN_SECONDS,
     enrolled: int = 0,
     copied: Collection[int] = (),
     unanswered: int = 0,
-    rebuilding_refused: float | None = None,
-    budget: float | None = None,
 ) -> tuple[Problem, ...]:
     """Return the problems that follow from measurements.
 
     Args:
         free_bytes: Free space on the disk.
-        writing_fails: The disk cannot be written.
         certificate_days: Remaining days of the certificate.
-        unseen_seconds: Seconds since any member was seen.
-        quiet_seconds: Limit on `unseen_seconds`.
+        unseen_seconds: Seconds without any member; None while members are seen.
         enrolled: Number of enrolled members.
         copied: Members whose identity seems to run twice.
         unanswered: Members of a restored service that returned without an answer.
-        rebuilding_refused: ε of a refused rebuilding.
-        budget: Its limit.
     """
     found = []
-    if writing_fails or (free_bytes is not None and free_bytes < LEAST_FREE_BYTES):
-        room = "" if free_bytes is None else f" ({free_bytes >> 20} MiB left)"
-        told = f"the disk is full{room}: new replies are rejected until there is space, and accepted ones are kept"
+    if free_bytes is not None and free_bytes < LEAST_FREE_BYTES:
+        told = (
+            f"the disk is full ({free_bytes >> 20} MiB left): new replies are rejected until there is space, and accepted "
+            "ones are kept"
+        )
         found.append(Problem("disk.full", told, fatal=True))
     if certificate_days is not None and certificate_days <= 0.0:
         found.append(Problem("certificate.expires", "the certificate has expired: members cannot connect", fatal=True))
@@ -315,7 +308,7 @@ def problems_of(
             f"the certificate expires in {certificate_days:.0f} days: restart for a new one, or replace the given one"
         )
         found.append(Problem("certificate.expires", told))
-    if enrolled and unseen_seconds is not None and unseen_seconds > quiet_seconds:
+    if enrolled and unseen_seconds is not None:
         told = f"no member was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
         found.append(Problem("nobody.seen", told))
     if copied:
@@ -328,10 +321,6 @@ def problems_of(
             "answered it before, restore the backup again with --skip and the number of rounds since"
         )
         found.append(Problem("restore.behind", told))
-    if rebuilding_refused is not None:
-        limit = "" if budget is None else f", beyond the budget of {budget:.4g}"
-        told = f"a rebuilding would bring ε to {rebuilding_refused:.4g}{limit}; the ranker started anew"
-        found.append(Problem("rebuilding.refused", told))
     return tuple(found)
 
 
