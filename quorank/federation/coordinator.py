@@ -117,6 +117,7 @@ class Coordinator:
         refused: Number of refused replies by error code.
         metric_response: Randomised metric that each device reports with its release.
         enrolled: Clients that may reply in open participation; may grow during the run.
+        absent: Clients that have left, in no cohort.
     """
 
     federation: Federation
@@ -132,6 +133,7 @@ class Coordinator:
     refused: dict[str, int] = field(default_factory=dict)
     metric_response: MetricResponse | None = None
     enrolled: Container[int] | None = None
+    absent: frozenset[int] = frozenset()
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
@@ -182,6 +184,11 @@ class Coordinator:
         return self.federation.ranker(self.state)
 
     @property
+    def fewest_arrivals(self) -> int:
+        """Replies without which a round of enrolled clients does not close."""
+        return self.federation.participation.fewest(self.federation.clients)
+
+    @property
     def closing(self) -> RoundClosing:
         """Closing conditions of the open round."""
         if self.enrolled is None:
@@ -189,7 +196,7 @@ class Coordinator:
             fewest = self.limits.minimum_replies if self._cohort else 0  # also while nobody of the cohort is available
             return closing._replace(replies=max(fewest, closing.replies), minimum=max(fewest, closing.minimum))
         participation, fewest = self.federation.participation, self.limits.minimum_replies
-        minimum = max(fewest, participation.fewest(self.federation.clients))
+        minimum = max(fewest, self.fewest_arrivals)
         return RoundClosing(max(fewest, self._capacity), minimum, min(self.limits.deadline, participation.seconds))
 
     def plan(self, elapsed: float = 0.0) -> Task:
@@ -214,7 +221,7 @@ class Coordinator:
             return frozenset()
         federation = self.federation
         members = federation.participation.members(federation.clients, round_, self.seed, turns or self.state.turns)
-        return frozenset(range(federation.clients) if members is None else members.tolist())
+        return frozenset(range(federation.clients) if members is None else members.tolist()) - self.absent
 
     def receive(self, content: bytes | Reply) -> Verdict:
         """Check one reply; an accepted reply is never lost and never counted twice."""
@@ -298,9 +305,10 @@ class Coordinator:
             self._replies = self._no_replies()
         return report
 
-    def remove_clients(self, federation: Federation, clients: Iterable[int]) -> None:
-        """Continue with a federation whose cohorts exclude these clients, and wait for none of them."""
-        self.federation, self._cohort = federation, self._cohort.difference(clients)
+    def remove_clients(self, clients: Iterable[int]) -> None:
+        """Continue without these clients, also in the open round."""
+        self.absent = self.absent.union(clients)
+        self._cohort -= self.absent
 
     def replace_ranker(self, theta: Doubles) -> None:
         """Continue from another ranker between two rounds, forgetting all memory of optimiser and rule.
@@ -348,9 +356,8 @@ class Coordinator:
         require(ahead <= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task")
         require(ahead == 0, "reply.round-over", "the reply is of a round that is over; fetch a new task")
         allowed = self._cohort if self.enrolled is None else self.enrolled
-        require(
-            reply.client in allowed, "reply.not-in-cohort", "this client is not in the round's cohort; wait for a task"
-        )
+        member = reply.client in allowed and reply.client not in self.absent
+        require(member, "reply.not-in-cohort", "this client is not in the round's cohort; wait for a task")
         fresh = reply.client not in self._replies and reply.client not in group
         require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
         if self.state.turns is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class PartTable(TypedDict):
     kind: str
 
 
-class SettingFields(TypedDict):
+class SettingTable(TypedDict):
     """Fields of `Setting`; `rounds` are those done."""
 
     clients: Positive
@@ -54,13 +54,8 @@ class SettingFields(TypedDict):
     interactions: Positive
     parameters: Positive
     values: Positive
-
-
-class SettingTable(SettingFields, total=False):
-    """Setting with the limits of one client, where there are any."""
-
-    most_rounds: RoundCount
-    rest: RoundCount
+    most_rounds: NotRequired[RoundCount]  # limits of one client
+    rest: NotRequired[RoundCount]
 
 
 class PlannedSize(TypedDict):
@@ -88,8 +83,8 @@ class ReleaseEntry(TypedDict):
     noise_multiplier: Amount | None
 
 
-class StatedLoss(TypedDict):
-    """ε with its unit, δ and horizon."""
+class Statement(TypedDict):
+    """ε with its unit, δ and horizon, and the neighbouring relation, where there is one."""
 
     kind: str
     unit: str
@@ -97,12 +92,7 @@ class StatedLoss(TypedDict):
     rounds: Annotated[int, Range(0, 1000 * MOST_ROUNDS)]
     epsilon: Amount | None
     delta: Annotated[float, Range(0.0, 1.0)]
-
-
-class Statement(StatedLoss, total=False):
-    """Stated loss with the neighbouring relation, where there is one."""
-
-    neighbouring: str
+    neighbouring: NotRequired[str]
 
 
 class SpentPoint(TypedDict):
@@ -126,34 +116,24 @@ class RangesEntry(Entry):
     mechanism: PartTable
 
 
-class RebuildingFields(Entry):
-    """Releases of a rebuilding."""
+class RebuildingEntry(Entry):
+    """Releases of a rebuilding, with its mechanism where that differs from the run's."""
 
     without: list[Count]
+    mechanism: NotRequired[PartTable]
 
 
-class RebuildingEntry(RebuildingFields, total=False):
-    """Rebuilding with its mechanism, where that differs from the run's."""
-
-    mechanism: PartTable
-
-
-class RunEntry(Entry):
-    """Releases of the run."""
+class LedgerContent(Entry):
+    """Content of `ledger.json`."""
 
     format: Literal[1]
     mechanism: PartTable
-
-
-class LedgerContent(RunEntry, total=False):
-    """Content of `ledger.json`."""
-
-    spent: list[SpentPoint]
-    withheld: str
-    unlearning: list[RebuildingEntry]
-    normalisation: RangesEntry
-    reports: Statement | None
-    altogether: Statement | None
+    spent: NotRequired[list[SpentPoint]]
+    withheld: NotRequired[str]
+    unlearning: NotRequired[list[RebuildingEntry]]
+    normalisation: NotRequired[RangesEntry]
+    reports: NotRequired[Statement | None]
+    altogether: NotRequired[Statement | None]
 
 
 SETTING_KEYS = tuple(get_type_hints(SettingTable))

@@ -23,7 +23,6 @@ from quorank.federation.journal import CHECKPOINT, JOURNAL, DirectoryStorage
 from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
-from quorank.federation.unlearning.rebuilding import without_clients
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
@@ -405,7 +404,7 @@ def test_who_is_dismissed_is_waited_for_no_longer_nor_asked_again(tiny_collectio
     coordinator = coordinator_of(simulator)
     replies = answers(simulator, coordinator)
     assert coordinator.open and 3 in coordinator.waiting
-    coordinator.remove_clients(without_clients(coordinator.federation, (3,)), [3])
+    coordinator.remove_clients([3])
     assert coordinator.waiting == frozenset(range(CLIENTS)) - {3}
     assert "cohort" in coordinator.receive(replies[3]).reason
     for client, reply in enumerate(replies):

@@ -26,9 +26,8 @@ from typing import Literal, NamedTuple
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.journal import RoundStorage
-from quorank.federation.rounds import Federation
 from quorank.federation.unlearning import rebuilding_name
-from quorank.federation.unlearning.rebuilding import Rebuilding, rebuilding_of, rebuilding_setting, without_clients
+from quorank.federation.unlearning.rebuilding import Rebuilding, rebuilding_of, rebuilding_setting
 from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
 from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
@@ -94,19 +93,18 @@ class Departures(ABC):
     log: Log = lambda event, **numbers: None
     leavers: list[Leaver] = field(default_factory=list, init=False)
     ledger: RebuildingLedger = field(init=False)
-    _federation: Federation = field(init=False)  # with all clients
     _rounds: int = field(init=False)  # planned rounds of the run
     _current: Rebuilding | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         require_range("interval", self.interval, least=1)
-        self._federation, self._rounds = self.coordinator.federation, self.coordinator.rounds
+        federation, self._rounds = self.coordinator.federation, self.coordinator.rounds
         require(
-            self._federation.aggregation.history == 0.0,
+            federation.aggregation.history == 0.0,
             "leaving.history",
             "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
         )
-        privacy = self._federation.privacy.with_noise_of(self.coordinator.mechanism)
+        privacy = federation.privacy.with_noise_of(self.coordinator.mechanism)
         self.ledger = RebuildingLedger(privacy, self.read_document(DOCUMENT), partial(self.write_document, DOCUMENT))
         content = self.read_document(LEAVERS)
         if content is not None:
@@ -185,11 +183,9 @@ class Departures(ABC):
 
     def _exclude_leavers(self) -> None:
         """Remove the leavers from all cohorts."""
-        if self.leavers:
-            self.coordinator.remove_clients(without_clients(self._federation, self.left), self.left)
+        self.coordinator.remove_clients(self.left)
         if self._current is not None:
-            federation = without_clients(self._current.federation, self.left, rebuilds=True)
-            self._current.remove_clients(federation, self.left)
+            self._current.remove_clients(self.left)
 
     def _shorten_run(self) -> None:
         """End the run earlier by the rounds that rebuildings have replaced."""
@@ -199,7 +195,7 @@ class Departures(ABC):
     def _rebuild(self, number: int) -> RebuildingResult | None:
         """Rebuild or reset the ranker; None if another client leaves meanwhile."""
         coordinator, left = self.coordinator, self.left
-        done, remaining = coordinator.state.round, self._federation.clients - len(left)
+        done, remaining = coordinator.state.round, coordinator.federation.clients - len(left)
         rounds = math.ceil(done / self.interval)
         reset = RebuildingResult(self.start.copy())
         if rounds == 0 or remaining <= 0 or not coordinator.mechanism.can_release_again:
@@ -207,7 +203,7 @@ class Departures(ABC):
         name = rebuilding_name(coordinator.run, number, self.interval)
         try:
             rebuilding = rebuilding_of(
-                coordinator, self._federation, self.start, rounds, name, left, float(self.interval), self.storage()
+                coordinator, self.start, rounds, name, left, float(self.interval), self.storage()
             )
         except BadInput as error:  # too few rounds to learn anything within the privacy budget
             if not error.code.startswith("privacy."):
@@ -220,7 +216,7 @@ class Departures(ABC):
         if not fit.fits:
             self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
             return reset._replace(refused=fit.reached)
-        setting = rebuilding_setting(self._federation, rounds, len(self.start), len(left))
+        setting = rebuilding_setting(coordinator.federation, rounds, len(self.start), len(left))
         self.ledger.begin(number, left, setting)
         if rebuilding.state.round == 0:
             self._log("rebuilding_begun", rounds=rounds)
