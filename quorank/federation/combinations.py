@@ -6,18 +6,43 @@ Every rule is decided by what parts declare (`needs_single_updates`, `hides_sing
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from quorank.data.partition import Partition
 from quorank.errors import BadInput, require
-from quorank.federation.server_optimisers import Add
+from quorank.federation.attacks.attack import Attack
+from quorank.federation.participation import Participation
+from quorank.federation.personal import Personalisation
+from quorank.federation.rules import Aggregation
+from quorank.federation.server_optimisers import Add, Server
+from quorank.learning import Learner
 from quorank.privacy import Privacy
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
 from quorank.rankers import Ranker
 from quorank.users import ClickModel
 
-if TYPE_CHECKING:
-    from quorank.federation.rounds import Federation
+
+class FederationParts(Protocol):
+    """Parts of a federation as this module reads them; `rounds.Federation` has them."""
+
+    @property
+    def learner(self) -> Learner: ...
+    @property
+    def participation(self) -> Participation: ...
+    @property
+    def aggregation(self) -> Aggregation: ...
+    @property
+    def server(self) -> Server: ...
+    @property
+    def privacy(self) -> Privacy: ...
+    @property
+    def attack(self) -> Attack | None: ...
+    @property
+    def personal(self) -> Personalisation: ...
+    @property
+    def client_momentum(self) -> float: ...
+    @property
+    def everyone(self) -> bool: ...
 
 
 class Conflict(NamedTuple):
@@ -50,7 +75,7 @@ def missing_shares(privacy: Privacy, applies: bool) -> Conflict:
     return Conflict(applies and privacy.needs_equal_shares, "privacy", sentence)
 
 
-def check_federation(federation: Federation) -> None:
+def check_federation(federation: FederationParts) -> None:
     """Refuse a federation whose parts do not fit together."""
     learner, privacy, rule = federation.learner, federation.privacy, federation.aggregation
     participation, trains = federation.participation, federation.learner.learns_on_client
@@ -112,7 +137,7 @@ def check_federation(federation: Federation) -> None:
 
 
 def check_experiment(
-    federation: Federation, ranker: Ranker, users: ClickModel, partition: Partition, rounds: int, keep_every: int
+    federation: FederationParts, ranker: Ranker, users: ClickModel, partition: Partition, rounds: int, keep_every: int
 ) -> None:
     """Refuse an experiment whose parts do not fit together."""
     learner = federation.learner
@@ -135,7 +160,7 @@ def check_experiment(
         _check_trees(federation, ranker, partition, rounds, keep_every)
 
 
-def _check_replayed_lists(federation: Federation, partition: Partition) -> None:
+def _check_replayed_lists(federation: FederationParts, partition: Partition) -> None:
     """Check the parts of a log whose lists and clicks are replayed."""
     needed = "lists and clicks of a log are replayed in its order"
     order = f'{needed}; set partition.kind = "users" and partition.order = "time" or "arrival"'
@@ -149,7 +174,7 @@ def _check_replayed_lists(federation: Federation, partition: Partition) -> None:
     refuse((Conflict(poisons, "attack", sentence),))
 
 
-def _check_replay(federation: Federation, partition: Partition, keep_every: int) -> None:
+def _check_replay(federation: FederationParts, partition: Partition, keep_every: int) -> None:
     """Check the parts of a log that decides who searches when."""
     privacy, log = federation.privacy, "the log decides who takes part in a round"
     unbounded = (
@@ -172,7 +197,9 @@ def _check_replay(federation: Federation, partition: Partition, keep_every: int)
     )
 
 
-def _check_trees(federation: Federation, ranker: Ranker, partition: Partition, rounds: int, keep_every: int) -> None:
+def _check_trees(
+    federation: FederationParts, ranker: Ranker, partition: Partition, rounds: int, keep_every: int
+) -> None:
     """Check the parts of an experiment that grows trees from histograms."""
     learner, privacy = federation.learner, federation.privacy
     no_growth = f'trees are grown, and {learner.kind} sends updates; set learner.kind = "lambdamart"'

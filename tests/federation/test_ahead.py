@@ -146,18 +146,6 @@ def test_who_looks_at_single_updates_sees_them_and_may_change_them(tiny_collecti
     assert (max(calls) == 15) == (factor == 1.0), "what was foretold is void once an update is changed"
 
 
-@pytest.mark.parametrize("server", SERVERS, ids=str)
-def test_the_recursion_of_a_server_is_its_step(server) -> None:
-    rng = np.random.default_rng(3)
-    theta, memory = rng.normal(size=5), server.start(5)
-    expected, (step, beta, momentum) = theta.copy(), server.recursion(5, memory)
-    for update in rng.normal(size=(6, 5)):
-        theta, memory = server.advance(theta, update, memory)
-        momentum = beta * momentum + update
-        expected = expected + step * momentum
-        assert theta.tobytes() == expected.tobytes()
-
-
 @pytest.mark.parametrize("clients, hidden, shared", [(10, 0, False), (60, 0, False), (80, 0, True), (40, 64, True)])
 def test_a_small_cohort_wakes_no_second_thread(tiny_collection, clients, hidden, shared) -> None:
     """Waking it costs more than what it could do; where there is more to do, by numbers or by parameters, it helps."""

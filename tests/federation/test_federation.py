@@ -21,7 +21,8 @@ NONSENSE = [
     ({"clients": 10, "participation": Sampled(cohort=11)}, "federation.cohort-too-large", "participation"),
     ({"privacy": RandomisedResponse()}, "privacy.no-metric", "privacy"),
     ({"learner": Evolution(), "interactions": 3}, "evolution.odd-interactions", "interactions"),
-    ({"learner": Evolution(), "interactions": 1}, "evolution.odd-interactions", "interactions"),
+    ({"clients": 10, "learner": Evolution(), "client_momentum": 0.5}, "option.conflict", "client_momentum"),
+    ({"clients": 10, "client_momentum": 1.0}, "value.out-of-range", "client_momentum"),
 ]
 
 

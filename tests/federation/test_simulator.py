@@ -178,25 +178,6 @@ def test_centralised_batch_is_the_sum_of_gradients_at_a_fixed_theta(tiny_collect
     )
 
 
-def test_clients_with_one_interaction_and_a_step_of_their_number_are_one_batch(tiny_collection) -> None:
-    """Σ of the gradients at θ, as a server sees it: the mean of N single updates times N."""
-    simulation = simulation_of(tiny_collection)
-    simulator = Simulator(Federation(30, 1, server=Add(step=30.0)), simulation)
-    state = State(0, np.linspace(-1, 1, simulation.parameters), {})
-    rows = simulate(simulation, PDGD(step="batch"), state.theta, range(30), 1, 0)
-    after = play(simulator, state, 1)[-1]
-    np.testing.assert_allclose(
-        after.theta - state.theta, rows[:, : len(after.theta)].sum(axis=0), rtol=1e-11, atol=1e-13
-    )
-
-
-def test_one_client_that_is_drawn_every_round(tiny_collection) -> None:
-    simulation = simulation_of(tiny_collection)
-    full = Simulator(Federation(1, 2), simulation)
-    sampled = Simulator(Federation(1, 2, participation=Sampled(cohort=1)), simulation, threads=4)
-    assert same(play(full, full.initial(), 5)[-1], play(sampled, sampled.initial(), 5)[-1])
-
-
 def test_privacy_reaches_what_is_summed(tiny_collection) -> None:
     """With an almost certain truth the terms are those without privacy; with little of it, not."""
     simulation = simulation_of(tiny_collection)

@@ -248,13 +248,6 @@ def test_the_distance_is_one_minus_the_average_overlap_of_sets(a, b, k) -> None:
     assert intersection_distance(second, first, k) == pytest.approx(expected, abs=1e-12)
 
 
-def test_equal_lists_are_at_0_and_disjoint_ones_at_1() -> None:
-    a, b = np.arange(10), np.arange(10, 20)
-    assert intersection_distance(a, a, 10) == 0.0 and intersection_distance(a, b, 10) == 1.0
-    swapped = np.array([1, 0, 2])  # overlaps 0/1, 2/2, 3/3
-    assert intersection_distance(np.arange(3), swapped, 3) == pytest.approx(1 - (0 + 1 + 1) / 3)
-
-
 def test_distances_of_rankers_on_a_split(tiny_collection) -> None:
     test, random = tiny_collection.test, np.random.default_rng(1)
     one, other = random.normal(size=(2, 11))

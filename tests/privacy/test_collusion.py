@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -263,21 +262,3 @@ def test_noise_of_colluders_is_taken_off() -> None:
         .mechanism(Setting(100, 100, 50, parameters=8), 1)
         .statement()["collusion"]["epsilon_if"]
     )
-
-
-def test_pairs_of_gaps_are_all_that_can_cut_a_ring() -> None:
-    """Every set of leavers on small rings whose list clients would sign leaves the honest in one group."""
-    plan = Neighbourhood(4, 3, 4, 1)
-    ring = Ring(range(9), plan)
-    for count in range(1, 6):
-        for gone in combinations(range(9), count):
-            survivors = set(range(9)) - set(gone)
-            if ring.joins(survivors):
-                for spy in survivors:
-                    group, edge = set(), [next(iter(survivors - {spy}))]
-                    while edge:
-                        one = edge.pop()
-                        if one not in group:
-                            group.add(one)
-                            edge += [o for o in ring.masked_with(one) if o in survivors - {spy}]
-                    assert group == survivors - {spy}

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.federation import Federation, Krum
+from quorank.federation import Federation
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Mixing, TrimmedMean
 from quorank.federation.server_optimisers import Add, Momentum
@@ -106,12 +106,6 @@ def test_the_budget_is_kept_and_costs_little_more_than_gaussian_noise() -> None:
     assert secure.sum_multiplier > 0.98 * central.sum_multiplier
     sampled = part.mechanism(Setting(5000, 500, 100, "sampled", parameters=20), 1)
     assert sampled.statement()["epsilon"] == pytest.approx(4.0, rel=1e-3)  # as if everyone were in every round
-
-
-def test_a_rule_that_needs_single_updates_is_refused() -> None:
-    for part in (SecureSum(), ClippedGaussian(sum="secure")):
-        with pytest.raises(BadInput, match="krum needs to see single updates, and secure sums hide them"):
-            Federation(aggregation=Krum(), privacy=part)
 
 
 def some_leave(monkeypatch, gone) -> None:

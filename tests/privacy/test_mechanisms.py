@@ -18,6 +18,7 @@ from quorank.privacy.mechanisms.clipping import check_releases, clip_updates, no
 from quorank.privacy.mechanisms.gaussian import signal_to_noise
 
 SETTING = Setting(200, 200, 200, parameters=7)
+SECRET = bytes(range(32))
 
 
 def mechanism_of(part, setting=SETTING, seed=5):
@@ -143,11 +144,11 @@ def test_an_impossible_budget_is_refused_with_its_reason() -> None:
     assert ratio == {"round": pytest.approx(1.0), "run": pytest.approx(10.0)}
 
 
-@pytest.mark.parametrize("n", [1, 3, 40])
-def test_shares_of_all_clients_add_up_to_laplace_noise(n) -> None:
+@pytest.mark.parametrize(("n", "seed"), [(1, 5), (3, SECRET), (40, 5)])
+def test_shares_of_all_clients_add_up_to_laplace_noise(n, seed) -> None:
     """Eq. 15: Σ (γ − γ') over n clients is Laplace with scale Δ/ε."""
     part = PublishedLaplace(epsilon=2.0, sensitivity=3.0)
-    mechanism = mechanism_of(part, Setting(n, n, 10, parameters=2000))
+    mechanism = mechanism_of(part, Setting(n, n, 10, parameters=2000), seed)
     updates = np.zeros((n, 2000))
     mechanism.release(updates, np.zeros(2000), 3, np.arange(n), {})
     assert mechanism.bound == 1.5
@@ -181,9 +182,10 @@ def test_what_exact_laplace_noise_would_cost_is_reached_and_never_passed(d) -> N
     assert ratios.max() <= bound * (1 + 1e-12) and ratios[0] == pytest.approx(bound)
 
 
-def test_signs_are_flipped_as_often_as_said_and_debiased() -> None:
+@pytest.mark.parametrize("seed", [5, SECRET])
+def test_signs_are_flipped_as_often_as_said_and_debiased(seed) -> None:
     part = Signs(p=0.8, size=0.5)
-    mechanism = mechanism_of(part, Setting(3000, 3000, 10, parameters=3))
+    mechanism = mechanism_of(part, Setting(3000, 3000, 10, parameters=3), seed)
     updates = np.tile([2.0, -1e-9, 0.0], (3000, 1))
     mechanism.release(updates, np.zeros(3), 1, np.arange(3000), {})
     assert set(np.unique(updates)) == {-0.5, 0.5}

@@ -16,6 +16,7 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of, uniforms
 from quorank.privacy.mechanisms.quantise import dequantise, quantise, quantised_norm_bound, scale_for
+from quorank.privacy.streams import key_for
 
 KEY = key_of(5, Purpose.QUANTISATION)
 
@@ -27,11 +28,12 @@ def signed(rows: np.ndarray) -> np.ndarray:
 def test_the_mean_is_exact() -> None:
     x = np.array([0.3, -0.3, 1e-3, -2.75, 0.0, 5.0, 1 / 3])
     scale = 4.0
-    sent = signed(quantise(np.tile(x, (40_000, 1)), scale, KEY, 3, np.arange(40_000)))
-    assert set(np.unique(sent[:, 4])) == {0}
-    assert set(np.unique(sent[:, 5])) == {20}
-    assert set(np.unique(sent[:, 3])) == {-11}
-    assert_mean(sent[:, [0, 1, 2, 6]], x[[0, 1, 2, 6]] * scale)
+    for key in (KEY, key_for(bytes(range(32)), Purpose.QUANTISATION)):
+        sent = signed(quantise(np.tile(x, (40_000, 1)), scale, key, 3, np.arange(40_000)))
+        assert set(np.unique(sent[:, 4])) == {0}
+        assert set(np.unique(sent[:, 5])) == {20}
+        assert set(np.unique(sent[:, 3])) == {-11}
+        assert_mean(sent[:, [0, 1, 2, 6]], x[[0, 1, 2, 6]] * scale)
 
 
 def test_one_row_from_its_draws() -> None:

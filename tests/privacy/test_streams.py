@@ -21,7 +21,6 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, philox_reference
 from quorank.member.client_privacy import masked_vector, with_fresh_secret
 from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting, Signs, streams
-from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
 
 WORD = st.integers(0, 2**32 - 1)
@@ -88,78 +87,6 @@ def test_every_byte_of_a_secret_counts_and_purposes_share_nothing() -> None:
             key_for(bytes(length), Purpose.NOISE)
 
 
-# one transformation, whatever the words come from
-
-CLIENTS = np.array([3, 11], dtype=np.int64)
-UPDATES = np.array([[0.5, -0.01, 0.0, 0.02, 1e-3, -2.0], [0.0, 0.3, -0.3, 0.25, 0.0, 0.125]])
-Release = Callable[[Any], np.ndarray]
-
-
-def by_published(key: Any, plain: bool = False) -> np.ndarray:
-    rows = UPDATES.copy()
-    (published._add_shares.py_func if plain else published._add_shares)(rows, 0.4, 1.5, key, 2, CLIENTS)
-    return rows
-
-
-def by_signs(key: Any, plain: bool = False) -> np.ndarray:
-    rows = UPDATES.copy()
-    assert (signs._take_signs.py_func if plain else signs._take_signs)(rows, 0.7, 0.5, key, 2, CLIENTS) == -1
-    return rows
-
-
-def by_rounding(key: Any, plain: bool = False) -> np.ndarray:
-    out = np.empty(UPDATES.shape, dtype=np.uint32)
-    work = quantise._quantise.py_func if plain else quantise._quantise
-    assert work(UPDATES, 3.7, key, 2, CLIENTS, out) == -1
-    return out
-
-
-def by_skellam(variance: float) -> Release:
-    def drawn(key: Any, plain: bool = False) -> np.ndarray:
-        out = np.empty(40, dtype=np.int64)
-        (discrete_noise.skellam.py_func if plain else discrete_noise.skellam)(key, 2, 5, variance, out)
-        return out
-
-    return drawn
-
-
-def by_response(key: Any, plain: bool = False) -> np.ndarray:
-    values, sent = np.linspace(0.0, 1.0, 5), np.empty((2, 2, 2))
-    raw = np.abs(UPDATES[:, :4]).reshape(2, 2, 2)
-    work = randomised_response._respond.py_func if plain else randomised_response._respond
-    work(raw, values, 0.5, key, 2, CLIENTS, sent)
-    return sent
-
-
-@pytest.mark.parametrize("key", [key_for(5, Purpose.NOISE_SHARE), key_for(SECRET, Purpose.NOISE_SHARE)])
-@pytest.mark.parametrize(
-    "release", [by_published, by_signs, by_rounding, by_skellam(7.0), by_skellam(300.0), by_response]
-)
-def test_a_release_is_the_same_function_of_the_words_under_both_kinds_of_key(
-    release: Any, key: Any, monkeypatch: Any
-) -> None:
-    """The kernel's own source in plain Python, fed with words that other code makes."""
-
-    def words(_: object, *address: int) -> tuple[float, float]:
-        plain = tuple(int(number) for number in address)
-        if key.dtype == np.uint32:
-            return pair_of(cipher_words(key.tobytes(), plain))  # type: ignore[arg-type]
-        return pair_of(philox_reference(plain, (int(key[0]), int(key[1]))))  # type: ignore[arg-type]
-
-    compiled = release(key)
-    for module in (published, signs, quantise, discrete_noise, randomised_response):
-        monkeypatch.setattr(module, "uniform_pair", words)
-    monkeypatch.setattr(published, "gamma_share", published.gamma_share.py_func)
-    rejection = discrete_noise._poisson_by_rejection
-    monkeypatch.setattr(discrete_noise, "_poisson_by_rejection", rejection.py_func)
-    expected = release(key, plain=True)
-    if release is by_published:
-        assert np.allclose(compiled, expected, rtol=1e-12, atol=0.0)  # logarithms may differ in the last bit
-    else:
-        assert np.array_equal(compiled, expected)
-    assert not np.array_equal(compiled, UPDATES) and len(np.unique(compiled)) > 1
-
-
 # what a device releases
 
 
@@ -199,9 +126,10 @@ def test_words_of_a_secure_sum_are_those_of_the_mechanism_under_the_same_seed_or
     part = ClippedGaussian(noise_multiplier=1.0, clip=1.0, sum="secure", masks=False)
     for seed in (17, SECRET):
         mechanism = part.mechanism(SETTING, seed)  # type: ignore[arg-type]
-        row = UPDATES[:1].copy()
+        update = np.array([0.5, -0.01, 0.0, 0.02, 1e-3, -2.0])
+        row = update[None].copy()
         mechanism.release(row, np.zeros(6), 2, np.array([3]), {})
-        words = masked_vector(mechanism, UPDATES[0], 2, 3, seed)
+        words = masked_vector(mechanism, update, 2, 3, seed)
         assert np.array_equal(words.view(np.int32), row[0])
 
 

@@ -1,14 +1,10 @@
 """Attacks by malicious updates and clicks, for measuring defences."""
 
 from quorank.federation.attacks.attack import Attack
-from quorank.federation.attacks.clicks import ClickPoisoning
+from quorank.federation.attacks.closed_form import ClickPoisoning, InnerProduct, LittleIsEnough, Mimic, Scaled, SignFlip
 from quorank.federation.attacks.fang import Fang
-from quorank.federation.attacks.inner_product import InnerProduct
 from quorank.federation.attacks.lies import Lies
-from quorank.federation.attacks.little_is_enough import LittleIsEnough
-from quorank.federation.attacks.mimic import Mimic
 from quorank.federation.attacks.min_max import MinMax, MinSum
-from quorank.federation.attacks.sign_flip import Scaled, SignFlip
 from quorank.federation.attacks.tailored import Tailored
 from quorank.parts import Family
 

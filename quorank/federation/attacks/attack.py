@@ -29,12 +29,45 @@ class AttackedRule(NamedTuple):
     beta: float = 0.0  # β: the rule remembers β·history + (1 − β)·update
 
 
+def mean_rule(rows: Doubles) -> Doubles:
+    """Return the mean of (n, d) updates."""
+    return np.asarray(rows.mean(axis=0), dtype=np.float64)
+
+
+class AttackedCohort(NamedTuple):
+    """Honest updates of a cohort, of which an attack replaces some."""
+
+    updates: Doubles  # (n, d)
+    malicious: Booleans  # (n,)
+    theta: Doubles  # θ, (d,)
+    key: Uint64s  # of the attack's draws
+    round: int  # from 0
+    rule: AttackedRule  # of the server
+
+    @property
+    def own(self) -> Doubles:
+        """Honest updates of the malicious clients, (m, d)."""
+        return self.updates[self.malicious]
+
+    def view(self, knowledge: Knowledge) -> Doubles:
+        """Return the honest updates from which the attacker estimates means: its own clients' or all clients'."""
+        return self.updates if knowledge == "full" else self.own
+
+    def rivals(self, knowledge: Knowledge) -> Doubles:
+        """Return the known honest updates that compete with the malicious ones.
+
+        With full knowledge these are the honest clients' updates, with partial knowledge the attacker's own honest updates.
+        """
+        others = self.updates[~self.malicious]
+        return others if knowledge == "full" and len(others) > 0 else self.own
+
+
 @dataclass(frozen=True)
 class Attack(ABC):
     """Base class of attacks by m malicious clients, which click by `users` or send `malicious_updates`."""
 
     kind: ClassVar[str]
-    knows_rule: ClassVar[bool] = False  # True: `fitted_updates` is called, with the rule of the server
+    knows_rule: ClassVar[bool] = False  # needs the server's rule
 
     clients: int = 1  # m, number of malicious clients
 
@@ -75,11 +108,9 @@ class Attack(ABC):
         shapes = f"{updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker"
         require(fits, "attack.shape", f"the shapes {shapes} do not belong together", "attack")
         sent = np.array(updates, dtype=np.float64)
-        if malicious.any() and self.knows_rule:
-            known = rule or AttackedRule(lambda rows: np.asarray(rows.mean(axis=0), dtype=np.float64))
-            sent[malicious] = self.fitted_updates(sent, malicious, known)
-        elif malicious.any():
-            sent[malicious] = self.malicious_updates(sent, malicious, theta, key, round_)
+        if malicious.any():
+            cohort = AttackedCohort(sent, malicious, theta, key, round_, rule or AttackedRule(mean_rule))
+            sent[malicious] = self.malicious_updates(cohort)
         return sent
 
     def lie(
@@ -91,26 +122,6 @@ class Attack(ABC):
         """
         return None
 
-    def malicious_updates(
-        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
-    ) -> Doubles:
-        """Return the malicious clients' rows, given the (n, d) honest updates of the whole cohort."""
-        return honest[malicious]
-
-    def fitted_updates(self, honest: Doubles, malicious: Booleans, rule: AttackedRule) -> Doubles:
-        """Return the malicious clients' rows of an attack that knows the rule."""
-        raise NotImplementedError(f"{self.kind} does not know the rule")
-
-
-def honest_view(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
-    """Return the honest updates from which the attacker estimates means: its own clients' or all clients'."""
-    return updates if knowledge == "full" else updates[malicious]
-
-
-def rivals(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
-    """Return the honest updates that compete with the malicious ones, as far as the attacker knows.
-
-    With full knowledge these are the honest clients' updates, with partial knowledge the attacker's own honest updates.
-    """
-    others = updates[~malicious]
-    return others if knowledge == "full" and len(others) > 0 else updates[malicious]
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
+        """Return the malicious clients' rows."""
+        return cohort.own

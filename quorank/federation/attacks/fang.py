@@ -18,10 +18,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.attacks.attack import Attack, Knowledge, honest_view, rivals
+from quorank.federation.attacks.attack import Attack, AttackedCohort, Knowledge
 from quorank.federation.rules.distances import distances, distances_to
 from quorank.federation.rules.krum import krum_scores
-from quorank.kernels.arrays import Booleans, Doubles, Uint64s
+from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import fill_uniform
 
 
@@ -47,13 +47,10 @@ class Fang(Attack):
         require_range("b", self.b, above=1.0)
         require_range("threshold", self.threshold, above=0.0)
 
-    def malicious_updates(
-        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
-    ) -> Doubles:
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the malicious rows; a client draws by its row in the cohort."""
-        away = against_the_mean(honest_view(honest, malicious, self.knowledge))
-        known = rivals(honest, malicious, self.knowledge)
-        rows = np.flatnonzero(malicious)
+        away, theta = against_the_mean(cohort.view(self.knowledge)), cohort.theta
+        known, rows = cohort.rivals(self.knowledge), np.flatnonzero(cohort.malicious)
         sent = np.empty((len(rows), len(theta)))
         if self.against in ("krum", "multi-krum"):
             sent[:] = self._size(known, away, len(rows)) * away
@@ -61,7 +58,7 @@ class Fang(Attack):
         low, high = beyond_extremes(known + theta, away, self.b)
         uniform = np.empty(len(theta))
         for at, row in enumerate(rows):
-            fill_uniform(key, 0, int(row), round_, uniform)
+            fill_uniform(cohort.key, 0, int(row), cohort.round, uniform)
             sent[at] = low + (high - low) * uniform - theta
         return sent
 

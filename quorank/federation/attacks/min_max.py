@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.federation.attacks.attack import Attack, Knowledge, rivals
+from quorank.federation.attacks.attack import Attack, AttackedCohort, Knowledge
 from quorank.federation.rules.distances import distances, distances_to
-from quorank.kernels.arrays import Booleans, Doubles, Uint64s
+from quorank.kernels.arrays import Doubles
 
 Direction = Literal["unit", "deviation", "sign"]
 """p of the paper: the inverse unit vector −μ/‖μ‖, the inverse standard deviation −σ, the inverse sign −sign(μ)."""
@@ -31,11 +31,9 @@ class _Disguised(Attack):
     knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     direction: Direction = "unit"  # p: against the honest mean, its deviations or its signs
 
-    def malicious_updates(
-        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
-    ) -> Doubles:
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return μ + γ·p."""
-        known = rivals(honest, malicious, self.knowledge)
+        known = cohort.rivals(self.knowledge)
         harmful = perturbation(known, self.direction)
         mean = known.mean(axis=0)
         return np.asarray(mean + self.largest_gamma(known, harmful) * harmful if harmful.any() else mean)

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.federation.attacks.attack import Attack, AttackedRule
+from quorank.federation.attacks.attack import Attack, AttackedCohort
 from quorank.federation.rules.distances import distances_to
 from quorank.kernels.arrays import Booleans, Doubles
 
@@ -44,8 +44,9 @@ class Tailored(Attack):
     apart: bool = False  # keep the differences between their honest updates
     decoys: bool = False  # a tenth of them deviates in another direction
 
-    def fitted_updates(self, honest: Doubles, malicious: Booleans, rule: AttackedRule) -> Doubles:
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the updates that move the malicious clients to the best tried position."""
+        honest, malicious, rule = cohort.updates, cohort.malicious, cohort.rule
         others = honest[~malicious]
         if len(others) == 0:
             return honest[malicious]

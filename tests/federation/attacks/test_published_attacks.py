@@ -131,11 +131,11 @@ def test_the_simulator_shows_the_attack_the_rule_with_its_memory(tiny_collection
     seen = []
 
     class Spy(Tailored):
-        def fitted_updates(self, honest, malicious, rule):
-            sent = super().fitted_updates(honest, malicious, rule)
-            rows = np.array(honest)
-            rows[malicious] = sent
-            seen.append((rule.combined(rows), rule.history is None))
+        def malicious_updates(self, cohort):
+            sent = super().malicious_updates(cohort)
+            rows = np.array(cohort.updates)
+            rows[cohort.malicious] = sent
+            seen.append((cohort.rule.combined(rows), cohort.rule.history is None))
             return sent
 
     federation = Federation(clients=9, interactions=2, aggregation=SpectralFilter(2, history=0.8), attack=Spy(2))
