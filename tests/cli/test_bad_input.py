@@ -15,24 +15,12 @@ from quorank.rankers.ranker_file import ranker_digest
 EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     # what the file says → what the sentence must hold
     "unknown key": ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clints'", "did you mean 'clients'"]),
-    "unknown key of a part": ("[learner]\n\netta = 1\n", ["bad.toml line 3", "'etta'", "did you mean 'eta'"]),
-    "unknown section": ("# one\n[lerner]\neta = 1\n", ["bad.toml line 2", "'lerner'", "'learner'"]),
     "no clients": ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients", "at least 1", "got 0"]),
-    "too many clients": ("[federation]\nclients = 2147483648\n", ["bad.toml line 2", "clients", "2^31"]),
-    "huge interactions": ("[federation]\ninteractions = 99999999999999999999\n", ["bad.toml", "interactions"]),
     "huge rounds": ("[federation]\nclients = 1\nrounds = 2147483647\n", ["bad.toml", "rounds"]),
-    "grid is a number": ("grid = 3\n", ["grid"]),
-    "half a round": ("[federation]\nrounds = 1.5\n", ["bad.toml line 2", "rounds", "integer", "1.5"]),
     "negative eta": ("[learner]\neta = -1\n", ["bad.toml line 2", "eta", "above 0", "-1"]),
-    "eta is a list": ("[learner]\neta = [0.1]\n", ["bad.toml line 2", "learner.eta", "a number"]),
-    "number as preset": ("[users]\npreset = 3\n", ["bad.toml line 2", "users.preset", "'perfect'", "got 3"]),
     "unknown learner": ('[learner]\nkind = "pdgt"\n', ["bad.toml line", "'pdgt'", "did you mean 'pdgd'"]),
     "list as kind": ('[learner]\nkind = ["pdgd"]\n', ["bad.toml line", "learner", "['pdgd']"]),
-    "table as kind": ("[learner]\nkind = { a = 1 }\n", ["bad.toml line", "learner", "{'a': 1}"]),
-    "unknown ranker": ('ranker = "forest"\n', ["bad.toml line 1", "'forest'", "linear, mlp"]),
-    "unknown privacy": ('[privacy]\nkind = "prayer"\n', ["bad.toml line", "'prayer'", "none"]),
     "section is a number": ("federation = 3\n", ["bad.toml line 1", "federation", "got 3"]),
-    "section is a list": ("[[learner]]\neta = 1\n", ["bad.toml", "learner", "expected a learner"]),
     "odd interactions": (
         '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
         ["bad.toml line", "interactions: must be even", "got 3"],
@@ -42,14 +30,10 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
         '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',
         ["bad.toml line", "cohort of 21", "20 clients"],
     ),
-    "ninth fold": ("[data]\nfold = 9\n", ["bad.toml line 2", "fold", "at least 1 and at most 5", "got 9"]),
     "second fold of generated data": ("[data]\nfold = 2\n", ["bad.toml line 2", "one fold", "fold = 2"]),
-    "unknown generator": ('[data]\nsource = "synthetic:mq"\n', ["synthetic:mq'", "synthetic:mq2007"]),
     "unknown collection": ('[data]\nsource = "nowhere"\n', ["'nowhere'", "no folder"]),
-    "no source": ('[data]\nsource = ""\n', ["bad.toml line", "data source is empty"]),
     "too few probabilities": ("[users]\nclick = [0.1]\nstop = [0.1]\n", ["click", "1 probabilities", "0..2"]),
     "syntax": ("[federation]\nclients = \n", ["bad.toml", "TOML", "line 2"]),
-    "key twice": ("[federation]\nclients = 1\nclients = 2\n", ["bad.toml", "line 3"]),
 }
 
 
@@ -66,22 +50,10 @@ def test_an_experiment_that_cannot_be_run_is_refused(quorank: Quorank, name: str
     assert nothing_is_left(Path("made"))
 
 
-def test_without_out_no_folder_below_runs_is_created(quorank: Quorank) -> None:
-    Path("bad.toml").write_text("[federation]\nclients = 0\n")
-    assert "clients" in quorank("run", "bad.toml").refused()
-    assert nothing_is_left(Path("made"))
-
-
 DATA: dict[str, tuple[str, list[str]]] = {
     "label": ("train.txt", ["{file}:3:", "'two'", "integer"]),
-    "no qid": ("test.txt", ["{file}:3:", "qid:ID"]),
-    "feature": ("train.txt", ["{file}:3:", "'7:abc'", "number"]),
-    "empty": ("train.txt", ["{file}", "empty"]),
-    "comments only": ("test.txt", ["{file}", "no rows"]),
     "cut off": ("train.txt.gz", ["{file}", "cut off"]),
-    "not gzipped": ("train.txt.gz", ["{file}", "not a gzip file"]),
     "no train": ("train.txt", ["{folder}", "train.txt"]),
-    "no test": ("test.txt", ["{folder}", "test.txt"]),
 }
 ROWS = ["0 qid:1 1:0.5 7:1", "1 qid:1 1:0.25 7:2", "2 qid:2 1:0.5 7:3", "0 qid:2 1:1 7:4"]
 
@@ -89,24 +61,14 @@ ROWS = ["0 qid:1 1:0.5 7:1", "1 qid:1 1:0.25 7:2", "2 qid:2 1:0.5 7:3", "0 qid:2
 def write_data(folder: Path, flaw: str) -> None:
     folder.mkdir()
     good = "\n".join(ROWS) + "\n"
-    changed = {
-        "label": good.replace("2 qid:2", "two qid:2"),
-        "no qid": good.replace("2 qid:2 ", "2 "),
-        "feature": good.replace("7:3", "7:abc"),
-        "empty": "",
-        "comments only": "# nothing\n\n",
-    }
     name = DATA[flaw][0]
     for split in ("train.txt", "test.txt"):
         (folder / split).write_text(good)
     if flaw == "cut off":
         (folder / "train.txt").unlink()
         (folder / name).write_bytes(gzip.compress(good.encode())[:-12])
-    elif flaw == "not gzipped":
-        (folder / "train.txt").unlink()
-        (folder / name).write_text(good + "0 qid:3 1:2\n")
-    elif flaw in changed:
-        (folder / name).write_text(changed[flaw])
+    elif flaw == "label":
+        (folder / name).write_text(good.replace("2 qid:2", "two qid:2"))
     else:
         (folder / name).unlink()
 
@@ -169,30 +131,21 @@ def test_a_process_ends_with_two_and_one_sentence(
         (["run", "nowhere.toml"], ["nowhere.toml", "no such"]),
         (["run"], ["needs an experiment file"]),
         (["run", "small.toml", "--set", "federation.clients"], ["--set federation.clients", "KEY=VALUE"]),
-        (["run", "small.toml", "--set", "=1"], ["--set =1", "KEY=VALUE"]),
         (["run", "small.toml", "--set", "federation.clients=none"], ["--set", "integer", "'none'"]),
-        (["run", "small.toml", "--set", "federation.clint=1"], ["--set federation.clint=1", "'clients'"]),
-        (["run", "small.toml", "--set", "federation.rounds="], ["--set federation.rounds=", "integer"]),
         (["run", "small.toml", "--seed", "-1"], ["seed", "-1"]),
         (["run", "small.toml", "--out", "small.toml"], ["small.toml", "file"]),
         (["run", "small.toml", "--out", "small.toml/made"], ["small.toml/made", "cannot be created"]),
         (["run", "--resume", "nowhere"], ["nowhere", "no run to resume"]),
-        (["run", "--resume", "."], ["no run to resume", "run.toml"]),
         (["run", "small.toml", "--resume", "."], ["--resume", "leave out the file"]),
         (["run", "--resume", ".", "--seed", "3"], ["--resume", "--seed"]),
         (["compare", "."], ["not a run", "run.toml"]),
-        (["compare", "nowhere"], ["nowhere", "no such directory"]),
-        (["compare", "small.toml"], ["small.toml", "directory"]),
         (["report", "."], ["not a run"]),
-        (["report", "nowhere"], ["nowhere", "no such directory"]),
         (["evaluate", "nowhere", "--data", "synthetic:mq2007"], ["nowhere", "no ranker"]),
-        (["evaluate", ".", "--data", "synthetic:mq2007"], ["no ranker"]),
         (["evaluate", "small.toml", "--data", "synthetic:mq2007"], ["small.toml", "not a ranker file"]),
         (["data", "stats", "nowhere"], ["nowhere"]),
         (["data", "synthesize", "mq2009", "--out", "made"], ["mq2009"]),
         (["reproduce", "fpdgd/figure99"], ["figure99"]),
         (["demo", "--data", "synthetic:mq", "--out", "made"], ["synthetic:mq"]),
-        (["demo", "--fold", "9", "--out", "made"], ["fold", "got 9"]),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(quorank: Quorank, arguments: list[str], words: list[str]) -> None:
@@ -211,9 +164,7 @@ def test_arguments_that_make_no_sense_are_refused(quorank: Quorank, arguments: l
         (["run", "small.toml", "--frobnicate"], ["--frobnicate"]),
         (["run", "small.toml", "--seed", "one"], ["--seed"]),
         (["run", "small.toml", "--threads", "0"], ["--threads"]),
-        (["run", "small.toml", "--jobs", "0"], ["--jobs"]),
         (["evaluate", "made"], ["--data"]),
-        (["data", "frobnicate"], ["frobnicate"]),
         (["compare"], ["RUN"]),
     ],
 )
@@ -234,14 +185,7 @@ def ranker(finished_run: tuple[Path, Outcome]) -> dict[str, object]:
     ("change", "words"),
     [
         ({"parameters": [float("nan")] * 46}, ["damaged", "NaN"]),
-        ({"parameters": [float("inf")] + [0.0] * 45}, ["damaged", "Infinity"]),
-        ({"parameters": [0.0] * 45}, ["46"]),
-        ({"parameters": "zero"}, ["damaged"]),
         ({"n_features": 5, "parameters": [0.0] * 5, "feature_names": [*"abcde"]}, ["5 features", "46"]),
-        ({"n_features": float("inf")}, ["damaged"]),
-        ({"ranker": {"kind": "forest"}}, ["'forest'"]),
-        ({"ranker": {"kind": "mlp", "hidden": 2}}, ["damaged", "96"]),  # (46 + 2) · 2 parameters
-        ({"normalisation": {"kind": "sometimes"}}, ["damaged"]),
         ({"format": "quorank-ranker/99"}, ["format", "quorank-ranker/2"]),
     ],
 )
@@ -255,14 +199,9 @@ def test_a_damaged_ranker_is_refused(
     assert sentence.startswith("bad.json") and all(word in sentence for word in words), sentence
 
 
-@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"null", b"\xff\xfe", b'{"format": "quorank-ranker/1"}'])
-def test_a_file_that_is_no_ranker_is_refused(quorank: Quorank, content: bytes) -> None:
-    Path("bad.json").write_bytes(content)
-    assert quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused().startswith("bad.json: ")
-
-
-@pytest.mark.parametrize("verb", ["compare", "report"])
-@pytest.mark.parametrize("lost", ["summary.json", "run.toml", "history.parquet"])
+@pytest.mark.parametrize(
+    ("verb", "lost"), [("compare", "summary.json"), ("report", "run.toml"), ("report", "history.parquet")]
+)
 def test_a_run_that_lost_a_file_is_refused(
     quorank: Quorank, finished_run: tuple[Path, Outcome], verb: str, lost: str
 ) -> None:

@@ -87,15 +87,3 @@ def test_the_mean_update_is_the_same(reference: ModuleType, preset: str) -> None
     assert z.max() < stats.norm.isf(UNLIKELY / 2 / len(z)), z
     # and the test has power: half of the update would be noticed
     assert (np.abs(theirs.mean(axis=0)) / 2 > 4 * error[:-1]).sum() >= 5
-
-
-def test_the_whole_cohort_is_the_mean_of_its_clients() -> None:
-    data = load(DataSource("synthetic:mq2007", queries=60)).train
-    theta = np.random.default_rng(2).normal(0, 0.3, data.n_features)
-    simulation = Simulation(data, Linear(), Cascade(), 3, seed=3)
-    many = Federation(clients=40, interactions=2)
-    gathered = Simulator(many, simulation).gather(many.start(theta))
-    assert gathered.clients == 40 and gathered.interactions == 80 == gathered.weight
-    state, report = many.round(many.start(theta), gathered)
-    assert state.theta == pytest.approx(theta + gathered.total / 80)
-    assert report.online_ndcg == gathered.ndcg / 80

@@ -63,16 +63,6 @@ def test_both_conventions_differ_by_the_queries_without_relevant_documents(
         assert zero[name]["mean"] == pytest.approx(total / zero["queries"])
 
 
-@pytest.mark.usefixtures("no_pages")
-def test_a_run_with_the_other_convention_says_so_and_agrees(quorank: Quorank) -> None:
-    quorank("run", "small.toml", "--set", "evaluation.no_relevant=zero", "--out", "made", "-q")
-    summary = json.loads(Path("made/summary.json").read_text())
-    flags = ("--no-relevant", "zero", "--json")
-    found = json.loads(quorank("evaluate", "made", "--data", "synthetic:mq2007", *flags).out)
-    assert summary["offline"]["ndcg@10"] == pytest.approx(found["ndcg@10"]["mean"], rel=1e-12)
-    assert summary["evaluation"]["no_relevant"] == "zero"
-
-
 def test_other_splits_and_cuts(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
     collection = load(DataSource("synthetic:mq2007"))
     theta = np.array(json.loads((finished_run[0] / "ranker.json").read_text())["parameters"])
@@ -107,7 +97,6 @@ def test_the_table_names_the_rule(quorank: Quorank, finished_run: tuple[Path, Ou
     [
         (["--split", "dev"], ["--split dev", "train, validation or test"]),
         (["--no-relevant", "half"], ["--no-relevant half", "skip or zero"]),
-        (["--fold", "9"], ["fold", "9"]),
     ],
 )
 def test_what_it_cannot_do_is_refused(

@@ -73,12 +73,6 @@ def test_large_runs_keep_nothing_on_disk() -> None:
     assert not (made(clients=101, rounds=3) / "clients").exists()
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "true", '"ten"'])
-def test_odd_intervals_of_keeping_are_refused_with_their_line(quorank: Quorank, value: str) -> None:
-    Path("odd.toml").write_text(FILE + f"keep_every = {value}\n")
-    assert "keep_every" in quorank("run", "odd.toml", "--out", "made").refused()
-
-
 @pytest.mark.parametrize("part", ["", '\nparticipation = { kind = "sampled", cohort = 3 }\nkeep_every = 4'])
 def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     whole = kept(made("whole", part))

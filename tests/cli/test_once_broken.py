@@ -7,18 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
 from command_line import SMALL, command, environment
-from interrupted_runs import interrupted_run
-from small_runs import experiment
 
-from quorank.errors import BadInput
-from quorank.experiments.experiment_file import parse_experiment_file, write_toml
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Grid
-from quorank.experiments.runner import run_experiment
 
 
 def test_ctrl_c_in_the_demo(tmp_path, own_folder):
@@ -76,34 +71,6 @@ def test_empty_grid(quorank):
     assert quorank("run", "g.toml", "--json", "-q", "--out", "made").code == 0
 
 
-def test_damaged_zip(tmp_path, monkeypatch):
-    file = interrupted_run(tmp_path / "run", monkeypatch)
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(BadInput, match="damaged checkpoint"):
-        run_experiment(experiment(), tmp_path / "run", resume=True)
-
-
-def test_damaged_member(tmp_path, monkeypatch):
-    file = interrupted_run(tmp_path / "run", monkeypatch)
-    b = bytearray(file.read_bytes())
-    b[300:320] = bytes(20)
-    file.write_bytes(bytes(b))
-    with pytest.raises(BadInput, match="damaged checkpoint"):
-        run_experiment(experiment(), tmp_path / "run", resume=True)
-
-
-@pytest.mark.parametrize("other", [["federation.server=momentum"], ["seed=2"]])
-def test_checkpoint_of_another_experiment(tmp_path, monkeypatch, other):
-    interrupted_run(tmp_path / "run", monkeypatch)
-    with pytest.raises(BadInput, match="another experiment"):
-        run_experiment(experiment(*other), tmp_path / "run", resume=True)
-
-
-def test_evolution_is_silent(process):
-    o = process("run", "small.toml", "--set", "learner=evolution", "-q", "--json", "--out", "made")
-    assert o.code == 0 and o.err == ""
-
-
 def test_too_large_eta_leaves_nothing(quorank):
     quorank("run", "small.toml", "--set", "learner.eta=1e30", "--out", "made").refused()
     assert not Path("made").exists()
@@ -131,20 +98,9 @@ def test_shipped_name_beside_a_folder(quorank):
     assert quorank("run", "fpdgd", "--set", "federation.clients=3", "--set", "federation.rounds=2", "-q").code == 0
 
 
-def test_grid_data_checked_first(quorank):
-    Path("g.toml").write_text(SMALL + '[grid]\n"data.fold" = [1, 2]\n')
-    o = quorank("run", "g.toml", "--out", "made", "-q")
-    assert o.code == 2 and not Path("made").exists()
-
-
 def test_long_cell_names():
     g = Grid.read(parse_experiment_file('[grid]\n"data.source" = ["/' + "x" * 300 + '", "b"]\n', "f"))
     assert all(len(c.name.encode()) <= 255 for c in g.cells)
-
-
-@pytest.mark.parametrize("t", [{"a": "\U000e0001"}, {"a": {'k"ey': 1}}, {"a b": {"x": 1}}, {"a": {"k\\": 1}}])
-def test_toml_roundtrip(t):
-    assert tomllib.loads(write_toml(t)) == t
 
 
 @pytest.mark.parametrize(
@@ -159,23 +115,6 @@ def test_toml_roundtrip(t):
 )
 def test_places(text, key, line):
     assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_threads_in_grid(quorank, monkeypatch):
-    from quorank.experiments import grid
-
-    seen = []
-    real = grid._run
-
-    def spy(task):
-        seen.append(task[2])
-        return real(task)
-
-    monkeypatch.setattr(grid, "_run", spy)
-    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
-    quorank("run", "g.toml", "--threads", 1, "--out", "made", "-q")
-    assert seen == [1, 1]
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\tb"])

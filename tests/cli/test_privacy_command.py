@@ -73,16 +73,10 @@ def test_a_plan_of_whoever_comes_is_that_of_the_rounds_one_client_is_in(quorank:
     ("flags", "words"),
     [
         (("--clients", "0"), "clients: must be at least 1"),
-        (("--clients", "10", "--cohort", "11"), "cohort"),
-        (("--rounds", "0"), "rounds"),
         (("--epsilon", "-1"), "epsilon"),
-        (("--epsilon", "nan"), "epsilon"),
         (("--delta", "2"), "delta"),
-        (("--delta", "1e-300"), "delta"),
-        (("--noise-multiplier", "1e-300"), "noise_multiplier"),
         (("--cohort", "100", "--epsilon", "100000"), "next to no noise"),
         (("--epsilon", "1", "--noise-multiplier", "2"), "not both"),
-        (("--noise-multiplier", "0"), "noise_multiplier"),
         (("--parameters", "0"), "--parameters"),
         (("--clients", "10", "--cohort", "5", "--participation", "full"), "full participation"),
     ],
@@ -273,10 +267,6 @@ def test_bad_calls_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...]
     ("privacy", "words"),
     [
         ('kind = "gaussian"\nepsilon = 0.001', "nothing can be learned within this budget"),
-        ('kind = "gaussian"\nepsilon = 0', "epsilon: must be above 0"),
-        ('kind = "gaussian"\nclip = -1.0', "clip: must be at least 1e-09"),
-        ('kind = "gaussian"\ndelta = 1.0', "delta"),
-        ('kind = "gaussian"\nepsilom = 1.0', "epsilom"),
         ('kind = "published"\nsensitivity = 0.0', "sensitivity"),
     ],
 )

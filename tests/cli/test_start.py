@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import ROOT, SMALL, Quorank, command, environment
+from command_line import SMALL, command, environment
 
 from quorank.cli.start import tolerate_encoding
 from quorank.kernels.compiled import unsafe_reason
@@ -51,7 +51,7 @@ def test_ctrl_c_before_anything_is_imported_is_one_line(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 30
 
 
-@pytest.mark.parametrize("module", ["typer", "click", "numpy", "numba", "quorank.experiments.runner", "pyarrow"])
+@pytest.mark.parametrize("module", ["typer", "numba", "quorank.experiments.runner"])
 def test_ctrl_c_during_an_import_is_one_line(tmp_path: Path, module: str) -> None:
     script = (
         "import os, signal, sys\n"
@@ -173,11 +173,3 @@ def test_compiled_code_of_others_is_not_loaded(tmp_path: Path) -> None:
         (tmp_path / "group").chmod(0o770)
         os.chown(tmp_path / "group", 0, 12345)
         assert "group" in unsafe_reason(tmp_path / "group")
-
-
-def test_a_refusal_stays_one_line(quorank: Quorank) -> None:
-    assert "no such experiment file" in quorank("run", "a\nb.toml").refused()
-
-
-def test_it_is_started_from_the_installed_command() -> None:
-    assert 'quorank = "quorank.cli.start:main"' in (ROOT / "pyproject.toml").read_text()

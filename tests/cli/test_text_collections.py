@@ -85,12 +85,6 @@ def test_letor_rows_without_their_layout_are_no_texts(quorank: Quorank, name: st
         assert "train.txt" in quorank("data", verb, "letor").refused()
 
 
-def test_a_folder_of_nothing_is_refused_as_before(quorank: Quorank) -> None:
-    Path("nothing").mkdir()
-    assert "holds no collection" in quorank("data", "stats", "nothing").refused()
-    assert "no folder and no imported collection" in quorank("data", "stats", "nowhere").refused()
-
-
 @pytest.mark.parametrize("verb", [("data", "stats"), ("data", "import"), ("silo", "demo"), ("silo", "join")])
 def test_help_names_every_format(quorank: Quorank, verb: tuple[str, ...]) -> None:
     shown = " ".join(quorank(*verb, "--help").out.replace("│", " ").split())

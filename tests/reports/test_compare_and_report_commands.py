@@ -47,13 +47,6 @@ def test_compare_refuses_a_plot_format_before_it_reads_anything(tmp_path: Path) 
     assert ".gif" in str(result.exception)
 
 
-@pytest.mark.parametrize("verb", ["compare", "report"])
-def test_a_folder_without_a_run_is_bad_input(tmp_path: Path, verb: str) -> None:
-    result = _run(verb, tmp_path)
-    assert isinstance(result.exception, BadInput)
-    assert "not a run" in str(result.exception)
-
-
 def test_report_is_written_into_the_run(make_run) -> None:
     folder = make_run()
     result = _run("report", folder)
