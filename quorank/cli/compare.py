@@ -34,7 +34,7 @@ def compare(
 
     from quorank.experiments.finished_run import load_runs
     from quorank.reports.comparison import compare_table, group_runs
-    from quorank.reports.panel_files import checked_format
+    from quorank.reports.panel_files import checked_format, learning_curves
 
     if plot is not None:
         checked_format(plot)  # before minutes of reading
@@ -50,7 +50,6 @@ def compare(
     if len(private) > 1:
         messages.print(_COST.format(len(private)), markup=False)
     if plot is not None:
-        from quorank.reports.panel_files import learning_curves
         from quorank.reports.panels import panels_of
 
         names = [group.label for group in groups]

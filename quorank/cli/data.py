@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli.display import print_result, print_rows, print_text, say, table_of
-from quorank.cli.options import Json
+from quorank.cli.options import Fold, Json
 from quorank.cli.text_collections import find_text, report_skipped, skipped_table
 from quorank.errors import require
 from quorank.text.formats import NAMED_FORMATS
@@ -90,7 +90,7 @@ def stats(
             f"({NAMED_FORMATS})."
         ),
     ],
-    fold: Annotated[int, Option(help="Fold of a collection with five folds.")] = 1,
+    fold: Fold = 1,
     normalize: Annotated[Literal["query", "none"], Option(help="Describe normalised or raw features.")] = "none",
     queries: Annotated[int | None, Option(help="Training queries of generated data.")] = None,
     seed: Annotated[int, Option(help="Seed of generated data.")] = 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from quorank.data import Collection
     from quorank.kernels.arrays import Doubles
 
-SPLITS = ("train", "validation", "test")
-
 
 def evaluate(
     ranker: Annotated[Path, Argument(help="ranker.json, or the directory of a run.")],
     data: Annotated[str, Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
     fold: Fold = 1,
-    split: Annotated[str, Option(help="train, validation or test.")] = "test",
+    split: Annotated[Literal["train", "validation", "test"], Option(help="Split of the collection.")] = "test",
     k: Annotated[int, Option(min=1, max=100, help="Cut-off of nDCG and ERR.")] = 10,
     no_relevant: Annotated[
-        str, Option(help="Skip queries without relevant documents, or count them as zero.")
+        Literal["skip", "zero"], Option(help="Skip queries without relevant documents, or count them as zero.")
     ] = "skip",
     threads: Annotated[int, Option(min=1, help="Number of threads; results do not depend on it.")] = 1,
     trec_run: Annotated[Path | None, Option(help="Write the ranked lists to a file as a TREC run.")] = None,
@@ -55,10 +53,6 @@ def evaluate(
     from quorank.metrics.evaluator import Evaluator
     from quorank.rankers.ranker_file import read_ranker
 
-    choices = {"--split": (split, SPLITS), "--no-relevant": (no_relevant, ("skip", "zero"))}
-    for option, (value, known) in choices.items():
-        expected = f"expected {', '.join(known[:-1])} or {known[-1]}"
-        require(value in known, "option.unknown-value", expected, f"{option} {value}")
     saved = read_ranker(ranker)
     sentence = (
         f"a missing feature counts as {saved.missing:g}, and as 0 in collections; score tables with quorank predict"
@@ -70,7 +64,7 @@ def evaluate(
     require(chosen is not None, "collection.no-split", sentence, data)
     differs = f"ranks by {saved.n_features} features, but {data} has {chosen.n_features}"
     require(chosen.n_features == saved.n_features, "ranker.features-differ", differs, f"{ranker}")
-    evaluator = Evaluator(chosen, saved.ranker, k, no_relevant, threads)  # type: ignore[arg-type]
+    evaluator = Evaluator(chosen, saved.ranker, k, no_relevant, threads)
     counted = evaluator.counted()
     sentence = f"no query of the {split} split has a relevant document, so that metrics are undefined"
     require(counted.any(), "collection.nothing-relevant", sentence, data)

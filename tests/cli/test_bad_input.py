@@ -165,6 +165,7 @@ def test_arguments_that_make_no_sense_are_refused(quorank: Quorank, arguments: l
         (["run", "small.toml", "--seed", "one"], ["--seed"]),
         (["run", "small.toml", "--threads", "0"], ["--threads"]),
         (["evaluate", "made"], ["--data"]),
+        (["evaluate", "made", "--data", "x", "--split", "dev"], ["--split", "validation"]),
         (["compare"], ["RUN"]),
     ],
 )

@@ -92,20 +92,6 @@ def test_the_table_names_the_rule(quorank: Quorank, finished_run: tuple[Path, Ou
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--split", "dev"], ["--split dev", "train, validation or test"]),
-        (["--no-relevant", "half"], ["--no-relevant half", "skip or zero"]),
-    ],
-)
-def test_what_it_cannot_do_is_refused(
-    quorank: Quorank, finished_run: tuple[Path, Outcome], flags: list[str], words: list[str]
-) -> None:
-    sentence = quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007", *flags).refused()
-    assert all(word in sentence for word in words), sentence
-
-
 def test_data_of_another_width_are_refused(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
     Path("narrow").mkdir()
     for split in ("train", "test"):
