@@ -31,7 +31,12 @@ def discounts(n: int) -> Doubles:
 def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
     """Discounted cumulative gain, Σ_{r ≤ k} (2^rel_r − 1) / log2(r + 1) (Burges et al., ICML 2005).
 
-    labels: (documents,) labels in ranked order; a list shorter than k is summed to its end.
+    Args:
+        labels: (documents,) labels in ranked order; a list shorter than k is summed to its end.
+        k: Length of the page.
+
+    >>> dcg([1, 0, 1])
+    1.5
     """
     top = _labels(labels, k)[:k]
     return float(np.sum(gain(top) * discounts(len(top))))
@@ -40,8 +45,13 @@ def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
 def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -> float:
     """DCG divided by the DCG of the best list (Järvelin & Kekäläinen, TOIS 2002); 0 if nothing is relevant.
 
-    ranked_labels: (shown,) labels in ranked order, at least the first k that were shown.
-    all_labels: (candidates,) labels of all the query's candidates in any order, for the best list.
+    Args:
+        ranked_labels: (shown,) labels in ranked order, at least the first k that were shown.
+        all_labels: (candidates,) labels of all the query's candidates in any order, for the best list.
+        k: Length of the page.
+
+    >>> ndcg([2, 0], [0, 2])
+    1.0
     """
     ideal = dcg(np.sort(_labels(all_labels, k))[::-1], k)
     return dcg(ranked_labels, k) / ideal if ideal > 0 else 0.0
@@ -50,7 +60,12 @@ def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -
 def reciprocal_rank(labels: npt.ArrayLike, k: int = 10) -> float:
     """1 / rank of the first relevant document (label > 0) among the first k, else 0 (Voorhees, TREC-8, 1999).
 
-    labels: (documents,) labels in ranked order.
+    Args:
+        labels: (documents,) labels in ranked order.
+        k: Length of the page.
+
+    >>> reciprocal_rank([0, 2, 1])
+    0.5
     """
     hits = np.flatnonzero(_labels(labels, k)[:k] > 0)
     return 1.0 / (int(hits[0]) + 1) if len(hits) else 0.0
@@ -59,7 +74,12 @@ def reciprocal_rank(labels: npt.ArrayLike, k: int = 10) -> float:
 def max_rr(clicks: npt.ArrayLike, k: int = 10) -> float:
     """MaxRR: 1 / rank of the highest click among the first k, 0 without a click (Kharitonov, WSDM 2019).
 
-    clicks: (documents,) true or 1 where the document at that rank was clicked.
+    Args:
+        clicks: (documents,) true or 1 where the document at that rank was clicked.
+        k: Length of the page.
+
+    >>> max_rr([False, True, True])
+    0.5
     """
     return reciprocal_rank(clicks, k)
 
@@ -72,8 +92,13 @@ def stop_probability(labels: npt.ArrayLike, max_label: int = 4) -> Doubles:
 def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     """Expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
 
-    R is `stop_probability`. labels: (documents,) labels in ranked order, none above max_label, which is
-    the highest grade of the collection's scale, not of this list.
+    Args:
+        labels: (documents,) labels in ranked order; R is their `stop_probability`.
+        k: Length of the page.
+        max_label: Highest grade of the collection's scale, not of this list.
+
+    >>> err([1, 1], max_label=1)
+    0.625
     """
     top = _labels(labels, k)[:k]
     highest = top.max(initial=0)
@@ -85,11 +110,15 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
 
 
 def mean_over_queries(values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_relevant: NoRelevant = "skip") -> float:
-    """The mean of a metric over queries; 0 when no query counts.
+    """Mean of a metric over queries; 0 when no query counts.
 
-    values: (queries,) the metric of each query. has_relevant: (queries,) whether any label is > 0.
-    no_relevant: "skip" leaves queries without a relevant document out, as the FPDGD code does; "zero"
-    counts them as 0. Say in every report which one it was.
+    Args:
+        values: (queries,) metric of each query.
+        has_relevant: (queries,) True where a label is above 0.
+        no_relevant: "skip" leaves queries without a relevant document out, as the FPDGD code does; "zero" counts them as 0.
+
+    >>> mean_over_queries([0.5, 0.0], [True, False]), mean_over_queries([0.5, 0.0], [True, False], "zero")
+    (0.5, 0.25)
     """
     value, relevant = np.asarray(values, dtype=np.float64), np.asarray(has_relevant, dtype=bool)
     fits = value.ndim == 1 and value.shape == relevant.shape
@@ -103,7 +132,12 @@ def mean_over_queries(values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_rel
 def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:
     """Σ_t γ^(t−1) x_t over rounds t = 1, 2, …: online performance (Wang et al., ICTIR 2021, eq. 17).
 
-    per_round: (rounds,) the mean of the metric over each round's interactions.
+    Args:
+        per_round: (rounds,) mean of the metric over each round's interactions.
+        gamma: Discount γ of a round.
+
+    >>> discounted_sum([1, 2, 3], gamma=0.5)
+    2.75
     """
     x = np.asarray(per_round, dtype=np.float64)
     require(x.ndim == 1, "metric.shape", "per_round must hold one value per round")
