@@ -71,32 +71,18 @@ def imported_collections() -> dict[str, ImportedCollection]:
     return entries
 
 
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that is too long for one
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
 def folder_of(source: str) -> Path:
     """Return the folder that a source names: a path first, then a name of the library."""
     path = expand_home(source)
-    if _is_folder(path):
+    if os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for a name that is too long
         return path
     sentence = "is a file; expected the folder that holds train.txt and test.txt"
-    require(not _is_file(path), "source.not-a-folder", sentence, source)
+    require(not os.path.exists(path), "source.not-a-folder", sentence, source)  # noqa: PTH110
     known = imported_collections()
     if source in known:
         path = Path(known[source].path)
         sentence = f"the imported collection {source!r} was at {path}, which is gone; import it again"
-        require(_is_folder(path), "source.gone", sentence)
+        require(path.is_dir(), "source.gone", sentence)
         return path
     sentence = f"is not here yet; run `quorank data fetch {source.lower()}` or `quorank data import PATH`"
     require(source.lower() not in PUBLIC, "source.not-fetched", sentence, source)

@@ -218,7 +218,7 @@ def pad(features: Floats, width: int = 0) -> Floats:
 
 
 HIGHEST_LABEL = 127
-"""Return labels as bytes; reject one outside 0 to 127."""
+"""Highest label that fits a byte."""
 
 
 def _numbers(values: npt.ArrayLike, name: str, dimensions: int) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ KEYS = ("user", "time", "search", "query", "document", "rank", "click")
 NEEDED = ("search", "click")
 EXPECTED = "expected a CSV file with the columns search and click, and a column for each feature"
 _ROWS = 4096
+Row = tuple[int, list[str]]
+"""Line number and fields of a record."""
 
 
 def csv_files(path: Path) -> list[Path]:
@@ -61,7 +64,7 @@ class CsvTable(NamedTuple):
 
     path: Path
     columns: list[str]
-    records: Iterator[tuple[int, list[str]]]  # line number and fields
+    records: Iterator[Row]
 
     @classmethod
     def open(cls, path: Path, needed: Sequence[str], expected: str, code: str = "csv.no-column") -> CsvTable:
@@ -73,7 +76,7 @@ class CsvTable(NamedTuple):
         return cls(path, columns, cls._checked(path, len(columns), records))
 
     @staticmethod
-    def _checked(path: Path, width: int, records: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    def _checked(path: Path, width: int, records: Iterator[Row]) -> Iterator[Row]:
         for line, record in records:
             sentence = f"has {len(record)} fields, and the first line {width}"
             require(len(record) == width, "csv.fields", sentence, f"{path}:{line}")
@@ -88,129 +91,29 @@ class CsvTable(NamedTuple):
         require(1 <= len(names) <= MOST_FEATURES, "log.features", sentence, f"{self.path}:1")
         return names
 
+    def runs(self, keys: Sequence[str]) -> Iterator[list[Row]]:
+        """Yield the adjacent records with the same values in the columns `keys`."""
+        places = [self.columns.index(name) for name in keys if name in self.columns]
+        for _, rows in groupby(self.records, lambda row: [row[1][place] for place in places]):
+            run = list(islice(rows, HIGHEST_RANK + 1))
+            sentence = "this search has more lines than there are ranks"
+            require(len(run) <= HIGHEST_RANK, "log.list-too-long", sentence, self.place(run[-1]))
+            yield run
 
-def feature_columns(path: Path) -> tuple[str, ...]:
-    """Return the names of the features of a CSV log, in their order."""
-    return CsvTable.open(path, NEEDED, EXPECTED).feature_names(KEYS)
+    def texts(self, name: str, rows: Sequence[Row]) -> list[str]:
+        """Return the values of a column; empty ones if there is no such column."""
+        if name not in self.columns:
+            return [""] * len(rows)
+        place = self.columns.index(name)
+        return [record[place] for _, record in rows]
 
-
-def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
-    """Yield the searches of a CSV file with these features."""
-    table = CsvTable.open(path, NEEDED, EXPECTED)
-    place = {name: number for number, name in enumerate(table.columns)}
-    have = table.feature_names(KEYS)
-    missing = next((name for name in names if name not in place), None)
-    sentence = f"has other features than the first file: {brief(missing or next(iter({*have} - {*names}), ''))}"
-    require(missing is None and len(have) == len(names), "log.features-differ", sentence, f"{path}:1")
-    rows = _CsvRows(path, place, [place[name] for name in names])
-    for line, record in table.records:
-        block = rows.add(line, record)
-        if block is not None:
-            yield block
-    block = rows.finished()
-    require(block is not None or rows.searches, "log.empty", f"has no searches; {EXPECTED}", f"{path}")
-    if block is not None:
-        yield block
-
-
-def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ("FILE:LINE", values by column) of each record of a CSV file with the needed columns."""
-    table = CsvTable.open(path, needed, expected)
-    for line, record in table.records:
-        yield f"{path}:{line}", dict(zip(table.columns, record, strict=True))
-
-
-class _CsvRows:
-    """Collector of lines into whole searches."""
-
-    def __init__(self, path: Path, place: dict[str, int], features: list[int]) -> None:
-        self._path, self._place, self._features = path, place, features
-        self._keys = [place.get(name) for name in ("user", "time", "search")]
-        self._lines: list[int] = []
-        self._records: list[list[str]] = []
-        self._starts: list[int] = []
-        self._last: list[str] | None = None
-        self.searches = 0
-
-    def add(self, line: int, record: list[str]) -> SearchBlock | None:
-        """Add a line; return the whole searches before it once there are enough for a block."""
-        key = [record[at] if at is not None else "" for at in self._keys]
-        block = None
-        if key != self._last:
-            if len(self._records) >= _ROWS:
-                block = self.finished()
-            self._starts.append(len(self._records))
-            self._last = key
-        self._lines.append(line)
-        self._records.append(record)
-        sentence = "this search has more lines than there are ranks"
-        fits = len(self._records) - self._starts[-1] <= HIGHEST_RANK
-        require(fits, "log.list-too-long", sentence, f"{self._path}:{line}")
-        return block
-
-    def finished(self) -> SearchBlock | None:
-        """Return the collected searches, or None."""
-        if not self._records:
-            return None
-        lines, records, starts = self._lines, self._records, self._starts
-        self._lines, self._records, self._starts, self._last = [], [], [], None
-        self.searches += len(starts)
-
-        def texts(name: str, of: list[int]) -> list[str]:
-            at = self._place.get(name)
-            return [""] * len(of) if at is None else [records[row][at] for row in of]
-
-        all_rows = list(range(len(records)))
-        times = [self._time(text, lines[row]) for text, row in zip(texts("time", starts), starts, strict=True)]
-        clicks = [
-            self._integer(text, 1, "click", line) for text, line in zip(texts("click", all_rows), lines, strict=True)
-        ]
-        rank_texts = texts("rank", all_rows)
-        ranks = [
-            self._integer(text, HIGHEST_RANK, "rank", line) if text else 0
-            for text, line in zip(rank_texts, lines, strict=True)
-        ]
-        features = self._numbers(records, lines)
-        lengths = np.diff(np.array([*starts, len(records)], dtype=np.int64)).astype(np.int64)
-        # lists are kept in the order in which they were shown
-        of_row = np.repeat(np.arange(len(starts)), lengths)
-        order = np.lexsort((np.array(ranks), of_row))
-        documents = texts("document", all_rows)
-        for of in starts:
-            require(texts("search", [of])[0], "log.no-search", "has no id of a search", f"{self._path}:{lines[of]}")
-        return SearchBlock(
-            texts("user", starts),
-            np.array(times, dtype=np.int64),
-            texts("search", starts),
-            texts("query", starts),
-            lengths,
-            features[order],
-            np.array(clicks, dtype=np.int8)[order],
-            np.array(ranks, dtype=np.int16)[order],
-            [documents[row] for row in order.tolist()],
-            [f"{self._path}:{lines[row]}" for row in starts],
-        )
-
-    def _time(self, text: str, line: int) -> int:
-        try:
-            return read_time(text) if text else NO_TIME
-        except BadInput as error:
-            raise error.at(f"{self._path}:{line}") from None
-
-    def _integer(self, text: str, most: int, name: str, line: int) -> int:
-        """Parse an integer from 0, or from 1 for a rank, to `most`."""
-        least = 1 if name == "rank" else 0
-        if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most:
-            return int(text)
-        sentence = f"found {name} {brief(text)}, expected {least} to {most:,}"
-        raise BadInput(f"log.bad-{name}", sentence, f"{self._path}:{line}")
-
-    def _numbers(self, records: list[list[str]], lines: list[int]) -> Floats:
+    def numbers(self, names: Sequence[str], rows: Sequence[Row]) -> Floats:
+        """Return the (rows, names) values of columns of finite numbers."""
         import pyarrow as pa
 
-        out = np.empty((len(records), len(self._features)), dtype=np.float32)
-        for column, at in enumerate(self._features):
-            texts = [record[at] for record in records]
+        out = np.empty((len(rows), len(names)), dtype=np.float32)
+        for column, name in enumerate(names):
+            texts = self.texts(name, rows)
             try:
                 values = pa.array(texts, type=pa.string()).cast(pa.float64()).to_numpy()
             except pa.ArrowException:
@@ -220,10 +123,84 @@ class _CsvRows:
             wrong = ~np.isfinite(out[:, column])
             if wrong.any():
                 row = int(np.argmax(wrong))
-                name = next(name for name, place in self._place.items() if place == at)
                 sentence = f"found {brief(texts[row])} as {brief(name)}, expected a finite float32 number"
-                raise BadInput("log.not-a-number", sentence, f"{self._path}:{lines[row]}")
+                raise BadInput("log.not-a-number", sentence, self.place(rows[row]))
         return out
+
+    def integers(self, name: str, rows: Sequence[Row], least: int, most: int) -> list[int]:
+        """Return the values of a column of integers."""
+        texts = self.texts(name, rows)
+        for row, text in zip(rows, texts, strict=True):
+            if not (text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most):
+                sentence = f"found {name} {brief(text)}, expected {least} to {most:,}"
+                raise BadInput(f"log.bad-{name}", sentence, self.place(row))
+        return [int(text) for text in texts]
+
+    def place(self, row: Row) -> str:
+        """Return the file and the line of a record."""
+        return f"{self.path}:{row[0]}"
+
+
+def feature_columns(path: Path) -> tuple[str, ...]:
+    """Return the names of the features of a CSV log, in their order."""
+    return CsvTable.open(path, NEEDED, EXPECTED).feature_names(KEYS)
+
+
+def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
+    """Yield the searches of a CSV file with these features."""
+    table = CsvTable.open(path, NEEDED, EXPECTED)
+    different = next(iter({*table.feature_names(KEYS)} ^ {*names}), None)
+    sentence = f"has other features than the first file: {brief(different)}"
+    require(different is None, "log.features-differ", sentence, f"{path}:1")
+    searches: list[list[Row]] = []
+    rows = 0
+    for run in table.runs(("user", "time", "search")):
+        if rows >= _ROWS:
+            yield _block(table, names, searches)
+            searches, rows = [], 0
+        searches.append(run)
+        rows += len(run)
+    require(searches, "log.empty", f"has no searches; {EXPECTED}", f"{path}")
+    yield _block(table, names, searches)
+
+
+def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ("FILE:LINE", values by column) of each record of a CSV file with the needed columns."""
+    table = CsvTable.open(path, needed, expected)
+    for row in table.records:
+        yield table.place(row), dict(zip(table.columns, row[1], strict=True))
+
+
+def _block(table: CsvTable, names: tuple[str, ...], searches: list[list[Row]]) -> SearchBlock:
+    """Return searches with their lists in the order of their ranks."""
+    starts, rows = [run[0] for run in searches], [row for run in searches for row in run]
+    lengths = np.array([len(run) for run in searches], dtype=np.int64)
+    ranks = np.zeros(len(rows), dtype=np.int16)
+    ranked = np.array([bool(text) for text in table.texts("rank", rows)])
+    ranks[ranked] = table.integers("rank", [rows[row] for row in np.flatnonzero(ranked)], 1, HIGHEST_RANK)
+    order = np.lexsort((ranks, np.repeat(np.arange(len(searches)), lengths)))
+    rows, times, ids = [rows[row] for row in order.tolist()], table.texts("time", starts), table.texts("search", starts)
+    for row, search in zip(starts, ids, strict=True):
+        require(search, "log.no-search", "has no id of a search", table.place(row))
+    return SearchBlock(
+        table.texts("user", starts),
+        np.array([_time(text, table.place(row)) for row, text in zip(starts, times, strict=True)], dtype=np.int64),
+        ids,
+        table.texts("query", starts),
+        lengths,
+        table.numbers(names, rows),
+        np.array(table.integers("click", rows, 0, 1), dtype=np.int8),
+        ranks[order],
+        table.texts("document", rows),
+        [table.place(row) for row in starts],
+    )
+
+
+def _time(text: str, where: str) -> int:
+    try:
+        return read_time(text) if text else NO_TIME
+    except BadInput as error:
+        raise error.at(where) from None
 
 
 def _float(text: str) -> float:

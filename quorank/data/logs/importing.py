@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,7 @@ FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
 _SECONDS = 5.0  # between two reports
 
 Report = Callable[[str], None]
-Skipped = dict[str, int]
+Skipped = Counter[str]
 """Number of skipped searches or clicks by reason."""
 
 
@@ -49,7 +50,7 @@ def import_log(
     within = folder.resolve() in (path.resolve(), *path.resolve().parents)
     sentence = "lies where the log would be kept, and would be replaced by it; give another --name"
     require(not within, "log.in-its-own-place", sentence, f"{path}")
-    skipped: Skipped = {}
+    skipped: Skipped = Counter()
     names, blocks = _reader(path, format_, which, skipped, progress)
     try:
         with new_log_folder(folder) as temporary:
@@ -64,7 +65,7 @@ def import_log(
         raise BadInput("file.unwritable", sentence, f"{folder}") from None
     entry = ImportedCollection(known_as, str(folder.resolve()), 1, len(names), writer.searches, writer.rows)
     register_collection(entry)
-    return entry, skipped
+    return entry, +skipped
 
 
 def export_log(source: str, out: Path, report: Report | None = None) -> Path:
@@ -117,7 +118,7 @@ def _plain_size(path: Path) -> int | None:
 
 
 def _listed(skipped: Skipped) -> str:
-    return "; left out: " + ", ".join(f"{count:,} {why}" for why, count in skipped.items()) if skipped else ""
+    return "; left out: " + ", ".join(f"{count:,} {why}" for why, count in (+skipped).items()) if +skipped else ""
 
 
 class _ImportProgress:

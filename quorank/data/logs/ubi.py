@@ -14,18 +14,20 @@ A list is `query_response_hit_ids`, or else the objects of the query's `impressi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorank.data.logs.click_log import HIGHEST_RANK, NO_TIME, SearchBlock, read_time
-from quorank.data.logs.csv_table import CsvTable, find_file
+from quorank.data.logs.csv_table import CsvTable, Row, find_file
 from quorank.errors import BadInput, brief, first_line, require
 from quorank.files.documents import load_json
 from quorank.files.untrusted import numbered_lines
+from quorank.kernels.arrays import Floats
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
 FEATURES = ("features.csv", "features.csv.gz")
@@ -64,46 +66,65 @@ def _open_features(path: Path) -> CsvTable:
     return CsvTable.open(path, _KEYS, _EXPECTED_FEATURES)
 
 
-def read_ubi(folder: Path, skipped: dict[str, int]) -> Iterator[SearchBlock]:
+def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[SearchBlock]:
     """Yield the searches of a folder in the order of `features.csv`; `skipped` counts what was left out, by reason."""
     files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
     require(files, "file.missing", f"has no .ndjson, .jsonl or .json file; {_EXPECTED}", f"{folder}")
     queries: dict[str, _Query] = {}
     for path in files:
         _read_documents(path, queries)
-    path = find_file(folder, FEATURES)
+    table = _open_features(find_file(folder, FEATURES))
+    names = table.feature_names(_KEYS)
     block: list[_Search] = []
-    for query_id, lines, objects, numbers in _lists(path):
-        query = queries.pop(query_id, None)
-        where = f"{path}:{lines[0]}"
-        sentence = f"query {brief(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
-        require(query is not None, "ubi.unknown-query", sentence, where)
-        assert query is not None
-        why = _skip_reason(query)
-        if why:
-            skipped[why] = skipped.get(why, 0) + 1
-            continue
-        place = {name: rank for rank, name in enumerate(query.shown, 1)}
-        shown = [row for row, name in enumerate(objects) if name in place]
-        lost = len(query.clicks - {objects[row] for row in shown})
-        if lost:
-            skipped["clicks on objects without features"] = skipped.get("clicks on objects without features", 0) + lost
-        if not shown:
-            skipped["queries without features"] = skipped.get("queries without features", 0) + 1
-            continue
-        shown.sort(key=lambda row: place[objects[row]])
-        block.append((query_id, query, where, [objects[row] for row in shown], place, numbers[shown]))
+    for run in table.runs(("query_id",)):
         if len(block) >= _SEARCHES:
             yield _searches(block)
             block = []
-    if queries:
-        skipped["queries without features"] = skipped.get("queries without features", 0) + len(queries)
+        search = _listed_search(table, names, run, queries, skipped)
+        if search is not None:
+            block.append(search)
+    skipped["queries without features"] += len(queries)
     if block:
         yield _searches(block)
 
 
-_Search = tuple[str, _Query, str, list[str], dict[str, int], Any]
-"""(query id, query, place, objects in their order, ranks of objects, (objects, features))."""
+class _Search(NamedTuple):
+    """Query with the objects of its list that have features."""
+
+    query_id: str
+    query: _Query
+    where: str
+    objects: list[str]  # in their order
+    ranks: list[int]
+    features: Floats  # (objects, features)
+
+
+def _listed_search(
+    table: CsvTable, names: tuple[str, ...], run: list[Row], queries: dict[str, _Query], skipped: Counter[str]
+) -> _Search | None:
+    """Remove the query of a run of feature lines from `queries`; return None and count the reason if it is skipped."""
+    query_id, objects = table.texts("query_id", run)[0], table.texts("object_id", run)
+    for place, name in enumerate(objects):
+        require(query_id and name, "ubi.no-id", "has no query_id or no object_id", table.place(run[place]))
+        first = name not in objects[:place]
+        require(first, "ubi.object-twice", f"has {brief(name)} twice", table.place(run[place]))
+    features = table.numbers(names, run)
+    query, where = queries.pop(query_id, None), table.place(run[0])
+    sentence = f"query {brief(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
+    require(query is not None, "ubi.unknown-query", sentence, where)
+    assert query is not None
+    why = _skip_reason(query)
+    if not why:
+        place_of = {name: rank for rank, name in enumerate(query.shown, 1)}
+        listed = [row for row, name in enumerate(objects) if name in place_of]
+        listed.sort(key=lambda row: place_of[objects[row]])
+        found = [objects[row] for row in listed]
+        skipped["clicks on objects without features"] += len(query.clicks - {*found})
+        if found:
+            return _Search(query_id, query, where, found, [place_of[name] for name in found], features[listed])
+        why = "queries without features"
+    skipped[why] += 1
+    return None
 
 
 def _skip_reason(query: _Query) -> str:
@@ -118,20 +139,17 @@ def _skip_reason(query: _Query) -> str:
 
 
 def _searches(found: list[_Search]) -> SearchBlock:
-    documents = [name for _, _, _, objects, _, _ in found for name in objects]
-    clicks = [name in query.clicks for _, query, _, objects, _, _ in found for name in objects]
-    ranks = [place[name] for _, _, _, objects, place, _ in found for name in objects]
     return SearchBlock(
-        [query.client for _, query, *_ in found],
-        np.array([query.time for _, query, *_ in found], dtype=np.int64),
-        [query_id for query_id, *_ in found],
-        [query.text for _, query, *_ in found],
-        np.array([len(objects) for _, _, _, objects, _, _ in found], dtype=np.int64),
-        np.concatenate([numbers for *_, numbers in found]),
-        np.array(clicks, dtype=np.int8),
-        np.array(ranks, dtype=np.int16),
-        documents,
-        [where for _, _, where, *_ in found],
+        [search.query.client for search in found],
+        np.array([search.query.time for search in found], dtype=np.int64),
+        [search.query_id for search in found],
+        [search.query.text for search in found],
+        np.array([len(search.objects) for search in found], dtype=np.int64),
+        np.concatenate([search.features for search in found]),
+        np.array([name in search.query.clicks for search in found for name in search.objects], dtype=np.int8),
+        np.array([rank for search in found for rank in search.ranks], dtype=np.int16),
+        [name for search in found for name in search.objects],
+        [search.where for search in found],
     )
 
 
@@ -210,44 +228,3 @@ def _text(document: dict[str, Any], key: str) -> str:
     sound = isinstance(found, str | int) and not isinstance(found, bool)
     require(sound, "ubi.bad-field", f"has a {key} that is no text")
     return str(found)
-
-
-# ------------------------------------------------------------ features
-
-
-def _lists(path: Path) -> Iterator[tuple[str, list[int], list[str], Any]]:
-    """Yield (query id, lines, objects, (objects, features)) of each query of `features.csv`."""
-    table = _open_features(path)
-    head = table.columns
-    query, name = (head.index(key) for key in _KEYS)
-    columns = [place for place in range(len(head)) if place not in (query, name)]
-    last = ""
-    lines: list[int] = []
-    objects: list[str] = []
-    numbers: list[list[float]] = []
-    for line, record in table.records:
-        where = f"{path}:{line}"
-        require(record[query] and record[name], "ubi.no-id", "has no query_id or no object_id", where)
-        if record[query] != last and lines:
-            yield last, lines, objects, np.array(numbers, dtype=np.float32)
-            lines, objects, numbers = [], [], []
-        last = record[query]
-        require(record[name] not in objects, "ubi.object-twice", f"has {brief(record[name])} twice", where)
-        sentence = "this query has more lines than there are ranks"
-        require(len(lines) < HIGHEST_RANK, "log.list-too-long", sentence, where)
-        lines.append(line)
-        objects.append(record[name])
-        numbers.append([_number(record[place], head[place], where) for place in columns])
-    if lines:
-        yield last, lines, objects, np.array(numbers, dtype=np.float32)
-
-
-def _number(text: str, name: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    largest = float(np.finfo(np.float32).max)
-    sentence = f"found {brief(text)} as {brief(name)}, expected a finite float32 number"
-    require(-largest <= value <= largest, "log.not-a-number", sentence, where)
-    return value
