@@ -48,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test as fast or slow, and start those that mostly wait early, between others that compute."""
     here = Path(__file__).parent
+    unstable = [item.nodeid for item in items if " object at 0x" in item.nodeid]
+    if unstable:
+        raise pytest.UsageError(f"ids of tests must be the same in every worker: {unstable[0]}")
     if not config.getoption("--nightly"):
         items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
     for item in items:

@@ -84,7 +84,7 @@ def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
         *((RELEASES, part) for part in (GradientRelease(), SignRelease(bits=1, zeros="vote"))),
         *((TRAFFICS, part) for part in (Flat(10.0), DayNight(swing=0.5))),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", None) or str(value),
 )
 def test_a_part_prints_as_its_spec(family: Family, part: object) -> None:
     assert family.parse(str(part)) == part
