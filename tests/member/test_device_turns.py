@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from devices import CLIENTS, answered, device_of, simulator_of, task_of, terms_of, user_of
+from devices import CLIENTS, device_of, simulator_of, task_of, terms_of, user_of
 from refusals import refused
 
 from quorank.experiments.deployment import terms_of as experiment_terms
@@ -47,13 +47,6 @@ def test_a_device_rests_and_answers_no_oftener_than_was_agreed(tiny_collection, 
     ]
     assert device.answer(task_of(simulator, 3)) == found[3], "what was sent is sent again, and is no further answer"
     assert device.store.ranker.round == 7, "the newest ranker is used all the same"
-
-
-def test_without_limits_every_round_is_answered(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection, rounds=5)
-    device, user = device_of(simulator, tmp_path), user_of(simulator)
-    for round_ in range(5):
-        assert answered(device, user, task_of(simulator, round_))
 
 
 def test_terms_hold_the_limits_and_older_ones_hold_none(tiny_collection) -> None:

@@ -137,7 +137,7 @@ def test_the_lock_goes_with_its_process(tmp_path) -> None:
     PrivateStore(tmp_path).close()
 
 
-def test_a_file_that_is_damaged_foreign_or_newer_is_refused(tiny_collection, tmp_path) -> None:
+def test_a_file_that_is_damaged_or_foreign_is_refused(tiny_collection, tmp_path) -> None:
     _, device = filled(tiny_collection, tmp_path / "a")
     device.store.close()
     good = (tmp_path / "a" / FILE).read_bytes()
@@ -152,13 +152,6 @@ def test_a_file_that_is_damaged_foreign_or_newer_is_refused(tiny_collection, tmp
             PrivateStore(tmp_path / name)
         assert str(tmp_path / name / FILE) in str(refusal.value)
         assert (tmp_path / name / FILE).read_bytes() == content
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / FILE).write_bytes(good)
-    database = sqlite3.connect(tmp_path / "new" / FILE)
-    database.execute("PRAGMA user_version = 2")
-    database.close()
-    with pytest.raises(BadInput, match="written by a newer Quorank"):
-        PrivateStore(tmp_path / "new")
     (tmp_path / "foreign").mkdir()
     database = sqlite3.connect(tmp_path / "foreign" / FILE)
     database.execute("CREATE TABLE recipes (name)")

@@ -212,6 +212,7 @@ def test_a_damaged_file_is_refused_with_a_sentence(tmp_path: Path, damage: str) 
 # ------------------------------------------------------------ a restart of PostgreSQL
 
 
+@pytest.mark.nightly
 def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
     """Two workers answer rounds of all members while the server is stopped at once and started again."""
     place = tmp_path, empty_database()
