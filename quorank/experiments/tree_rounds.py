@@ -24,7 +24,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, State
-from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owners, released
+from quorank.federation.boosting import Boosting, TrainingLists, list_owners, released
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.simulation import JUDGED

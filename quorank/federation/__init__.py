@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quorank.federation.rounds import CohortSum, Federation, Report, State
     from quorank.federation.rules import AGGREGATIONS, Aggregation
     from quorank.federation.rules.krum import Krum, MultiKrum
-    from quorank.federation.rules.mean import Mean
+    from quorank.federation.rules.rule import Mean
     from quorank.federation.rules.trimmed import Median, TrimmedMean
     from quorank.federation.server_optimisers import SERVERS, Adam, Add, Momentum, Rprop, Server
 
@@ -31,7 +31,7 @@ __getattr__ = lazy_exports(
         "quorank.federation.rounds": "CohortSum Federation Report State",
         "quorank.federation.rules": "AGGREGATIONS Aggregation",
         "quorank.federation.rules.krum": "Krum MultiKrum",
-        "quorank.federation.rules.mean": "Mean",
+        "quorank.federation.rules.rule": "Mean",
         "quorank.federation.rules.trimmed": "Median TrimmedMean",
         "quorank.federation.server_optimisers": "SERVERS Adam Add Momentum Rprop Server",
     },

@@ -14,8 +14,7 @@ from quorank.federation.combinations import check_federation
 from quorank.federation.participation import Full, Participation, TurnsTaken
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
-from quorank.federation.rules.mean import Mean
-from quorank.federation.rules.rule import RuleMemory
+from quorank.federation.rules.rule import Mean, RuleMemory
 from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import PDGD, Learner

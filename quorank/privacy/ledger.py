@@ -311,10 +311,8 @@ def _check_releases(content: Mapping[str, Any], asked: float) -> None:
 
 def loss_of(content: Mapping[str, Any]) -> Loss | None:
     """Return the loss of a run and its rebuildings; None if one of them states no ε."""
-    part = content["mechanism"]
-    losses = [_entry_loss(part, entry) for entry in (content, *ranges_of(content), *content.get("unlearning", ()))]
-    known = [loss for loss in losses if loss is not None]
-    return total_loss([*known, reports_loss(content)]) if len(known) == len(losses) else None
+    entries = (content, *ranges_of(content), *content.get("unlearning", ()))
+    return _total(content["mechanism"], entries, reports_loss(content))
 
 
 def ranges_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -325,6 +323,12 @@ def ranges_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def reports_loss(content: Mapping[str, Any]) -> Loss:
     """Return the loss of the metrics that devices reported."""
     return Loss(pure=(content.get("reports") or {}).get("epsilon") or 0.0)
+
+
+def _total(part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], reports: Loss) -> Loss | None:
+    losses = [_entry_loss(part, entry) for entry in entries]
+    known = [loss for loss in losses if loss is not None]
+    return total_loss([*known, reports]) if len(known) == len(losses) else None
 
 
 def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | None:
@@ -359,11 +363,10 @@ def combined_privacy(
         "horizon": f"{run['horizon']}{before}{again if rounds else ''}{beside}",
         "run_alone": {key: run[key] for key in ("epsilon", "delta", "horizon", "unit") if key in run},
     }
-    losses = [_entry_loss(part, entry) for entry in (*entries, *ranges_of(entries[0]))]
-    known = [loss for loss in losses if loss is not None]
-    if len(known) < len(losses):
+    loss = _total(part, [*entries, *ranges_of(entries[0])], reports or Loss())
+    if loss is None:
         return found | {"epsilon": None}
-    together = _computed(lambda: compose(total_loss([*known, reports or Loss()]), run["delta"]))
+    together = _computed(lambda: compose(loss, run["delta"]))
     return found | {"epsilon": together.epsilon, "delta": together.delta, "added_up": together.method}
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
+from quorank.federation.boosting import Boosting, TrainingLists, from_limbs, list_owners, masked_sum, released, to_limbs
 from quorank.federation.rounds import State
-from quorank.federation.trees.boosting import Boosting, TrainingLists, list_owners, released
-from quorank.federation.trees.histogram_sums import from_limbs, masked_sum, to_limbs
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.gradients import UNIT

@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from quorank.data.ranking import RankingData
-from quorank.federation.trees.boosting import Boosting, TrainingLists
+from quorank.federation.boosting import Boosting, TrainingLists
 from quorank.learning.lambdamart import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.growth import columns_of

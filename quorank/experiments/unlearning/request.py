@@ -4,11 +4,15 @@ The thesis judges unlearning by a leaver that poisoned its updates (§6.1.4). He
 with a retrained one by what both would show (`rank_distance`), which needs no poison: a rebuilt and a retrained ranker
 that differ no more than two retrainings with other draws are equally good. A larger distance means that the rebuilding
 forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
+
+`summary.json` gets the offline metrics of the rebuilt ranker and keeps the previous ones under `unlearned`; the online
+metrics of the shown lists stay. `ledger.json` gets an entry for each rebuilding, and under `altogether` the loss of run and
+rebuildings together at the run's δ, which summary and report state too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +39,6 @@ from quorank.experiments.unlearning.commit import (
     open_target,
     traces_of,
 )
-from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
 from quorank.federation import State
 from quorank.federation.unlearning.methods import (
     KeptRound,
@@ -51,7 +54,9 @@ from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads
 from quorank.metrics.rank_distance import mean_distance
-from quorank.privacy.ledger import read_ledger
+from quorank.privacy import Setting
+from quorank.privacy.ledger import combined_privacy, ledger, read_ledger
+from quorank.privacy.mechanisms.mechanism import Mechanism
 from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 
 Watch = Callable[[int, int], None]
@@ -339,6 +344,46 @@ class Unlearning:
             self.along(done, theta)
         if self.watch is not None:
             self.watch(self._done, max(self._planned, self._done))
+
+
+def rebuilding_entry(
+    part: Mapping[str, Any], mechanism: Mechanism, setting: Setting, rebuilt: Rebuilt, clients: Sequence[int]
+) -> dict[str, Any]:
+    """Return the ledger entry of one rebuilding: its releases and their loss."""
+    book = ledger(part, mechanism, setting, rebuilt.participants, rebuilt.sensitivity, rebuilt.noise)
+    kept = {key: book[key] for key in ("setting", "releases", "privacy")}
+    return {"without": sorted(clients), **kept}
+
+
+def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's ledger with one more rebuilding."""
+    entries = [*book.get("unlearning", []), entry]
+    stated = combined_privacy(book["mechanism"], [book, *entries])
+    return {**book, "unlearning": entries, "altogether": stated}
+
+
+def unlearned_summary(
+    summary: Mapping[str, Any],
+    result: Mapping[str, Any],
+    leavers: Sequence[int],
+    before: dict[str, float],
+    after: dict[str, float],
+    privacy: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the run's summary of the rebuilt ranker; `unlearned` holds the previous metrics and the effort."""
+    earlier = summary.get("unlearned") or {}
+    kept = ("local_updates_share", "interval", "local_steps", "method", "rounds", "local_updates")
+    note = {
+        "clients": sorted(leavers),
+        "as_run": earlier.get("as_run", dict(summary["offline"])),
+        "before": before,
+        "after": after,
+        **{key: result[key] for key in kept},
+    }
+    stated = summary.get("privacy") if privacy is None else dict(privacy)
+    # the run had published another ranker
+    rest = {key: value for key, value in summary.items() if key != "handed_out"}
+    return {**rest, "offline": after, "privacy": stated, "unlearned": note}
 
 
 def unlearn(

@@ -6,9 +6,8 @@ from quorank.federation.rules.bulyan import Bulyan
 from quorank.federation.rules.centred_clipping import CentredClipping
 from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.krum import Krum, MultiKrum
-from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.mixing import Mixing
-from quorank.federation.rules.rule import Aggregation
+from quorank.federation.rules.rule import Aggregation, Mean
 from quorank.federation.rules.spectral import SpectralFilter
 from quorank.federation.rules.trimmed import Median, TrimmedMean
 from quorank.parts import Family

@@ -1,4 +1,4 @@
-"""Base classes of aggregation rules, and of rules that need single updates.
+"""Base classes of aggregation rules, and the mean of the clients' updates.
 
 Robust rules ignore the weights: a client's number of interactions is its own claim, by which it could outvote all others.
 """
@@ -63,6 +63,22 @@ class Aggregation(ABC):
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
         """Return the rule's memory after a round with these (n, d) updates."""
         return {}
+
+
+@dataclass(frozen=True)
+class Mean(Aggregation):
+    """Weighted mean Σ_c (n_c / n)·update_c, from sums alone (FPDGD algorithm 2).
+
+    >>> Mean().combine(np.array([2.0, 4.0]), weight=2.0)
+    array([1., 2.])
+    """
+
+    kind: ClassVar[str] = "mean"
+    divides_sums: ClassVar[bool] = True
+
+    def combine(self, total: Doubles, weight: float) -> Doubles:
+        """Return the mean; zero for an empty cohort."""
+        return total / weight if weight > 0.0 else total
 
 
 def _gigabytes(count: int) -> str:

@@ -190,7 +190,8 @@ class ClippedGaussian(Privacy):
         if self.sum == "secure":
             mechanism = _skellam_sums(self, setting, seed)
         else:
-            mechanism = self._plain_mechanism(setting, seed)
+            mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
+            mechanism.check_noise()
         ratio = signal_to_noise(setting, mechanism.sum_multiplier)["run"]
         sentence = (
             f"nothing can be learned within this budget: even if all {setting.cohort} clients sent the same longest "
@@ -205,11 +206,6 @@ class ClippedGaussian(Privacy):
         if self.sum == "plain":
             return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
         return self.mechanism(setting, seed)
-
-    def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
-        mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
-        mechanism.check_noise()
-        return mechanism
 
     def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
         """Return the common statement of all mechanisms of this part."""
@@ -318,7 +314,8 @@ class GaussianMechanism(Mechanism):
         noise, std = np.empty(len(total), dtype=np.int64), self.sum_multiplier * clip
         discrete_gaussian(self._key, round_, SUM_STREAM, std * unit, noise)
         after = self._follow(within, count, round_, memory)
-        return Sum(_noisy(total, noise, unit), float(self.setting.cohort), after, clip, std)
+        noisy = np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
+        return Sum(noisy, float(self.setting.cohort), after, clip, std)
 
     def _follow(self, within: int, count: int, round_: int, memory: Memory) -> Memory:
         """Return the memory with C·exp(−η_C·(b̃ − γ)), b̃ the noisy share of updates within the clip."""
@@ -336,13 +333,9 @@ class GaussianMechanism(Mechanism):
         """Refuse noise that is too wide for integers below 2^53, or too narrow for accounting."""
         self.slack(self.setting.rounds, self.part.epsilon)
         sentence = "this much noise does not fit integers below 2^53: lower the noise multiplier, or raise epsilon"
-        require(self._widest_sigma <= WIDEST, "privacy.too-much-noise", sentence, "privacy")
-
-    @property
-    def _widest_sigma(self) -> float:
-        """Largest standard deviation of any noise, in its units."""
-        wide = self.sum_multiplier * self._longest_clip
-        return wide if self.part.quantile is None else max(wide, self._count_sigma)
+        count = 0.0 if self.part.quantile is None else self._count_sigma
+        fits = max(self.sum_multiplier * self._longest_clip, count) <= WIDEST
+        require(fits, "privacy.too-much-noise", sentence, "privacy")
 
     @property
     def _count_sigma(self) -> float:
@@ -387,11 +380,6 @@ class GaussianMechanism(Mechanism):
         if rounds == 0:
             return Loss()
         return replace(gaussian_loss(self.setting, self.noise_multiplier, rounds), whole=self.drawn(rounds))
-
-
-def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
-    """Return an integer sum with integer noise, in units of an update."""
-    return np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
 
 
 def _marks(rounds: int) -> list[int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,11 +23,6 @@ VERSION = 2
 _HEAD = struct.Struct("<2sBBI16sI")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
-_WITH_KEY = struct.Struct(f"<I{KEY}s")
-_WITH_KEYS = struct.Struct(f"<I{2 * KEY}s")
-_WITH_SEALED = struct.Struct(f"<I{SEALED}s")
-_WITH_COMMITMENTS = struct.Struct(f"<I{COMMITMENTS}s")
-_DELIVERED = struct.Struct(f"<I{SEALED + COMMITMENTS}s")
 
 Keyed = tuple[tuple[int, bytes], ...]
 """Clients, each with a key, a share or sealed shares."""
@@ -72,11 +66,6 @@ class MessageReader:
         self.check(max(clients, default=0) < MOST_CLIENTS, "names a client above 2^31 − 1")
 
 
-def _listed(item: struct.Struct, pairs: Keyed) -> bytes:
-    pack: Callable[..., bytes] = item.pack
-    return _SHORT.pack(len(pairs)) + b"".join([pack(client, value) for client, value in pairs])
-
-
 def _numbers(clients: tuple[int, ...]) -> bytes:
     return struct.pack(f"<H{len(clients)}I", len(clients), *clients)
 
@@ -88,13 +77,19 @@ class _Layout(NamedTuple):
     read: Callable[[MessageReader], Any]
 
 
+def _pairs(size: int) -> _Layout:
+    """Return the layout of a list of clients, each with `size` bytes."""
+    item = struct.Struct(f"<I{size}s")
+    pack: Callable[..., bytes] = item.pack
+
+    def write(pairs: Keyed) -> bytes:
+        return _SHORT.pack(len(pairs)) + b"".join([pack(client, value) for client, value in pairs])
+
+    return _Layout(write, lambda reader: reader.keyed(item))
+
+
 _KEY = _Layout(bytes, lambda reader: reader.bytes(KEY))
 _COUNT = _Layout(_SHORT.pack, lambda reader: reader.unpack(_SHORT)[0])
-_KEYS = _Layout(partial(_listed, _WITH_KEY), lambda reader: reader.keyed(_WITH_KEY))
-_KEY_PAIRS = _Layout(partial(_listed, _WITH_KEYS), lambda reader: reader.keyed(_WITH_KEYS))
-_SHARES = _Layout(partial(_listed, _WITH_SEALED), lambda reader: reader.keyed(_WITH_SEALED))
-_COMMITTED = _Layout(partial(_listed, _WITH_COMMITMENTS), lambda reader: reader.keyed(_WITH_COMMITMENTS))
-_DELIVERIES = _Layout(partial(_listed, _DELIVERED), lambda reader: reader.keyed(_DELIVERED))
 _BLOB = _Layout(lambda raw: _LONG.pack(len(raw)) + raw, lambda reader: reader.bytes(reader.unpack(_LONG)[0]))
 _CLIENTS = _Layout(_numbers, MessageReader.numbers)
 _VECTOR = _Layout(
@@ -159,7 +154,7 @@ class KeyList(SecureSumMessage):
 
     KIND: ClassVar[int] = 2
     WORDS: ClassVar[str] = "the key list"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _BLOB, _KEY_PAIRS)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _BLOB, _pairs(2 * KEY))
 
     threshold: int  # t
     roster: bytes  # encoded `Roster`
@@ -172,7 +167,7 @@ class ShareKeys(SecureSumMessage):
 
     KIND: ClassVar[int] = 3
     WORDS: ClassVar[str] = "the shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES, _COMMITTED, _KEY)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_pairs(SEALED), _pairs(COMMITMENTS), _KEY)
 
     sealed: Keyed
     commitments: Keyed  # to both shares of each holder, itself among them
@@ -185,7 +180,7 @@ class ShareDelivery(SecureSumMessage):
 
     KIND: ClassVar[int] = 4
     WORDS: ClassVar[str] = "the delivery of shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_BLOB, _DELIVERIES)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_BLOB, _pairs(SEALED + COMMITMENTS))
 
     sharers: bytes  # U2, as bits of the roster
     sealed: Keyed
@@ -225,7 +220,7 @@ class UnmaskReply(SecureSumMessage):
 
     KIND: ClassVar[int] = 7
     WORDS: ClassVar[str] = "the unmask reply"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_KEYS, _KEYS)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_pairs(KEY), _pairs(KEY))
 
     seeds: Keyed
     keys: Keyed

@@ -7,10 +7,14 @@ after the last level the leaves' values go down. For random splits: down, the sp
 Without noise the sums are of integers, so that the pooled data give the same bits: a simulation grows its trees from
 one pass over all clients' documents, and `masked` plays every client and message. With noise each client's leaf sums go
 through the mechanism of its privacy like an update: clipped, in integers, summed, with noise on the sum.
+
+A secure sum adds vectors modulo 2^32, so a number is sent as limbs of b bits, so few that n clients' limbs add up below
+2^31: b = 31 − ⌈log2 n⌉. The last limb has the sign. The total is that of the numbers themselves, to the last bit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quorank.errors import require
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import RunningSum
-from quorank.federation.trees.histogram_sums import masked_sum
-from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers
+from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
 from quorank.learning.simulation import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
@@ -38,6 +42,11 @@ from quorank.learning.trees.random_splits import (
     sums_of_release,
 )
 from quorank.privacy import Mechanism
+from quorank.privacy.secure_sum.in_process import secure_sum
+
+LEAST_BITS = 40
+"""Of a client's own number, with its sign: more limbs are sent where fewer would hold less."""
+SESSION = b"quorank trees"
 
 
 class TrainingLists(NamedTuple):
@@ -187,3 +196,43 @@ def released(sent: Doubles, mechanism: Mechanism, state: State) -> CohortSum:
     running = RunningSum(mechanism, size)
     running.add(who, rows, np.ones(clients, dtype=np.int64), within)
     return running.close(state)
+
+
+def limb_bits(clients: int) -> int:
+    """Return the bits of a limb that this number of clients may sum."""
+    bits = 31 - max(1, (clients - 1).bit_length())
+    require(bits >= 8, "trees.too-many-clients", "these are too many clients for one secure sum of histograms")
+    return bits
+
+
+def to_limbs(numbers: Integers, clients: int) -> Uint32s:
+    """Return a client's numbers (n,) as limbs (limbs·n,), modulo 2^32."""
+    bits = limb_bits(clients)
+    count = -(-LEAST_BITS // bits)
+    sentence = "a client's sums are too large for the limbs of a secure sum; divide its lists among several clients"
+    fits = not len(numbers) or int(np.abs(numbers).max()) < 1 << (bits * count - 1)
+    require(fits, "trees.sum-too-large", sentence)
+    limbs = [(numbers >> (bits * i)) & ((1 << bits) - 1) for i in range(count - 1)]
+    limbs.append(numbers >> (bits * (count - 1)))
+    return np.concatenate(limbs).astype(np.uint32)
+
+
+def from_limbs(total: Uint32s, clients: int) -> Integers:
+    """Return the sums (n,) of which these are the summed limbs."""
+    bits = limb_bits(clients)
+    count = -(-LEAST_BITS // bits)
+    limbs = total.reshape(count, -1)
+    whole = sum(limbs[i].astype(np.int64) << (bits * i) for i in range(count - 1))
+    return np.asarray(whole + (limbs[-1].view(np.int32).astype(np.int64) << (bits * (count - 1))), dtype=np.int64)
+
+
+def masked_sum(vectors: Mapping[int, Integers], round_: int, masks: bool = True) -> Integers:
+    """Return Σ vectors (n,), by the messages of a secure sum; without `masks` by the same limbs, added in the open."""
+    clients = len(vectors)
+    limbs = {client: to_limbs(vector, clients) for client, vector in vectors.items()}
+    if masks:
+        return from_limbs(secure_sum(limbs, round_=round_, session=SESSION).total, clients)
+    total = np.zeros(len(next(iter(limbs.values()))), dtype=np.uint32)
+    for limb in limbs.values():
+        total += limb
+    return from_limbs(total, clients)

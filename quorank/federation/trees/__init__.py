@@ -1,1 +1,0 @@
-"""Trees grown by a federation from sums of histograms."""
