@@ -83,11 +83,7 @@ def test_json_is_alone_on_stdout():
     ("arguments", "sentence"),
     [
         (["stats", "nowhere"], "there is no folder and no imported collection 'nowhere'"),
-        (["stats", "synthetic:mq2007", "--fold", "2"], "has one fold"),
-        (["stats", "synthetic:mq2007", "--fold", "9"], "fold: must be at least 1 and at most 5"),
-        (["synthesize", "mars", "--out", "x"], "there is no generated collection"),
         (["import", "nowhere"], "there is no nowhere"),
-        (["fetch", "mq2007"], "quorank data import PATH --name mq2007"),
     ],
 )
 def test_bad_input_reaches_the_main_command(arguments, sentence):

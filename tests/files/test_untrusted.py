@@ -194,9 +194,8 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
     sources = [zipped(*members), zipped(*members, method=0), tarred(*members), tarred(*members, packing="gz")]
 
     def read(content: bytes) -> None:
-        path = write(
-            tmp_path / ("a.zip" if content[:1] == b"P" else "a.tar.gz" if content[:1] == b"\x1f" else "a.tar"), content
-        )
+        endings = {b"P": "zip", b"\x1f": "tar.gz"}
+        path = write(tmp_path / f"a.{endings.get(content[:1], 'tar')}", content)
         for _, member in archive_members(path):
             member.read()
 
@@ -209,17 +208,8 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
 def test_json_is_bounded() -> None:
     assert load_json('{"a": [1, 2.5, "[[[["]}') == {"a": [1, 2.5, "[[[["]}
     deep = 100_000  # beyond the limit of any version of Python
-    for text in (
-        "[" * deep + "]" * deep,
-        "[" * 10**6,
-        '{"a":' * deep,
-        "1" * 5000,
-        "NaN",
-        "1e999",
-        "-Infinity",
-        "",
-        b"\xff",
-    ):
+    nested = "[" * deep + "]" * deep, "[" * 10**6, '{"a":' * deep
+    for text in (*nested, "1" * 5000, "NaN", "1e999", "-Infinity", "", b"\xff"):
         with pytest.raises(ValueError):
             load_json(text)
 
