@@ -17,8 +17,9 @@ from quorank.tuning.studies.study import ARMS, Study, read_study
 IDS = [f"client-{n}" for n in range(20_000)]
 
 
-@pytest.mark.parametrize("name", ["frecency", "another", "ünïcode"])
-@pytest.mark.parametrize("arms", [ARMS, {"a": 0.5, "b": 0.5}, {"a": 0.01, "b": 0.9, "c": 0.04, "d": 0.05}])
+@pytest.mark.parametrize(
+    ("name", "arms"), [("frecency", ARMS), ("ünïcode", {"a": 0.01, "b": 0.9, "c": 0.04, "d": 0.05})]
+)
 def test_shares(name: str, arms: dict[str, float]) -> None:
     assert_follows(Study(name, arms).assign_all(IDS), arms)
 
@@ -63,20 +64,14 @@ def test_a_file(tmp_path: Path) -> None:
     [
         ("", "has no name"),
         ("name = 3", "name"),
-        ('name = ""', "needs a name"),
         ('name = "x"\narms = 3', "arms: expected a table"),
-        ('name = "x"\n[arms]\na = true\nb = 0.5', "arms.a: expected a number"),
         ('name = "x"\n[arms]\na = 1.0', "two arms"),
         ('name = "x"\n[arms]\na = 0.5\nb = 0.6', "add up to 1"),
         ('name = "x"\n[arms]\na = -0.5\nb = 1.5', r"arms\.a: must be above 0"),
         ('name = "x"\nmetrics = ["ranks"]', "did you mean 'rank'"),
-        ('name = "x"\nmetrics = ["rank"]', "does not collect"),
         ('name = "x"\nmetrics = ["rank", "characters", "rank"]', "named twice"),
         ('name = "x"\nmetrics = []', "needs a metric"),
-        ('name = "x"\nalpha = 0.0', "alpha"),
         ('name = "x"\npower = 1.0', "power"),
-        ('name = "x"\neffect = -0.5', "effect"),
-        ('name = "x"\nefect = 0.5', "did you mean 'effect'"),
         ("name = ", "not a TOML file"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import sqlite3
@@ -244,35 +243,6 @@ def test_another_schema_is_named(places: Path, statement: str, words: str) -> No
     connection.close()
     with pytest.raises(BadInput, match=words):
         read_file(places)
-
-
-def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
-    file = make_places(tmp_path / "p", [(1, "http://a.example/", "x")], [(1, NOW, 1)])
-    connection = sqlite3.connect(file)
-    connection.execute("UPDATE moz_places SET title = CAST(x'ff41' AS TEXT)")
-    connection.commit()
-    connection.close()
-    assert read_file(file).titles == ("\ufffdA",)
-
-
-def real_file() -> Path:
-    root = os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "shared" / "data"
-    return Path(root) / "firefox" / "places.sqlite.gz"
-
-
-@pytest.mark.skipif(not real_file().exists(), reason="no real places.sqlite: set QUORANK_DATA")
-def test_a_real_file(tmp_path: Path) -> None:
-    file = tmp_path / "places.sqlite"
-    file.write_bytes(gzip.decompress(real_file().read_bytes()))
-    history = read_file(file)
-    counts = history.counts()
-    assert (counts["pages"], counts["visits"], counts["skipped"]) == (156, 188, 0)
-    connection = sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)
-    by_page = dict(connection.execute("SELECT place_id, count(*) FROM moz_historyvisits GROUP BY 1"))
-    block = suggestions_at(history, np.arange(156), history.time[-1] + 1)
-    assert sorted(block.visits[block.visits > 0].tolist()) == sorted(by_page.values())
-    found = extract_searches(history)
-    assert len(found.chosen) >= 1 and (np.diff(found.offsets) >= 2).all()
 
 
 CHROMIUM_PAGES = [(1, "https://a.example/", "A"), (2, "https://b.example/", "B")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,6 @@ from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST
-from quorank.tuning.histories.scenarios import SCENARIOS
-from quorank.tuning.loss import gradients
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
 
@@ -56,15 +52,6 @@ def test_two_decays_with_one_half_life_are_one() -> None:
     rate = np.log(2.0) / 30.0
     to_last = sum(w * np.exp(-rate * (days - last)) for w, (_, days) in zip((100, 50, 50), visits, strict=True))
     assert score(page(*visits)) == pytest.approx(to_last * np.exp(-rate * last), rel=1e-6)
-
-
-def test_the_shared_pass_gives_the_same_slopes() -> None:
-    here = SCENARIOS["decay"]
-    items = here.searches(2, 200, 0, DECAY_FRECENCY.shipped)
-    for weights in (DECAY_FRECENCY.shipped, np.array([80.0, 80.0, 0.0, 3.0])):
-        slopes, loss = gradients(DECAY_FRECENCY, weights, items, 0.2, relative=True)
-        plain, same = gradients(replace(DECAY_FRECENCY, probe=None), weights, items, 0.2, relative=True)
-        assert np.allclose(slopes, plain, atol=1e-9) and np.allclose(loss, same)
 
 
 def test_it_is_tuned_like_the_old_formula() -> None:

@@ -7,25 +7,12 @@ import math
 import numpy as np
 import pytest
 from chance import UNLIKELY, assert_follows, assert_mean
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.tuning.histories.generated import (
-    LAST,
-    SIGMA,
-    HistorySetting,
-    Suggestions,
-    draw_choices,
-    generate_suggestions,
-)
+from quorank.tuning.histories.generated import LAST, SIGMA, HistorySetting, draw_choices, generate_suggestions
 from quorank.tuning.searches import slice_searches
 
 WORLD = generate_suggestions(1, 3000)
-
-
-def same(a: Suggestions, b: Suggestions) -> bool:
-    return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(a, b, strict=True))
 
 
 def test_visits_are_an_exponential_with_mean_seven_rounded_up() -> None:
@@ -58,11 +45,6 @@ def test_sampled_visits_are_the_last_ten_and_nothing_else_is_filled() -> None:
     there = np.arange(LAST)[None, :] < WORLD.sampled[:, None]
     assert np.array_equal(WORLD.recency >= 0, there) and np.array_equal(WORLD.type >= 0, there)
     assert (WORLD.chosen == -1).all()
-
-
-@given(first=st.integers(0, 2900), count=st.integers(0, 100))
-def test_any_part_of_a_world_is_the_same_alone(first: int, count: int) -> None:
-    assert same(generate_suggestions(1, count, first=first), slice_searches(WORLD, first, first + count))
 
 
 @pytest.mark.parametrize("habit", [0.5, 1.0])

@@ -14,7 +14,7 @@ from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.data.logs import browser_history
-from quorank.data.logs.browser_history import read_bookmarks, read_browser_history
+from quorank.data.logs.browser_history import read_bookmarks
 from quorank.errors import BadInput
 from quorank.files.untrusted_database import UntrustedDatabase
 from quorank.tuning.histories.browser import extract_searches
@@ -83,17 +83,6 @@ def test_anything_may_stand_in_a_column(tmp_path: Path, browser: str) -> None:
         history.counts()
 
 
-def test_a_damaged_database_is_refused_on_one_line(tmp_path: Path) -> None:
-    """quick_check says "*** in database main ***" on a line of its own."""
-    path = make_places(tmp_path / "places.sqlite", PAGES, VISITS * 200)
-    content = bytearray(path.read_bytes())
-    content[3 * 4096 : 3 * 4096 + 8] = b"\x0d\xff\xff\xff\xff\xff\xff\xff"
-    path.write_bytes(bytes(content))
-    with pytest.raises(BadInput) as caught:
-        read_histories(path)
-    assert caught.value.code == "file.damaged" and "\n" not in str(caught.value)
-
-
 def test_damaged_copies_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser_history, "TRIES", 1)
     sources = [
@@ -160,10 +149,3 @@ def test_bookmarks_that_cannot_be_read_are_refused_or_none(tmp_path: Path) -> No
     os.mkfifo(path)
     with refused("file.unreadable"):
         read_bookmarks(path)
-
-
-def test_bookmarks_that_cannot_be_read_leave_the_history(tmp_path: Path) -> None:
-    make_chromium(tmp_path / "History", PAGES, VISITS)
-    (tmp_path / "Bookmarks").write_text("{")
-    found = read_browser_history(tmp_path / "History")
-    assert len(found.pages) == 3 and found.bookmarks == [] and found.problem

@@ -71,23 +71,6 @@ def test_typing_is_what_a_letter_by_letter_search_says(data: st.DataObject, text
     assert (int(typed.characters[0]), int(typed.rank[0])) == expected
 
 
-def test_made_up_people_type_as_by_hand() -> None:
-    group = generate_persons(4, 10, 3, SMALL)
-    searches = draw_searches(4, group, SMALL)
-    ranker = frecency_ranker(FRECENCY.shipped, DECAY)
-    scores = ranker.scores(group)
-    typed = simulate_typing(group, searches, scores, SMALL)
-    offsets = group.suggestions.offsets
-    for s in range(len(searches.page)):
-        q = int(searches.client[s]) - 10
-        low, high = int(offsets[q]), int(offsets[q + 1])
-        texts = [bytes(group.letters[group.texts[x] : group.texts[x + 1]]).decode() for x in range(low, high)]
-        page = int(searches.page[s])
-        start = int(searches.start[s] - group.texts[page])
-        expected = by_hand(texts, scores[low:high].tolist(), page - low, start, int(searches.looks[s]), SMALL.shown)
-        assert (int(typed.characters[s]), int(typed.rank[s])) == expected
-
-
 def test_people_are_the_same_alone() -> None:
     many, alone = generate_persons(1, 0, 6, SMALL), generate_persons(1, 4, 2, SMALL)
     low = int(many.suggestions.offsets[4])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 from own_search import NOTES, OwnSearch, Seen, own_search, served_search, until, write_notes
@@ -37,9 +38,7 @@ def test_paths_become_sources_of_their_kind(own: OwnSearch, tmp_path: Path) -> N
     assert page.text.count("not read yet") == 3 and str(mail) in page.text
 
 
-@pytest.mark.parametrize(
-    "path", ["", "  ", "/nowhere/at all", "a\0b", "~nobody-of-this-name/x", "<script>x</script>", "x" * 5000]
-)
+@pytest.mark.parametrize("path", ["  ", "a\0b", "~nobody-of-this-name/x", "<script>x</script>", "x" * 5000])
 def test_a_path_that_is_none_is_a_sentence_and_stays_in_the_field(own: OwnSearch, path: str) -> None:
     answer = own.submit("/sources/add", path=path)
     page = Seen(answer.text)
@@ -153,18 +152,10 @@ def test_an_index_that_another_process_writes_to_is_read_later(tmp_path: Path, m
 
 @pytest.mark.slow
 def test_closing_ends_all_of_it(tmp_path: Path) -> None:
-    import threading
-
     before = set(threading.enumerate())
     with served_search(tmp_path, open_files=False) as (_, server):
         began = time.monotonic()
         server.close()
         assert time.monotonic() - began < 5.0
-    left = [
-        thread
-        for thread in set(threading.enumerate()) - before
-        if isinstance(thread, Thread) and "Any" not in thread.name
-    ]
-    assert not [
-        thread for thread in left if thread.name in ("_read_sources", "_talk", "_watch_sources", "loopback pages")
-    ]
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert not left & {"_scan_sources", "_contact_service", "_watch_sources", "loopback pages"}

@@ -28,12 +28,6 @@ def test_every_path_has_one_text_and_comes_back(pieces: list[bytes]) -> None:
     assert opened_path(text) == path
 
 
-@given(BYTES, BYTES)
-def test_two_paths_never_have_the_same_text(one: list[bytes], other: list[bytes]) -> None:
-    first, second = os.fsdecode(b"".join(one)), os.fsdecode(b"".join(other))
-    assert (stored_path(first) == stored_path(second)) == (first == second)
-
-
 @given(BYTES)
 def test_what_is_shown_is_one_printable_line(pieces: list[bytes]) -> None:
     shown = shown_name(os.fsdecode(b"".join(pieces)))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from persons_files import docx_of, word_xml
 
 from quorank.search.sources import FilesSource, FoundDocument, Scanned, SkippedDocument, UnchangedDocument
@@ -91,19 +90,6 @@ def test_a_second_scan_opens_only_what_changed(tmp_path: Path) -> None:
     again = scan(tmp_path, known)
     assert {key: document.body for key, document in found(again).items()} == {"a.txt": "z.txt", "d.txt": "new"}
     assert unchanged(again) == {"c.txt"} and skipped(again) == {}
-
-
-def test_an_unchanged_file_costs_no_opening(tmp_path: Path) -> None:
-    """The system keeps when a file was read last: a time before that of its change moves when it is opened and read."""
-    path = tmp_path / "a.txt"
-    path.write_text("words")
-    os.utime(path, (1_000_000_000, 1_600_000_000))
-    known = fingerprints(scan(tmp_path))
-    if path.stat().st_atime == 1_000_000_000:
-        pytest.skip("this file system does not keep when a file was read")
-    os.utime(path, (1_000_000_000, 1_600_000_000))
-    assert unchanged(scan(tmp_path, known)) == {"a.txt"}
-    assert path.stat().st_atime == 1_000_000_000
 
 
 def test_a_file_of_two_gigabytes_costs_a_look_at_its_size(tmp_path: Path) -> None:

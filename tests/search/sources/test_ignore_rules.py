@@ -13,25 +13,8 @@ import pytest
 from quorank.search.sources.ignore_rules import DEFAULT_RULES, MOST_RULES_BYTES, IgnoreRules, RuleStack
 
 NAMES = [
-    "a",
-    "b",
-    "ab",
-    "abc",
-    "foo",
-    "foobar",
-    "a.txt",
-    "b.md",
-    "x[1]",
-    "a b",
-    "a ",
-    "!c",
-    "#d",
-    "a-b",
-    "A",
-    "z\\y",
-    "é",
-    "]",
-]
+    "a", "b", "ab", "abc", "foo", "foobar", "a.txt", "b.md", "x[1]", "a b", "a ", "!c", "#d", "a-b", "A", "z\\y", "é", "]",
+]  # fmt: skip
 ATOMS = [
     "a", "b", "*", "**", "?", "[ab]", "[!a]", "[^b]", "[a-c]", "[[:alpha:]]", "[[:digit:]x]", "\\*", "\\a", "foo", "bar",
     ".txt", ".md", " ", "\\ ", "!", "#", "-", "[]a]", "[a", "[", "]", "\\", "***", "[[:foo:]]", "[\\]]", "[a-]", "[--z]",
