@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,8 +72,7 @@ class SearchCandidates:
         return len(self.ids)
 
 
-@dataclass(frozen=True, eq=False)
-class _Column:
+class _Column(NamedTuple):
     """Postings of one term of the query in the two fields of the features."""
 
     body: TermPostings
@@ -84,220 +83,205 @@ class CandidateFinder:
     """Search over the segments of one index."""
 
     def __init__(self, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash) -> None:
-        self._reader, self._tokeniser, self._hash = reader, tokeniser, term_hash
+        self.reader, self.tokeniser, self.hash = reader, tokeniser, term_hash
         self._name_words: tuple[LoadedRows, list[str]] | None = None  # with the rows for which they were read
 
     def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
         """Return the first documents of a query."""
         require_range("limit", limit, least=1)
-        loaded = self._reader.refresh()
-        allowed = self._allowed(query, loaded)
-        bands, columns, rare = self._bands_by_words(query, loaded, allowed)
-        self._add_names(query, loaded, allowed, bands)
-        nearness = np.zeros(len(bands), dtype=np.int64)
+        return _Search(self, query).run(limit)
+
+    def hashes(self, words: Sequence[str]) -> list[int]:
+        """Return the hashes of the terms of some words; stop words have none."""
+        return [self.hash(term) for term in dict.fromkeys(self.tokeniser.terms([*words])) if term]
+
+    def words_of_names(self) -> list[str]:
+        """Return the words of all names."""
+        loaded = self.reader.loaded
+        if self._name_words is None or self._name_words[0] is not loaded:
+            joined = self.reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
+            self._name_words = (loaded, (joined or "").split())
+        return self._name_words[1]
+
+
+class _Search:
+    """One search: bands of all rows, and the postings of its terms."""
+
+    def __init__(self, finder: CandidateFinder, query: SearchQuery) -> None:
+        self.finder, self.reader, self.query = finder, finder.reader, query
+        self.key = " ".join(query.plain_words)
+        self.loaded = self.reader.refresh()
+        self.allowed = self._allowed()
+        self.bands = np.full(len(self.allowed), NO_BAND, dtype=np.int64)
+        self.nearness = np.zeros(len(self.allowed), dtype=np.int64)  # mistyped words that a name nearly has
+        self.columns: list[_Column] = []
+
+    def run(self, limit: int) -> SearchCandidates:
+        """Return the first documents."""
+        rare = self._add_by_words()
+        self._add_names()
         near: tuple[str, ...] = ()
-        if rare and np.count_nonzero(bands <= ALL_WORDS) < LITTLE:
-            near = self._add_near_names(rare, loaded, allowed, bands, nearness)
-        scores, statistics = self._scores(columns, loaded)
-        found = np.flatnonzero(bands < NO_BAND)
-        chosen = _first(found, bands, scores, nearness, loaded, limit)
-        features = self._features(columns, statistics, chosen, loaded)
-        return self._described(query, loaded, chosen, bands, scores, features, columns, len(found), near)
+        if rare and np.count_nonzero(self.bands <= ALL_WORDS) < LITTLE:
+            near = self._add_near_names(rare)
+        statistics = [
+            field_statistics(name, [column[at] for column in self.columns], self.loaded)
+            for at, name in enumerate(_Column._fields)
+        ]
+        scores = self._scores(statistics[0])
+        found = np.flatnonzero(self.bands < NO_BAND)
+        chosen = self._first(found, scores, limit)
+        return self._described(chosen, scores[chosen], self._features(statistics, chosen), len(found), near)
 
     # filters and bands
 
-    def _allowed(self, query: SearchQuery, loaded: LoadedRows) -> Booleans:
+    def _allowed(self) -> Booleans:
         """Return (rows,) the documents that pass the filters."""
-        allowed = loaded.alive.copy()
-        columns = loaded.columns
+        query, columns, allowed = self.query, self.loaded.columns, self.loaded.alive.copy()
         if query.sources:
-            known = self._reader.fetch("SELECT id, kind, name FROM sources")
+            known = self.reader.fetch("SELECT id, kind, name FROM sources")
             wanted = [number for number, kind, name in known if {kind.casefold(), name.casefold()} & {*query.sources}]
             allowed &= np.isin(columns["source"], wanted)
         if query.types:
-            allowed &= np.isin(columns["type"], np.array([self._hash(f"type:{t}") for t in query.types], np.uint64))
+            types = [self.finder.hash(f"type:{ending}") for ending in query.types]
+            allowed &= np.isin(columns["type"], np.array(types, np.uint64))
         if query.after is not None:
             allowed &= columns["modified"] >= query.after
         if query.before is not None:
             allowed &= columns["modified"] < query.before
         return allowed
 
-    def _bands_by_words(
-        self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans
-    ) -> tuple[Integers, list[_Column], list[str]]:
-        """Return (rows,) the bands by words, the columns of the features, and the words of few documents."""
-        rows = len(allowed)
-        held, required = np.zeros(rows, dtype=np.int64), allowed.copy()
-        columns: list[_Column] = []
+    def _add_by_words(self) -> list[str]:
+        """Set the bands of documents by their words; return the words of few documents."""
+        held, required = np.zeros(len(self.bands), dtype=np.int64), self.allowed.copy()
         rare: list[str] = []
-        wanted_count = required_count = 0
-        weak = [clause for clause in query.clauses if self._is_weak(clause)]
-        for clause in query.clauses:
-            if clause in weak and len(weak) < len(query.clauses):
-                continue
-            matched = self._matched(clause, rows)
-            columns += self._columns(clause, matched)
+        clauses = [clause for clause in self.query.clauses if not self._is_weak(clause)] or self.query.clauses
+        for clause in clauses:
+            matched = self._matched(clause)
+            self.columns += self._columns_of(clause, matched)
             if clause.required:
                 required &= matched
-                required_count += 1
             else:
                 held += matched
-                wanted_count += 1
                 if clause.kind != "prefix" and np.count_nonzero(matched) < LITTLE:
                     rare += clause.words
-        bands = np.full(rows, NO_BAND, dtype=np.int64)
-        if wanted_count:
-            bands[(held > 0) | bool(required_count)] = SOME_WORDS
-            bands[held == wanted_count] = ALL_WORDS
-        elif required_count or query.filters:
-            bands[:] = ALL_WORDS
-        bands[~required] = NO_BAND
-        if required_count:
-            allowed &= required
-        return bands, columns, rare
+        optional = sum(not clause.required for clause in clauses)
+        if optional:
+            self.bands[(held > 0) | (optional < len(clauses))] = SOME_WORDS
+            self.bands[held == optional] = ALL_WORDS
+        elif clauses or self.query.filters:
+            self.bands[:] = ALL_WORDS
+        self.bands[~required] = NO_BAND
+        self.allowed = required
+        return rare
 
     def _is_weak(self, clause: Clause) -> bool:
         """Return whether a clause counts only without any other: a stop word, or the first one or two letters of a word."""
         if clause.required or clause.kind == "prefix":
             return False
-        return not self._terms(clause)[0] or (clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX)
-
-    def _terms(self, clause: Clause) -> list[str]:
-        return self._tokeniser.terms(list(clause.words))
-
-    def _matched(self, clause: Clause, rows: int) -> Booleans:
-        """Return (rows,) the documents that match a clause."""
-        matched = np.zeros(rows, dtype=bool)
-        if clause.kind in ("word", "typed"):
-            term = self._terms(clause)[0]
-            for part in ("body", "name") if clause.field == "any" else (clause.field,):
-                if term:
-                    matched[self._reader.postings(part, self._hash(term))[0].rows] = True
         begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
-        if not begun and (clause.kind != "word" or not self._terms(clause)[0]):
-            matched |= self._fts_matches(_expression(clause), rows)
+        return begun or not self.finder.hashes(clause.words)
+
+    def _matched(self, clause: Clause) -> Booleans:
+        """Return (rows,) the documents that match a clause."""
+        matched = np.zeros(len(self.bands), dtype=bool)
+        hashes = self.finder.hashes(clause.words) if clause.kind in ("word", "typed") else []
+        for part in ("body", "name") if clause.field == "any" else (clause.field,):
+            for postings in self.reader.postings(part, *hashes):
+                matched[postings.rows] = True
+        begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
+        if not begun and (clause.kind != "word" or not hashes):
+            found = self.reader.numbers("rowid", "words WHERE words MATCH ?", _expression(clause))
+            matched[self.loaded.rows_of(found)] = True
         return matched
 
-    def _fts_matches(self, expression: str, rows: int) -> Booleans:
-        """Return (rows,) the documents that FTS5 finds."""
-        matched = np.zeros(rows, dtype=bool)
-        found = self._reader.numbers("rowid", "words WHERE words MATCH ?", expression)
-        matched[self._reader.loaded.rows_of(found)] = True
-        return matched
-
-    def _columns(self, clause: Clause, matched: Booleans) -> list[_Column]:
+    def _columns_of(self, clause: Clause, matched: Booleans) -> list[_Column]:
         """Return the postings for the features of a clause: one column for each term."""
         if clause.kind in ("word", "phrase"):
-            return [self._column([term]) for term in self._terms(clause) if term]
+            terms = [term for term in self.finder.tokeniser.terms([*clause.words]) if term]
+            return [self._column([self.finder.hash(term)]) for term in terms]
         word = clause.words[0]
-        completions = self._reader.fetch(
+        completions = self.reader.fetch(
             "SELECT word FROM vocabulary WHERE word >= ? AND word < ? ORDER BY documents DESC, word LIMIT ?",
             word, _upper_bound(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
         )  # fmt: skip
         words = [*(completion for (completion,) in completions), *([word] if clause.kind == "typed" else [])]
-        terms = dict.fromkeys(term for term in self._tokeniser.terms(words) if term)
-        column = self._column([*terms])
-        return [_Column(column.body.within(matched), column.title.within(matched))]
+        return [_Column(*(postings.within(matched) for postings in self._column(self.finder.hashes(words))))]
 
-    def _column(self, terms: Sequence[str]) -> _Column:
-        hashes = [self._hash(term) for term in terms]
-        body, title = (TermPostings.union(self._reader.postings(part, *hashes)) for part in ("body", "title"))
-        return _Column(body, title)
+    def _column(self, hashes: Sequence[int]) -> _Column:
+        return _Column(*(TermPostings.union(self.reader.postings(part, *hashes)) for part in _Column._fields))
 
     # names
 
-    def _add_names(self, query: SearchQuery, loaded: LoadedRows, allowed: Booleans, bands: Integers) -> None:
+    def _add_names(self) -> None:
         """Set the bands of documents whose name or title is the query, or begins with it."""
-        key = " ".join(query.plain_words)
+        key = self.key
         if not key or len(key) > LONGEST_KEY:
             return
-        beginning = key if query.open_ended else f"{key} "
-        range_ = (beginning, _upper_bound(beginning))
-        statements = (
-            (BEGINNING, "name_key >= ? AND name_key < ?", range_),
-            (BEGINNING, "title_key >= ? AND title_key < ?", range_),
-            (EXACT, "name_key = ?", (key,)),
-            (EXACT, "stem_key = ?", (key,)),
-            (EXACT, "title_key = ?", (key,)),
-        )
+        beginning = key if self.query.open_ended else f"{key} "
+        ranges, columns = (beginning, _upper_bound(beginning)), ("name_key", "stem_key", "title_key")
+        statements: list[tuple[int, str, tuple[str, ...]]] = [
+            *((BEGINNING, f"{column} >= ? AND {column} < ?", ranges) for column in columns[::2]),
+            *((EXACT, f"{column} = ?", (key,)) for column in columns),
+        ]
         for band, condition, values in statements:
-            found = self._reader.numbers("id", f"documents WHERE {condition}", *values)
-            if len(found):
-                rows = loaded.rows_of(found)
-                bands[rows[allowed[rows]]] = band
+            rows = self.loaded.rows_of(self.reader.numbers("id", f"documents WHERE {condition}", *values))
+            self.bands[rows[self.allowed[rows]]] = band
 
-    def _add_near_names(
-        self, words: Sequence[str], loaded: LoadedRows, allowed: Booleans, bands: Integers, nearness: Integers
-    ) -> tuple[str, ...]:
+    def _add_near_names(self, words: Sequence[str]) -> tuple[str, ...]:
         """Add documents whose name contains nearly one of some words, as band 3; return those words of names."""
         taken: list[str] = []
         for word in words:
-            near = near_words(word, self._words_of_names(loaded))[:MOST_NEAR]
-            hashes = [self._hash(term) for term in self._tokeniser.terms(near) if term]
-            rows = [postings.rows for postings in self._reader.postings("name", *hashes)]
-            held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
-            held = held[allowed[held]]
-            if len(held):
-                nearness[held] += 1
-                bands[held] = np.minimum(bands[held], SOME_WORDS)
+            near = near_words(word, self.finder.words_of_names())[:MOST_NEAR]
+            found = [postings.rows for postings in self.reader.postings("name", *self.finder.hashes(near))]
+            rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+            rows = rows[self.allowed[rows]]
+            if len(rows):
+                self.nearness[rows] += 1
+                self.bands[rows] = np.minimum(self.bands[rows], SOME_WORDS)
                 taken += near
         return tuple(dict.fromkeys(taken))
 
-    def _words_of_names(self, loaded: LoadedRows) -> list[str]:
-        if self._name_words is None or self._name_words[0] is not loaded:
-            joined = self._reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
-            self._name_words = (loaded, (joined or "").split())
-        return self._name_words[1]
-
     # scores and features
 
-    def _scores(
-        self, columns: Sequence[_Column], loaded: LoadedRows
-    ) -> tuple[Doubles, tuple[FieldStatistics, FieldStatistics]]:
-        """Return (rows,) BM25 of title and body, and the statistics of both fields for the terms."""
-        statistics = (
-            field_statistics("body", [column.body for column in columns], loaded),
-            field_statistics("title", [column.title for column in columns], loaded),
-        )
-        scores = np.zeros(len(loaded.alive))
-        idf = PARAMETERS.inverse_document_frequency(statistics[0])
-        lengths = loaded.columns["body_length"]
-        for column, weight in zip(columns, idf, strict=True):
-            rows = column.body.rows
-            scores[rows] += weight * bm25_weights(column.body.counts, lengths[rows], statistics[0].mean_length)
-        return scores, statistics
+    def _scores(self, statistics: FieldStatistics) -> Doubles:
+        """Return (rows,) BM25 of title and body."""
+        scores, lengths = np.zeros(len(self.bands)), self.loaded.columns["body_length"]
+        idf = PARAMETERS.inverse_document_frequency(statistics)
+        for (body, _), weight in zip(self.columns, idf, strict=True):
+            scores[body.rows] += weight * bm25_weights(body.counts, lengths[body.rows], statistics.mean_length)
+        return scores
 
-    def _features(
-        self,
-        columns: Sequence[_Column],
-        statistics: tuple[FieldStatistics, FieldStatistics],
-        chosen: Integers,
-        loaded: LoadedRows,
-    ) -> Doubles:
+    def _first(self, found: Integers, scores: Doubles, limit: int) -> Integers:
+        """Return the first `limit` found rows by (band, score, near names, newest, id)."""
+        bands, columns = self.bands, self.loaded.columns
+        if len(found) > limit:  # leave out rows that cannot be among them before sorting
+            below = np.cumsum(np.bincount(bands[found], minlength=NO_BAND))
+            last = int(np.searchsorted(below, limit))
+            kept, open_ = found[bands[found] < last], found[bands[found] == last]
+            left = limit - len(kept)
+            if left < len(open_):
+                least = np.partition(scores[open_], len(open_) - left)[len(open_) - left]
+                open_ = open_[scores[open_] >= least]
+            found = np.concatenate((kept, open_))
+        keys = (columns["id"][found], -columns["modified"][found], -self.nearness[found], -scores[found], bands[found])
+        return found[np.lexsort(keys)][:limit]
+
+    def _features(self, statistics: Sequence[FieldStatistics], chosen: Integers) -> Doubles:
         fields = []
-        for part, known in zip(("body", "title"), statistics, strict=True):
-            counts = np.zeros((len(chosen), len(columns)))
-            for number, column in enumerate(columns):
-                postings = column.body if part == "body" else column.title
-                counts[:, number] = picked(postings.rows, postings.counts, chosen, 0.0)
-            lengths, distinct = (loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
-            fields.append(array_features(counts, lengths, distinct, known))
+        for at, part in enumerate(_Column._fields):
+            counts = np.zeros((len(chosen), len(self.columns)))
+            for number, column in enumerate(self.columns):
+                counts[:, number] = picked(column[at].rows, column[at].counts, chosen, 0.0)
+            lengths, distinct = (self.loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
+            fields.append(array_features(counts, lengths, distinct, statistics[at]))
         return np.hstack(fields) if len(chosen) else np.zeros((0, len(FEATURE_NAMES)))
 
     def _described(
-        self,
-        query: SearchQuery,
-        loaded: LoadedRows,
-        chosen: Integers,
-        bands: Integers,
-        scores: Doubles,
-        features: Doubles,
-        columns: Sequence[_Column],
-        found: int,
-        near: tuple[str, ...],
+        self, chosen: Integers, scores: Doubles, features: Doubles, found: int, near: tuple[str, ...]
     ) -> SearchCandidates:
-        ids = loaded.columns["id"][chosen]
-        fetched = self._reader.fetch(
+        columns = self.loaded.columns
+        ids = columns["id"][chosen]
+        fetched = self.reader.fetch(
             "SELECT documents.id, kind, key, path, title, documents.name, visits, visit_count, title_key FROM documents"
             f" JOIN sources ON sources.id = source WHERE documents.id IN ({','.join(map(str, ids.tolist()))})"
         )
@@ -306,20 +290,18 @@ class CandidateFinder:
         kinds, keys, paths, titles, names, visits, visit_counts, title_keys = (
             zip(*described, strict=True) if described else [()] * 8
         )
-        key = " ".join(query.plain_words)
-        firsts = [picked(column.body.rows, column.body.firsts, chosen, -1) for column in columns]
-        places = np.array(firsts, dtype=np.int64).reshape(len(columns), len(chosen))
+        firsts = [picked(body.rows, body.firsts, chosen, -1) for body, _ in self.columns]
+        places = np.array(firsts, dtype=np.int64).reshape(len(self.columns), len(chosen))
         beyond = np.iinfo(np.int64).max
         first = np.where(places >= 0, places, beyond).min(axis=0, initial=beyond)
         last = places.max(axis=0, initial=-1)
-        somewhere = last >= 0
         return SearchCandidates(
             ids=ids,
-            bands=bands[chosen],
-            scores=scores[chosen],
+            bands=self.bands[chosen],
+            scores=scores,
             features=features,
-            modified=loaded.columns["modified"][chosen],
-            sources=loaded.columns["source"][chosen].astype(np.int64),
+            modified=columns["modified"][chosen],
+            sources=columns["source"][chosen].astype(np.int64),
             kinds=kinds,
             keys=keys,
             paths=paths,
@@ -328,10 +310,10 @@ class CandidateFinder:
             titles=titles,
             visits=tuple(tuple(np.frombuffer(blob, "<f8").tolist()) if blob else () for blob in visits),
             visit_counts=np.array(visit_counts, dtype=np.int64),
-            title_is_query=np.array([bool(key) and title == key for title in title_keys], dtype=bool),
-            first_match=np.where(somewhere, first, -1),
-            likeness=likeness(chosen, scores[chosen], self._reader, self._tokeniser, self._hash),
-            match_span=np.where(somewhere, last - first + 1, 0),
+            title_is_query=np.array([bool(self.key) and title == self.key for title in title_keys], dtype=bool),
+            first_match=np.where(last >= 0, first, -1),
+            likeness=likeness(chosen, scores, self.reader, self.finder.tokeniser, self.finder.hash),
+            match_span=np.where(last >= 0, last - first + 1, 0),
             found=found,
             near=near,
         )
@@ -359,24 +341,6 @@ def near_words(word: str, known: Sequence[str]) -> list[str]:
 def path_depth(path: str) -> int:
     """Return the number of folders of a path or an address."""
     return path.partition("://")[2].rstrip("/").count("/") if "://" in path else max(path.rstrip("/").count("/") - 1, 0)
-
-
-def _first(
-    found: Integers, bands: Integers, scores: Doubles, nearness: Integers, loaded: LoadedRows, limit: int
-) -> Integers:
-    """Return the first `limit` rows by (band, score, near names, newest, id)."""
-    if len(found) > limit:  # leave out rows that cannot be among them before sorting
-        below = np.cumsum(np.bincount(bands[found], minlength=NO_BAND))
-        last = int(np.searchsorted(below, limit))
-        kept, open_ = found[bands[found] < last], found[bands[found] == last]
-        left = limit - len(kept)
-        if left < len(open_):
-            least = np.partition(scores[open_], len(open_) - left)[len(open_) - left]
-            open_ = open_[scores[open_] >= least]
-        found = np.concatenate((kept, open_))
-    columns = loaded.columns
-    keys = (columns["id"][found], -columns["modified"][found], -nearness[found], -scores[found], bands[found])
-    return found[np.lexsort(keys)][:limit]
 
 
 def _upper_bound(beginning: str) -> str:
