@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from typer import Argument, Context, Option
 
 from quorank.cli.display import print_result, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Json, Quiet
-from quorank.errors import require
+from quorank.errors import printable, require
 
 if TYPE_CHECKING:
     from quorank.search.index import UpdateReport
@@ -68,8 +69,6 @@ def add(
     Files that cannot be read are skipped, and the log says why. Nothing is
     copied elsewhere: the index is in a folder that only you can read.
     """
-    from dataclasses import replace
-
     from quorank.search.home import SearchHome
 
     if language is not None:
@@ -85,7 +84,12 @@ def add(
             report = opened.update(number, None if quiet or json else _progress(source.name))
             skipped = opened.index.skipped(number)
             reports.append(
-                {"source": source.name, "kind": source.kind, **_counts(report), "log": [_line(e) for e in skipped]}
+                {
+                    "source": source.name,
+                    "kind": source.kind,
+                    **_counts(report),
+                    "log": [asdict(entry) for entry in skipped],
+                }
             )
     print_result({"sources": reports}, json, _show_added)
 
@@ -109,8 +113,6 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
 
 
 def _progress(name: str) -> Callable[[UpdateReport], None]:
-    from quorank.errors import printable
-
     shown = 0.0
 
     def tell(report: UpdateReport) -> None:
@@ -129,13 +131,7 @@ def _counts(report: UpdateReport) -> dict[str, Any]:
     return {name: getattr(report, name) for name in names}
 
 
-def _line(entry: Any) -> dict[str, Any]:
-    return {"key": entry.key, "at": entry.at, "code": entry.code, "sentence": entry.sentence}
-
-
 def _show_added(figures: dict[str, Any]) -> None:
-    from quorank.errors import printable
-
     for source in figures["sources"]:
         counts = ", ".join(
             f"{source[name]:,} {name}" for name in ("added", "changed", "removed", "unchanged") if source[name]
@@ -164,8 +160,6 @@ def find(
 
 
 def _show_found(page: Any, empty: bool) -> None:
-    from quorank.errors import printable
-
     if empty:
         print("Nothing is indexed yet: quorank search add FOLDER")
     elif not page.results:
@@ -194,8 +188,6 @@ def why(
 
 
 def _show_reasons(reasons: Any) -> None:
-    from quorank.errors import printable
-
     if not reasons:
         print("Nothing found.")
     for number, reason in enumerate(reasons, 1):
@@ -258,13 +250,11 @@ def status(
         figures = opened.status()
         if log:
             for source in figures["sources"]:
-                source["log"] = [_line(entry) for entry in opened.index.skipped(source["number"])]
+                source["log"] = [asdict(entry) for entry in opened.index.skipped(source["number"])]
     print_result(figures, json, _show_status)
 
 
 def _show_status(figures: dict[str, Any]) -> None:
-    from quorank.errors import printable
-
     federation = figures["federation"]
     told = (
         "none joined"
@@ -307,7 +297,7 @@ def join(
         if consent:
             opened.membership.consent(True)
         figures = opened.membership.status() or {}
-    print_result(figures, json, lambda f: _show_joined(f))
+    print_result(figures, json, _show_joined)
 
 
 def _show_joined(figures: dict[str, Any]) -> None:

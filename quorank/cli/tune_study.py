@@ -131,7 +131,7 @@ def analyse(
     if epsilon is not None:
         private = PrivateMeans(study, epsilon)
         estimated = private.analyse(simulate_answers(private, collected, seed))
-        if not _saved_and_printed(estimated.as_dict(), out, json):
+        if not _saved_and_printed(asdict(estimated), out, json):
             _show_private(study, estimated)
         return
     found = analyse_study(study, collected)

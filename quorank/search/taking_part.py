@@ -24,6 +24,7 @@ from quorank.search.ranking.shipped_ranker import shipped_parameters
 
 if TYPE_CHECKING:
     from quorank.member import Client
+    from quorank.member.private_store import PrivateStore
     from quorank.member.sync import SyncReport
 
 FOLDER = "device"
@@ -148,24 +149,26 @@ class TakingPart:
     def status(self) -> dict[str, Any] | None:
         """Return the status of the device; None without one."""
         from quorank.member.client import device_status
-        from quorank.member.private_store import PrivateStore
 
-        with self._mutex:
-            if self._client is not None or not self.joined:
-                return self.client.status() if self.joined else None
-            with PrivateStore(self.folder, owner=False) as store:  # also while another process runs the device
-                return device_status(store)
+        return self._read(device_status)
 
     def log(self) -> dict[str, Any]:
         """Return all releases, and the times at which consent was given or withdrawn."""
         from quorank.member.client import device_log
+
+        return self._read(device_log) or {"releases": [], "consent": []}
+
+    def _read(self, read: Callable[[PrivateStore], dict[str, Any]]) -> dict[str, Any] | None:
+        """Read the device's store, also while another process runs the device; return None without a device."""
         from quorank.member.private_store import PrivateStore
 
         with self._mutex:
-            if self._client is not None or not self.joined:
-                return self.client.log() if self.joined else {"releases": [], "consent": []}
+            if not self.joined:
+                return None
+            if self._client is not None:
+                return read(self.client.store)
             with PrivateStore(self.folder, owner=False) as store:
-                return device_log(store)
+                return read(store)
 
     def close(self) -> None:
         """Close the device's file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -153,7 +154,4 @@ class OpenVersion:
         few = {arm: len(arms.get(arm, ())) for arm in study.arms if len(arms.get(arm, ())) < LEAST_CLIENTS}
         if few:
             return {"study": study.name, "epsilon": self._private_means.epsilon, "too_few": few}
-        found: dict[str, Any] = self._private_means.analyse(
-            {arm: np.array(rows) for arm, rows in arms.items()}
-        ).as_dict()
-        return found
+        return asdict(self._private_means.analyse({arm: np.array(rows) for arm, rows in arms.items()}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -120,7 +120,7 @@ class LearnedPage:
         try:
             require(path or text, "invitation.missing", sentence)
             require("\0" not in path, "path.malformed", "this is not a path")
-            with self._pasted(text) if text else _expanded(path) as file:
+            with self._pasted(text) if text else nullcontext(expand_home(path)) as file:
                 self.search.membership.join(file)
         except BadInput as error:
             return self.draw(problem=error, status=400)
@@ -186,11 +186,6 @@ class LearnedPage:
         with self.upkeep.writing():
             self.search.forget_all()
         self.upkeep.watch_again()
-
-
-@contextmanager
-def _expanded(path: str) -> Iterator[Path]:
-    yield expand_home(path)
 
 
 def _require_confirmation(fields: dict[str, str]) -> None:

@@ -8,8 +8,6 @@ requested by POST from these pages, or by a program with the token.
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -99,9 +97,4 @@ def refusal(request: Request, error: BadInput, status: int) -> Response:
         from quorank.search.pages.drawing import draw
 
         return draw("refusal.html.jinja", status, error=error)
-    return JSONResponse(error_table(error), status)
-
-
-def error_table(error: BadInput) -> dict[str, Any]:
-    """Return the fields for JSON."""
-    return {"code": error.code, "sentence": str(error)}
+    return JSONResponse({"code": error.code, "sentence": str(error)}, status)

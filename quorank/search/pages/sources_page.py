@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import BadInput, first_line, require
-from quorank.search.index import SkipEntry
 from quorank.search.pages.bodies import read_integer
 from quorank.search.pages.drawing import draw
 from quorank.search.pages.upkeep import Upkeep
@@ -61,7 +60,7 @@ class SourcesPage:
             "waits": stored.id in waiting,
             "problem": self.upkeep.problems.get(stored.id, ""),
             "skipped": len(log),
-            "groups": count_codes(log),
+            "groups": Counter(entry.code for entry in log).most_common(),
             "log": log[:SHOWN_LINES],
         }
 
@@ -109,8 +108,3 @@ class SourcesPage:
         self.search.source(number)
         self.upkeep.scan_soon(number)
         return RedirectResponse("/sources?done=reading", status_code=303)
-
-
-def count_codes(log: Sequence[SkipEntry]) -> list[tuple[str, int]]:
-    """Return the codes of a log with their counts, the most frequent first."""
-    return Counter(entry.code for entry in log).most_common()

@@ -7,6 +7,7 @@ The store also has the parameters of the shared ranker. Forgotten content is era
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,7 +148,7 @@ class ChoiceHistory:
                 longer.append(choice.document)
         here, longer = here[-WINDOW:], longer[-WINDOW:]
         times = {document: tuple(at) for document, at in opened.items()}
-        return PastChoices(_counted(here), len(here), _counted(longer), len(longer), times)
+        return PastChoices(Counter(here), len(here), Counter(longer), len(longer), times)
 
     def lists(self, newest: int) -> list[ChosenList]:
         """Return the newest choices with their lists, the oldest first."""
@@ -237,10 +238,3 @@ class ChoiceHistory:
         with self._database.transaction():
             self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
             self._bump_version()
-
-
-def _counted(documents: Sequence[Document]) -> dict[Document, int]:
-    counts: dict[Document, int] = {}
-    for document in documents:
-        counts[document] = counts.get(document, 0) + 1
-    return counts

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -127,7 +128,8 @@ class _Scan:
 
     def __init__(self, source: FilesSource, known: Mapping[str, str], pdf: PdfProcess) -> None:
         self.source, self.known, self.pdf = source, known, pdf
-        self.seen: set[tuple[int, int]] = set()  # folders, where links are followed
+        root = Path(source.root).stat()
+        self.seen = {(root.st_dev, root.st_ino)}  # folders, where links are followed
 
     def files(self) -> Iterator[Scanned]:
         waiting = [_Folder(self.source.root, "", RuleStack.start(self.source.ignore))]
@@ -141,7 +143,7 @@ class _Scan:
         prefix, rules = folder.prefix, folder.rules
         try:
             with os.scandir(folder.path) as found:
-                entries = sorted(found, key=_entry_name)
+                entries = sorted(found, key=attrgetter("name"))
         except (FileNotFoundError, NotADirectoryError):
             yield SkippedDocument(prefix, "folder.vanished", "vanished during the scan")
             return
@@ -205,9 +207,6 @@ class _Scan:
             return False
 
     def _was_seen(self, status: os.stat_result) -> bool:
-        if not self.seen:
-            with_root = Path(self.source.root).stat()
-            self.seen.add((with_root.st_dev, with_root.st_ino))
         identity = (status.st_dev, status.st_ino)
         known = identity in self.seen
         self.seen.add(identity)
@@ -296,10 +295,6 @@ class _Scan:
 
 def _too_large(most: int) -> tuple[str, str]:
     return "file.too-large", f"is larger than {most:,} bytes; only its name is searched"
-
-
-def _entry_name(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 def _file_type(mode: int) -> str:

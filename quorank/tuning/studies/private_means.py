@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -64,10 +63,6 @@ class PrivateAnalysis:
     alpha: float
     arms: dict[str, PrivateArm]
     comparisons: tuple[PrivateComparison, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
