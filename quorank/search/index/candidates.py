@@ -89,7 +89,7 @@ class CandidateFinder:
     def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
         """Return the first documents of a query."""
         require_range("limit", limit, least=1)
-        return _Search(self, query).run(limit)
+        return _OneSearch(self, query).run(limit)
 
     def hashes(self, words: Sequence[str]) -> list[int]:
         """Return the hashes of the terms of some words; stop words have none."""
@@ -104,7 +104,7 @@ class CandidateFinder:
         return self._name_words[1]
 
 
-class _Search:
+class _OneSearch:
     """One search: bands of all rows, and the postings of its terms."""
 
     def __init__(self, finder: CandidateFinder, query: SearchQuery) -> None:
