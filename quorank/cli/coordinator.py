@@ -85,7 +85,7 @@ def start(
         float | None,
         Option(
             help="Upper bound on the ε of run, reports and rebuildings together, at the run's δ; a rebuilding "
-            "beyond it is refused, and the ranker starts anew.",
+            "beyond it is refused, and the ranker is reset.",
             show_default="that of run and reports alone",
         ),
     ] = None,

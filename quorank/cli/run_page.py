@@ -39,7 +39,7 @@ CURVE_POINTS = 200
 
 
 class RunWatch:
-    """A run as it is seen from beside: `open` once it is there, `sample` now and then, `status` when somebody looks."""
+    """View of a run from another thread: `open` once it is there, `sample` now and then, `status` when somebody looks."""
 
     def __init__(self, name: str) -> None:
         self._name, self._started = name, time.monotonic()
@@ -106,7 +106,7 @@ class RunWatch:
         )
 
     def _history(self, values: dict[str, Any], judged: Any, done: int) -> tuple[RoundFigures, ...]:
-        """Points of quality, replies, seconds and ε, each at rounds of its own."""
+        """Points of quality, replies, seconds and ε, each at its own rounds."""
         found: list[RoundFigures] = list(self._timed[-CURVE_POINTS:])
         for at in _some(judged):
             found.append(RoundFigures(int(at) + 1, quality=float(values["offline_ndcg@10"][at])))

@@ -106,7 +106,7 @@ def invite(
 ) -> None:
     """Write a party's invitation, with a code that enrols it once.
 
-    Whoever uses the file first becomes the party: send it over a private
+    The first user of the file becomes the party: send it over a private
     channel and delete it here. A revoked party is invited again in the same
     way.
     """

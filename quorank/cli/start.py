@@ -105,7 +105,7 @@ def end(code: int) -> NoReturn:
 
 
 def tolerate_encoding() -> None:
-    """Let both outputs take every character: those that the encoding lacks are spelled out (ε as epsilon) or escaped."""
+    """Make both outputs accept every character: those that the encoding lacks are spelled out (ε as epsilon) or escaped."""
     import codecs
 
     codecs.register_error("quorank-plain", _in_letters)

@@ -78,7 +78,7 @@ class RankingData:
     ) -> RankingData:
         """Build from (rows, features) and the query of each row, in any order; queries stand as they first occur.
 
-        labels: (rows,), all 0 where there are none. group: an id for each row, or the sizes of consecutive lists;
+        labels: (rows,), all 0 by default. group: an id for each row, or the sizes of consecutive lists;
         without it all rows are one query's.
         """
         dense = _dense_features(features)

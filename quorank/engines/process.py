@@ -79,7 +79,7 @@ class Simulator:
 
     @cached_property
     def setting(self) -> Setting:
-        """What the run's privacy must know; if clients differ in their number of searches, the busiest counts."""
+        """Privacy setting of the run; if clients differ in their number of searches, the busiest counts."""
         federation, simulation = self.federation, self.simulation
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
         present = setting.clients - len(self.absent)

@@ -99,7 +99,7 @@ class SimulatedClients:
             self.keeper.write()
         return replies
 
-    # Secure sums: each client is a member of its own, with keys in this process's memory.
+    # Secure sums: each client is a separate member, with keys in this process's memory.
 
     def _respond_secure(self, content: bytes) -> bytes:
         """Return the answers of the clients in their order; empty where a client has left the round."""
@@ -123,7 +123,7 @@ class SimulatedClients:
         return self._members[client][0] if client in self._members else None
 
     def _begin(self, task: Task, opened: dict[int, Occasion]) -> None:
-        """Let these clients learn, and hold their updates until the others of the sum are there."""
+        """Train these clients, and hold their updates until the others of the sum are there."""
         mechanism: Any = self._mechanism
         for reply in self._learn(task, np.array(sorted(opened), dtype=np.int64)):
             words = reply.release.astype(np.int64).astype(np.uint32)

@@ -153,7 +153,7 @@ CURVES = (OFFLINE_NDCG, OFFLINE_MAXRR, ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUN
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One finished run; columns of its history are NaN in rounds that were not evaluated."""
+    """Finished run; columns of its history are NaN in rounds that were not evaluated."""
 
     path: Path
     config: Mapping[str, Any]  # run.toml, complete

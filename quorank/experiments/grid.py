@@ -31,7 +31,7 @@ Task = tuple[Experiment, Path, int, bool, bool, ReportPage | None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of a grid."""
+    """Combination of a grid."""
 
     name: str  # of its sub-directory
     values: Mapping[str, Any]  # dotted key → value

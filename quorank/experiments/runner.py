@@ -90,7 +90,7 @@ class Rounds(Protocol):
 
 @dataclass(eq=False)
 class Runner:
-    """One run in memory; `run()` plays the rounds that are left."""
+    """Run in memory; `run()` plays the rounds that are left."""
 
     experiment: Experiment
     threads: int = field(default_factory=available_threads)
@@ -266,7 +266,7 @@ def run_experiment(
         stop: Asked after every round whether to stop.
         engine: Plays the rounds; by default this process.
         opened: Called with the run once all is read and nothing refused, before the first round.
-        report: Makes the page `report.html`; without it there is none.
+        report: Makes the page `report.html`; by default no page is made.
         given: Raw data that no file holds.
 
     Returns:

@@ -28,7 +28,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class ExportTarget:
-    """One format that rankers are written in.
+    """Format that rankers are written in.
 
     `load` reads a model by the format's published description alone, so that it checks what `write` wrote.
     """

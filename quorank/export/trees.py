@@ -26,7 +26,7 @@ _LARGEST = np.finfo(np.float32).max
 
 @dataclass
 class NodeTree:
-    """One tree: node n is a split whose two children have higher numbers, or a leaf (feature −1) with a value.
+    """Tree: node n is a split whose two children have higher numbers, or a leaf (feature −1) with a value.
 
     In trees made from a ranker, splits come first and leaves follow.
     """

@@ -72,7 +72,7 @@ def _block(head: str, expression: list[str]) -> list[str]:
 
 
 def _products(exported: ExportedRanker) -> list[str]:
-    """One product for each feature: weight · (x − low) / (high − low)."""
+    """Product for each feature: weight · (x − low) / (high − low)."""
     if exported.family != "linear":
         return []
     products = []

@@ -1,4 +1,4 @@
-"""One device for applications: `rank` shows a list, `record` learns from its clicks, `sync` exchanges with the service.
+"""Device for applications: `rank` shows a list, `record` learns from its clicks, `sync` exchanges with the service.
 
 A device polls; nothing is held open. Each answer is stored before it leaves, and sent again until the service has confirmed
 it. Whatever a service sends, a device answers only as its terms allow: a task must be signed by the key of the invitation,

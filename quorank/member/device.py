@@ -1,4 +1,4 @@
-"""One real client: it shows lists, learns from its own user's clicks, and answers tasks with releases only.
+"""Real client: it shows lists, learns from its own user's clicks, and answers tasks with releases only.
 
 An update comes from the simulator's code (`OnlineRanker`), applied to the B oldest interactions that no
 release has used. A task is answered once. A repeated task, after a restart or a lost reply, gets the stored bytes: two
@@ -57,7 +57,7 @@ class PreparedRelease:
 
 
 class Device:
-    """One client.
+    """Client.
 
     Args:
         store: Private store, with consent and interactions.
@@ -172,7 +172,7 @@ class Device:
     # ------------------------------------------------------------ tasks
 
     def answer(self, task: bytes) -> bytes | Declined:
-        """Return the reply to a task (`wire`), or why there is none. It never raises; causes stay in the local log."""
+        """Return the reply to a task, or the reason for declining; never raises. Causes stay in the local log."""
         return self.guarded(lambda: self._answer(task))
 
     def see(self, content: bytes) -> Declined | None:

@@ -48,7 +48,7 @@ class DeviceAnswers:
         return SecureDevice(self.device, ClientPins(self.pins, self.device.terms.setting.clients))
 
     def answer(self, content: bytes) -> bytes | Declined:
-        """Return the answer to any message, or why there is none; it never raises."""
+        """Return the answer to any message, or the reason for declining; it never raises."""
         if content.startswith(_SECURE):
             return self.answer_secure(content)
         if is_rebuilding(content, self.device.terms.run):
@@ -123,7 +123,7 @@ class SecureDevice:
         return MemberKey(secret)
 
     def answer(self, content: bytes) -> bytes | Declined:
-        """Return the answer to one phase, or why there is none; it never raises."""
+        """Return the answer to one phase, or the reason for declining; it never raises."""
         return self.device.guarded(lambda: self._answer(content))
 
     def _answer(self, content: bytes) -> bytes:

@@ -41,7 +41,7 @@ class SiloParty:
     Args:
         folder: The party's private folder, created where it does not exist.
         name: Name of the party in the terms.
-        terms: What the group has agreed on.
+        terms: Terms that the group has agreed on.
         holding: The party's documents, queries and judgements.
         pins: Public identities that other parties must have.
         consent: Returns whether the owner agrees to take part; asked before every answer.

@@ -124,7 +124,7 @@ class PartyFolder(Membership[SiloTerms]):
                 require(same, "folder.other-run", said, f"{path}")
             with store.transaction():
                 if known is None or (known.code, known.service) != (invitation.code, invitation.service):
-                    store.remove_fact(MEMBER)  # it enrols anew
+                    store.remove_fact(MEMBER)  # it enrols again
                 store.set_fact(INVITATION, invitation.text().encode())
                 store.set_fact(TERMS, json_bytes(terms.table()))
                 store.set_fact(IDENTITY, member_key(_identity(target, invitation.name)).secret)

@@ -66,7 +66,7 @@ class PartyRun:
     # ------------------------------------------------------------ steps
 
     def step(self) -> bool:
-        """Take the next step; return False where there is none."""
+        """Take the next step; return False after the last one."""
         if self.place == NEW:
             with self.store.transaction():
                 for hello in self.agreement.hellos():

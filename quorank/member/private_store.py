@@ -37,7 +37,7 @@ _RELEASE = "run, round, at, interactions, bytes, privacy, reply, task"  # column
 
 @dataclass(frozen=True, eq=False)
 class Interaction:
-    """One query shown and clicked, stored with every bit that learning needs.
+    """Query shown and clicked, stored with every bit that learning needs.
 
     PDGD's weights belong to the distribution from which a list was drawn, so the scores, weights and
     parameters of the ranker that showed it are stored too.
@@ -86,7 +86,7 @@ def _checksum(*parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """One entry of the log of releases."""
+    """Entry of the log of releases."""
 
     run: str
     round: int  # from 1
@@ -145,12 +145,12 @@ class PrivateStore(DeviceDatabase):
         )
 
     def note(self, name: str, hint: Any) -> Any:
-        """Return the JSON value stored under a name, decoded by an annotation; None where there is none."""
+        """Return the JSON value stored under a name, decoded by an annotation; None if it is missing."""
         found = self.fact(name)
         return None if found is None else parse_json(found, hint, f"{self.folder}: {name}")
 
     def set_note(self, name: str, value: Any) -> None:
-        """Store a JSON value in a transaction of its own."""
+        """Store a JSON value in a separate transaction."""
         with self.transaction():
             self.set_fact(name, json_bytes(value))
 

@@ -64,7 +64,7 @@ class FolderDesk:
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
     def fetch(self, name: str) -> dict[str, Any] | None:
-        """Take a result; None while there is none."""
+        """Take a result; None while it is pending."""
         file = self.folder / f"{name}.found.json"
         if not file.is_file():
             return None

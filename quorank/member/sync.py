@@ -154,7 +154,7 @@ class SyncedMembership(Membership[T]):
         return SyncReport("left", 0.0, erased=self.erase(request))
 
     def _failed(self, error: BadInput) -> SyncReport:
-        if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol anew
+        if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol again
             with self.store.transaction():
                 self.store.remove_fact(MEMBER)
         logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)

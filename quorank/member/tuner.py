@@ -188,7 +188,7 @@ class Tuner(SyncedMembership[TuningTerms]):
             return None
         stored = self.store.release(self.terms.run, task.version + 1)
         if stored is not None:
-            return stored.reply  # never a second answer to a version, whatever the service was restored from
+            return stored.reply  # never a second answer to a version, even to a restored service
         made = self._answer(task) if task.asks_metrics else self._update(task)
         if made is None:
             return None

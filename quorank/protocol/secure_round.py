@@ -338,7 +338,7 @@ class SecureRounds:
 
 
 class SecureMember:
-    """One client's side of one round; `vector` is called once, when the input is masked."""
+    """Client's side of one round; `vector` is called once, when the input is masked."""
 
     def __init__(
         self,

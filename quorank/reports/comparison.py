@@ -111,7 +111,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One setting; `against_first` follows the table's measures and is empty for the first setting itself."""
+    """Setting; `against_first` follows the table's measures and is empty for the first setting itself."""
 
     name: str  # A, B, …
     group: RunGroup

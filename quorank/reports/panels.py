@@ -42,7 +42,7 @@ OF_ONE_ROUND = (ONLINE_NDCG, ONLINE_MAXRR)
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One curve of a panel: x is (points,), runs is (runs, points).
+    """Curve of a panel: x is (points,), runs is (runs, points).
 
     Where only a mean and its standard deviation are known, `runs` holds the mean and `deviation` is set. A curve has the
     colour and dashes of its position in the panel unless its own are set.
@@ -98,7 +98,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One pair of axes.
+    """Pair of axes.
 
     `curves` are learning curves from the start of a run, `lines` join measured points, `points` are scattered, and
     `marks` are one point per curve without an x axis.

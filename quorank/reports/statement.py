@@ -113,7 +113,7 @@ def count(value: Any) -> str:
 
 
 def rounded(value: float, decimals: int) -> str:
-    """Format a number, or a dash where there is none."""
+    """Format a number, or a dash for None."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else "–"
 
 

@@ -42,7 +42,7 @@ class TakingPart:
 
     @property
     def joined(self) -> bool:
-        """Whether a device exists."""
+        """Return whether a device exists."""
         from quorank.member.device_database import FILE
 
         return (self.folder / FILE).is_file()

@@ -122,7 +122,7 @@ class PlayedService:
         """Become the holder; refuse a database of another run."""
         mark, found = self.home.key.public, self.store.document(OWNER)
         free = found is None and self.store.publication() is None and not self.store.members(most=1)
-        sentence = "there is another run or service in this database; give this run one of its own"
+        sentence = "there is another run or service in this database; give this run a separate one"
         require(free or found == mark, "database.in-use", sentence, "--database")
         end = time.monotonic() + HOLD_SECONDS
         epoch = self.store.hold_in_turn(lambda: self.stop() or time.monotonic() > end)

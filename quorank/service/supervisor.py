@@ -236,9 +236,9 @@ def supervise(home: Home, *, stay: bool = True) -> int:
 
 
 def start_service(home: Home, *options: str, stays: bool = True) -> subprocess.Popen[bytes]:
-    """Start the service of a folder in a process of its own and wait until it answers; it prints into its log.
+    """Start the service of a folder in a separate process and wait until it answers; it prints into its log.
 
-    Unless it `stays`, it ends with this process. It has a session of its own, so Ctrl-C in a terminal does not reach it.
+    Unless it `stays`, it ends with this process. It runs in a separate session, so Ctrl-C in a terminal does not reach it.
     """
     bound = [] if stays else ["quorank.kernels.process", str(os.getpid())]
     descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -27,7 +27,7 @@ _JUDGED = ("trial", "reference", "shortened")  # only in files of judged version
 
 @dataclass(frozen=True)
 class Model:
-    """One version of the weights of a heuristic.
+    """Version of the weights of a heuristic.
 
     >>> Model("frecency", 3, {"recency.4-days": 100.0}).version
     3

@@ -73,7 +73,7 @@ class SignRelease:
 
     @property
     def needs_coins(self) -> bool:
-        """Whether `apply` needs a random bit for every slope of 0."""
+        """Return whether `apply` needs a random bit for every slope of 0."""
         return self.bits == 1
 
     def apply(self, slopes: Doubles, coins: Booleans | None = None) -> Doubles:

@@ -126,7 +126,7 @@ def read_browser_history(path: Path, newest: int | None = None) -> BrowserHistor
 def database_in(path: Path, files: tuple[str, ...] = (FIREFOX_FILE, CHROMIUM_FILE)) -> Path:
     """Return the database at a path: itself, in the folder of a profile, or in the newest profile of a folder of them.
 
-    Where there is none, the path of the first name in the folder is returned, which does not exist.
+    Without one, the path of the first name in the folder is returned, which does not exist.
     """
     if not path.is_dir():
         return path

@@ -141,7 +141,7 @@ def _protocol(perturbation: Literal["published", "strict", "none"], epsilon: flo
 
 
 def _significant_sign(test: Difference) -> bool | None:
-    """Whether the first side is above the second; None if the difference is not significant (corrected p < .05)."""
+    """Return whether the first side is above the second; None if the difference is not significant (corrected p < .05)."""
     return None if test.corrected_p is None or test.corrected_p >= 0.05 else test.difference > 0
 
 

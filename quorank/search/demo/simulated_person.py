@@ -55,7 +55,7 @@ class PageCalls:
 
 @dataclass(eq=False)
 class SimulatedPerson:
-    """One person; `labels` maps ids of documents in the index to ids in the collection."""
+    """Person; `labels` maps ids of documents in the index to ids in the collection."""
 
     person: MadeUpPerson
     number: int

@@ -105,7 +105,7 @@ class CandidateFinder:
 
 
 class _OneSearch:
-    """One search: bands of all rows, and the postings of its terms."""
+    """Search: bands of all rows, and the postings of its terms."""
 
     def __init__(self, finder: CandidateFinder, query: SearchQuery) -> None:
         self.finder, self.reader, self.query = finder, finder.reader, query

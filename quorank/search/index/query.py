@@ -42,7 +42,7 @@ class Clause:
 
     @property
     def required(self) -> bool:
-        """Whether only documents that satisfy the clause are found."""
+        """Return whether only documents that satisfy the clause are found."""
         return self.kind == "phrase" or self.field != "any"
 
 
@@ -66,12 +66,12 @@ class SearchQuery:
 
     @property
     def open_ended(self) -> bool:
-        """Whether the last word is a prefix."""
+        """Return whether the last word is a prefix."""
         return bool(self.clauses) and self.clauses[-1].kind in ("typed", "prefix")
 
     @property
     def filters(self) -> bool:
-        """Whether the query restricts sources, types or dates."""
+        """Return whether the query restricts sources, types or dates."""
         return bool(self.sources or self.types or self.after is not None or self.before is not None)
 
 

@@ -11,7 +11,7 @@ from quorank.search.index.query import SearchQuery
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
 MOST_CHARACTERS = 200_000
-"""Searched characters of a text."""
+"""Searched characters of a document."""
 WORDS = 32
 """Length of a snippet, words."""
 _BEFORE = 6  # words of a snippet before the first match

@@ -34,7 +34,7 @@ class UpdateReport:
 
 
 class SourceUpdate:
-    """One update of a source."""
+    """Update of a source."""
 
     def __init__(self, writer: IndexWriter, source: int) -> None:
         self.writer, self.database, self.source = writer, writer.database, source

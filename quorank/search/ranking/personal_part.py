@@ -26,7 +26,7 @@ ENOUGH = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class ChosenList:
-    """One choice, with the documents of its band as shown, best first."""
+    """Choice, with the documents of its band as shown, best first."""
 
     features: Floats  # (documents, features)
     chosen: int  # row

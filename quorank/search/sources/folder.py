@@ -124,7 +124,7 @@ class FilesSource(Source):
 
 
 class _Scan:
-    """One scan of a folder."""
+    """Scan of a folder."""
 
     def __init__(self, source: FilesSource, known: Mapping[str, str], pdf: PdfProcess) -> None:
         self.source, self.known, self.pdf = source, known, pdf

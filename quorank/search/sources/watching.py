@@ -127,7 +127,7 @@ class SourceWatcher:
 
 
 def _identity(path: Path) -> _Identity:
-    """Return device and inode of a file or folder; None where there is none."""
+    """Return device and inode of a file or folder; None if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""What a federation, a group, a tuning or a run shows while it goes on: its status, events, metrics and page."""
+"""Status, events, metrics and page of a federation, group, tuning or run in progress."""

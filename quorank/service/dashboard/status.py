@@ -58,7 +58,7 @@ class MemberCounts:
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """One listed member."""
+    """Listed member."""
 
     client: Count
     name: Text | None
@@ -313,7 +313,7 @@ def problems_of(
         found.append(Problem("nobody.seen", told))
     if copied:
         who = ", ".join(map(str, sorted(copied)[:5])) + (" …" if len(copied) > 5 else "")
-        told = f"{len(copied)} identities seem to run on two machines: client {who}; revoke them and invite anew"
+        told = f"{len(copied)} identities seem to run on two machines: client {who}; revoke them and invite again"
         found.append(Problem("identity.copied", told))
     if unanswered:
         told = (

@@ -87,7 +87,7 @@ class LeavingDesk(Departures):
                 self.coordinator.count_refusal(error, member)
 
     def process_requests(self) -> None:
-        """Let all go that have asked to leave, and confirm it."""
+        """Release all members that have asked to leave, and confirm it."""
         while self.pending and not self.coordinator.open:
             super().process_requests()
             self.read_requests()
@@ -122,7 +122,7 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
 
 @dataclass(eq=False)
 class Service(Held[Home]):
-    """One folder's coordinator, held by this process."""
+    """Folder's coordinator, held by this process."""
 
     status_seconds = 2.0
 
@@ -186,7 +186,7 @@ class Service(Held[Home]):
             self._write_down()
 
     def _let_go(self) -> bool:
-        """Let members go that have asked to leave; returns whether there were any."""
+        """Release members that have asked to leave; return True if there were any."""
         busy = self.desk is not None and self.desk.busy()
         if self.desk is not None and busy:
             self.desk.process_requests()

@@ -93,7 +93,7 @@ class Held(ABC, Generic[HomeKind]):
 
     @abstractmethod
     def attend(self) -> None:
-        """Let members go that have asked to leave, after the end."""
+        """Release members that have asked to leave, after the end."""
 
     @abstractmethod
     def status(self, state: State | None = None) -> Status:

@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class PostgreSQL(Database):
-    """One connection for statements, another one for the holder's lock."""
+    """Connection for statements, another one for the holder's lock."""
 
     begin_writing = "BEGIN; SELECT 1 FROM service WHERE id = 1 FOR UPDATE"
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

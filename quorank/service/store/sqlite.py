@@ -25,7 +25,7 @@ _PASSING = ("FULL", "IOERR", "BUSY", "LOCKED", "CANTOPEN", "READONLY", "PERM", "
 
 
 class SQLite(Database):
-    """One connection with durable commits (write-ahead log, synchronous = FULL)."""
+    """Connection with durable commits (write-ahead log, synchronous = FULL)."""
 
     begin_writing, begin_reading = "BEGIN IMMEDIATE", "BEGIN"
 

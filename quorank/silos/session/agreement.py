@@ -326,7 +326,7 @@ class SealedChannel:
             text = self._in.decrypt(_nonce(number), envelope.body, envelope.head())
         except InvalidTag:
             said = f"envelope {number} of {self.other} does not open: it is altered, or sealed with another key"
-            hint = "drop it and, if that happens again, agree on keys anew"
+            hint = "drop it and, if that happens again, agree on keys again"
             raise BadInput("silo-message.not-authentic", f"{said}; {hint}") from None
         self.received = number
         return text

@@ -32,7 +32,7 @@ _SUM_BITS, _ROW_BITS = 22, 9
 
 
 class Cells(NamedTuple):
-    """One cell of each row, as an owner sends them: no term and no sign is needed to make them."""
+    """Cell of each row, as an owner sends them: no term and no sign is needed to make them."""
 
     offsets: Integers  # (z + 1,) row a has entries offsets[a], …, offsets[a + 1] − 1
     documents: Int32s

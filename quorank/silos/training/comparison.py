@@ -184,7 +184,7 @@ class PartySource:
         require_range("parties", self.parties, least=2)
 
     def holdings(self, seed: int) -> tuple[Holding, ...]:
-        """Return the parties of one trial; one collection is divided anew for each seed."""
+        """Return the parties of one trial; one collection is divided again for each seed."""
         if not self.collections:
             return generated_holdings(replace(self.generator, parties=self.parties), seed)
         return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)

@@ -29,7 +29,7 @@ Probe = Callable[[Doubles, Doubles, Doubles, Any], Doubles]
 
 @dataclass(frozen=True)
 class Weight:
-    """One constant of a heuristic.
+    """Constant of a heuristic.
 
     Args:
         name: Name of the constant.
