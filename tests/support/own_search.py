@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from quorank.errors import BadInput
 from quorank.search.pages.app import search_app
 from quorank.search.pages.server import SearchServer
 from quorank.search.pages.upkeep import Upkeep
@@ -93,8 +94,17 @@ def served_search(folder: Path, **options: Any) -> Iterator[tuple[PersonalSearch
     with PersonalSearch.open(folder / "home") as opened:
         opened.add(FilesSource(str(notes)))
         with SearchServer(opened, **options) as server:
-            until(lambda: opened.index.count() == len(NOTES) and not server.upkeep.waiting)
+            until(lambda: opened.index.count() == len(NOTES) and not server.upkeep.waiting and is_idle(opened))
             yield opened, server
+
+
+def is_idle(search: PersonalSearch) -> bool:
+    """Return whether nothing is being written to the search."""
+    try:
+        with search.home.writing():
+            return True
+    except BadInput:
+        return False
 
 
 def until(ready: Callable[[], Any], seconds: float = 20.0) -> None:
