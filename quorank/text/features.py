@@ -4,7 +4,7 @@ They are those of Wang et al. 2021 ("An efficient approach for cross-silo federa
 TF, IDF, TF-IDF, BM25, LMIR.ABS, LMIR.DIR, LMIR.JM, each summed over the terms of the query; the last three are log
 likelihoods of the query, as in LETOR 4.0.
 
-One equation is one function, for one term and one document. Symbols: c, the count of the term in the document; L, the
+One equation is one function over (documents, terms). Symbols: c, the count of the term in the document; L, the
 document's length; |d|_u, its distinct terms; N, documents; df, documents with the term; p(t|C), the term's share of all
 text. TF, IDF and BM25 as published are those of Wang et al. 2021, §III; Robertson's BM25 is that of Robertson and
 Zaragoza 2009 ("The probabilistic relevance framework"); the language models are those of Zhai and Lafferty 2001 ("A
@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Doubles
-from quorank.kernels.compiled import kernel
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
@@ -64,45 +63,37 @@ def background(collection_length: float, frequency: Doubles) -> Doubles:
     return np.clip(np.maximum(frequency, HALF) / collection_length, 0.0, 1.0)
 
 
-@kernel
-def term_frequency(count: float, length: float) -> float:
+def term_frequency(count: Doubles, length: Doubles) -> Doubles:
     """Compute TF(t, d) = c / L, definition 2."""
-    return count / length if length > 0.0 else 0.0
+    return np.divide(count, length, out=np.zeros_like(count), where=length > 0.0)
 
 
-@kernel
-def bm25_published(frequency: float, k1: float) -> float:
+def bm25_published(frequency: Doubles, k1: float) -> Doubles:
     """Compute TF·(k1 + 1) / (TF + k1), §III: of the relative frequency, without normalisation by length."""
     return frequency * (k1 + 1.0) / (frequency + k1)
 
 
-@kernel
-def bm25_robertson(count: float, length: float, mean_length: float, k1: float, b: float) -> float:
-    """Compute c·(k1 + 1) / (c + k1·(1 − b + b·L/mean L))."""
-    relative = length / mean_length if mean_length > 0.0 else 1.0
-    return count * (k1 + 1.0) / (count + k1 * (1.0 - b + b * relative)) if count > 0.0 else 0.0
+def bm25_robertson(count: Doubles, length: Doubles, mean_length: float, k1: float, b: float) -> Doubles:
+    """Compute c·(k1 + 1) / (c + k1·(1 − b + b·L/mean L)); 0 for a term that does not occur."""
+    relative = length / mean_length if mean_length > 0.0 else np.ones_like(length)
+    over = count + k1 * (1.0 - b + b * relative)
+    return np.divide(count * (k1 + 1.0), over, out=np.zeros_like(count), where=count > 0.0)
 
 
-@kernel
-def absolute_discounting(count: float, length: float, distinct: float, p: float, delta: float) -> float:
+def absolute_discounting(count: Doubles, length: Doubles, distinct: Doubles, p: Doubles, delta: float) -> Doubles:
     """Compute p(t|d) = max(c − δ, 0)/L + δ·|d|_u/L·p(t|C); at most 1, which estimates might exceed."""
-    if length <= 0.0:
-        return p
-    return min((max(count - delta, 0.0) + delta * distinct * p) / length, 1.0)
+    seen = np.maximum(count - delta, 0.0) + delta * distinct * p
+    return np.where(length > 0.0, np.minimum(seen / np.where(length > 0.0, length, 1.0), 1.0), p)
 
 
-@kernel
-def dirichlet(count: float, length: float, p: float, mu: float) -> float:
+def dirichlet(count: Doubles, length: Doubles, p: Doubles, mu: float) -> Doubles:
     """Compute p(t|d) = (c + μ·p(t|C)) / (L + μ)."""
     return (count + mu * p) / (length + mu)
 
 
-@kernel
-def jelinek_mercer(count: float, length: float, p: float, lambda_: float) -> float:
+def jelinek_mercer(count: Doubles, length: Doubles, p: Doubles, lambda_: float) -> Doubles:
     """Compute p(t|d) = (1 − λ)·c/L + λ·p(t|C)."""
-    if length <= 0.0:
-        return p
-    return (1.0 - lambda_) * count / length + lambda_ * p
+    return np.where(length > 0.0, (1.0 - lambda_) * count / np.where(length > 0.0, length, 1.0) + lambda_ * p, p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,21 +220,25 @@ def field_features(known: FieldCounts, features: Features | None = None) -> Doub
         sentence = f"expected a finite number for each of {len(length)} documents"
         sound = unique.shape == length.shape and np.isfinite(unique).all()
         require(sound, "features.malformed", sentence, "distinct")
-    out = np.zeros((len(length), len(FIELD_FEATURES)))
-    _field_features(
-        counted,
-        length,
-        np.clip(unique, 0.0, length),
-        part.inverse_document_frequency(statistics),
-        idf_published(statistics.documents, statistics.document_frequency),
-        background(statistics.collection_length, statistics.collection_frequency),
-        statistics.mean_length,
-        part.bm25 == "published",
-        part.idf_over == "query",
-        np.array([part.k1, part.b, part.mu, part.lambda_, part.delta]),
-        out,
+    length, unique = length[:, None], np.clip(unique, 0.0, length)[:, None]
+    count = np.clip(counted, 0.0, length)
+    tf, idf = term_frequency(count, length), part.inverse_document_frequency(statistics)
+    p = background(statistics.collection_length, statistics.collection_frequency)
+    if part.bm25 == "published":
+        published = idf_published(statistics.documents, statistics.document_frequency)
+        bm25 = published * bm25_published(tf, part.k1)
+    else:
+        bm25 = idf * bm25_robertson(count, length, statistics.mean_length, part.k1, part.b)
+    of_terms = (
+        tf,
+        np.minimum(count, 1.0) * idf if part.idf_over == "matched" else np.broadcast_to(idf, count.shape),
+        tf * idf,
+        bm25,
+        np.log(absolute_discounting(count, length, unique, p, part.delta)),
+        np.log(dirichlet(count, length, p, part.mu)),
+        np.log(jelinek_mercer(count, length, p, part.lambda_)),
     )
-    return out
+    return np.column_stack([length, *(values.sum(axis=1) for values in of_terms)])
 
 
 def pair_features(body: FieldCounts, title: FieldCounts, features: Features | None = None) -> Doubles:
@@ -257,36 +252,3 @@ def pair_features(body: FieldCounts, title: FieldCounts, features: Features | No
 def _require_finite(values: Doubles, name: str, least: float = -np.inf) -> None:
     expected = "expected finite numbers" if least == -np.inf else f"expected finite numbers, at least {least:g}"
     require(np.isfinite(values).all() and (values >= least).all(), "features.not-finite", expected, name)
-
-
-@kernel
-def _field_features(
-    counts: Doubles,
-    lengths: Doubles,
-    distinct: Doubles,
-    idf: Doubles,
-    published_idf: Doubles,
-    p: Doubles,
-    mean_length: float,
-    as_published: bool,
-    over_query: bool,
-    parameters: Doubles,
-    out: Doubles,
-) -> None:
-    k1, b, mu, lambda_, delta = parameters
-    for d in range(len(lengths)):
-        length = lengths[d]
-        out[d, 0] = length
-        for t in range(len(idf)):
-            count = min(max(counts[d, t], 0.0), length)
-            tf = term_frequency(count, length)
-            out[d, 1] += tf
-            out[d, 2] += idf[t] if over_query else min(count, 1.0) * idf[t]
-            out[d, 3] += tf * idf[t]
-            if as_published:
-                out[d, 4] += published_idf[t] * bm25_published(tf, k1)
-            else:
-                out[d, 4] += idf[t] * bm25_robertson(count, length, mean_length, k1, b)
-            out[d, 5] += np.log(absolute_discounting(count, length, distinct[d], p[t], delta))
-            out[d, 6] += np.log(dirichlet(count, length, p[t], mu))
-            out[d, 7] += np.log(jelinek_mercer(count, length, p[t], lambda_))

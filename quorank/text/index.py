@@ -7,18 +7,17 @@ party's documents, and computes its own features and its own best documents exac
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require, require_choice, require_range
-from quorank.kernels.arrays import Bytes, Doubles, Int32s, Integers, Uint64s
-from quorank.kernels.compiled import kernel
+from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text.collection import Document, refuse_twice
 from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words
@@ -26,12 +25,23 @@ from quorank.text.tokens import Tokeniser, normalised_words
 FieldName = Literal["body", "title", "whole"]
 """Indexed part of a document: its body, its title, or both (`whole_text`)."""
 
-_BLOCK = 1 << 20  # bytes of text that are counted at once
 UNSEEN = -1
 """The id of a term that no document holds."""
-_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the hash FNV-1a
-_32 = np.uint64(32)
-_SPACE, _END_OF_TEXT = 32, 10
+
+
+class _TermIds(dict[str, int]):
+    """Term id of each word, UNSEEN for one that the tokeniser leaves out; terms are numbered by first sight."""
+
+    def __init__(self, tokeniser: Tokeniser) -> None:
+        super().__init__()
+        self.tokeniser, self.vocabulary, self.ids = tokeniser, list[str](), dict[str, int]()
+
+    def __missing__(self, word: str) -> int:
+        (term,) = self.tokeniser.terms([word])
+        self[word] = number = self.ids.setdefault(term, len(self.vocabulary)) if term else UNSEEN
+        if number == len(self.vocabulary):
+            self.vocabulary.append(term)
+        return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +64,37 @@ class Index:
 
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
-        """Count the terms of one field. The texts are taken in blocks: only counts are kept."""
+        """Count the terms of one field."""
+        from scipy.sparse import csr_array  # a search, which does not build such an index, starts without it
+
         require_choice("field", field, ("body", "title", "whole"))
-        counter = _Counter(tokeniser)
-        texts: list[bytes] = []
-        size = 0
+        words, found, ends = _TermIds(tokeniser), array("i"), array("q", [0])
         for document in documents:
             text = whole_text(document) if field == "whole" else getattr(document, field)
-            texts.append(normalised_words(text))
-            size += len(texts[-1])
-            if size >= _BLOCK:
-                counter.add(texts)
-                texts, size = [], 0
-        if texts:
-            counter.add(texts)
-        return counter.index()
+            found.extend(map(words.__getitem__, normalised_words(text).decode().split()))
+            ends.append(len(found))
+        numbers = np.array(found, dtype=np.int32)
+        held = numbers != UNSEEN
+        offsets = np.concatenate(([0], np.cumsum(held)))[np.array(ends)]
+        terms = numbers[held]
+        shape = (len(offsets) - 1, len(words.vocabulary))
+        lengths, frequency = np.diff(offsets), np.bincount(terms, minlength=shape[1])
+        by_document = csr_array((np.ones(len(terms), dtype=np.int32), terms, offsets), shape=shape)
+        by_document.sum_duplicates()  # in place, and sorts the terms of a document
+        by_term = by_document.tocsc()
+        return cls(
+            tokeniser,
+            words.vocabulary,
+            words.ids,
+            by_document.indptr.astype(np.int64),
+            by_document.indices.astype(np.int32),
+            by_document.data,
+            by_term.indptr.astype(np.int64),
+            by_term.indices.astype(np.int32),
+            by_term.data,
+            lengths,
+            frequency,
+        )
 
     @property
     def n_documents(self) -> int:
@@ -102,7 +128,8 @@ class Index:
         _require_within(rows, 0, self.n_documents, "numbers", "documents")
         wanted = self._checked(terms)
         out = np.zeros((len(rows), len(wanted)))
-        _look_up(self.offsets, self.terms, self.counts, rows, wanted, out)
+        for column, term in enumerate(wanted.tolist()):
+            out[:, column] = picked(*self.postings(term), rows, 0)
         return out
 
     def statistics(self, terms: Int32s) -> FieldStatistics:
@@ -149,14 +176,26 @@ class Index:
         if weights is not None:
             factors = factors * np.asarray(weights, dtype=np.float64)
         scores = np.zeros(self.n_documents)
-        for term, factor in zip(wanted, factors, strict=True):
-            _add_bm25(*self.postings(int(term)), self.lengths, self.mean_length, factor, part.k1, part.b, scores)
+        for term, factor in zip(wanted.tolist(), factors.tolist(), strict=True):
+            documents, counts = self.postings(term)
+            lengths = self.lengths[documents].astype(np.float64)
+            scores[documents] += factor * bm25_robertson(
+                counts.astype(np.float64), lengths, self.mean_length, part.k1, part.b
+            )
         return scores
 
     def _checked(self, terms: Int32s) -> Int32s:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
         _require_within(wanted, UNSEEN, len(self.vocabulary), "ids", "terms")
         return wanted
+
+
+def picked(rows: npt.NDArray[Any], values: Any, chosen: Integers, otherwise: float) -> Any:
+    """Return the values of the chosen rows from ascending rows with a value each; `otherwise` for a missing row."""
+    if not len(rows):
+        return np.full(len(chosen), otherwise)
+    at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
+    return np.where(rows[at] == chosen, values[at], otherwise)
 
 
 def _require_within(values: npt.NDArray[Any], least: int, below: int, what: str, name: str) -> None:
@@ -229,265 +268,3 @@ class IndexedDocuments:
         scores = self.body.bm25(self.body.term_ids(terms), features)
         touched = self.body.holding(self.body.term_ids(terms))
         return touched[np.argsort(-scores[touched], kind="stable")[:depth]]
-
-
-class _Counter:
-    """Counts of an index under construction, gathered block by block."""
-
-    def __init__(self, tokeniser: Tokeniser) -> None:
-        self.tokeniser = tokeniser
-        self.words = Words()
-        # number of a word → id of its term, UNSEEN if it is left out
-        self.term_of = np.empty(0, dtype=np.int32)
-        self.vocabulary: list[str] = []
-        self.ids: dict[str, int] = {}
-        self.blocks: list[tuple[Int32s, Int32s, Integers, Integers]] = []
-
-    def add(self, texts: list[bytes]) -> None:
-        known = len(self.words)
-        numbers, offsets = self.words.scan(texts)
-        new = np.array([self._id(term) for term in self.tokeniser.terms(self.words.words(known))], dtype=np.int32)
-        self.term_of = np.concatenate((self.term_of, new))
-        terms, counts = np.empty(len(numbers), dtype=np.int32), np.empty(len(numbers), dtype=np.int32)
-        distinct, lengths = np.empty(len(texts), dtype=np.int64), np.empty(len(texts), dtype=np.int64)
-        place = np.full(len(self.vocabulary), -1, dtype=np.int64)
-        used = _count(numbers, offsets, self.term_of, place, terms, counts, distinct, lengths)
-        self.blocks.append((terms[:used].copy(), counts[:used].copy(), distinct, lengths))
-
-    def _id(self, term: str) -> int:
-        if not term:
-            return UNSEEN
-        number = self.ids.setdefault(term, len(self.vocabulary))
-        if number == len(self.vocabulary):
-            self.vocabulary.append(term)
-        return number
-
-    def index(self) -> Index:
-        nothing = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
-        terms, counts, distinct, lengths = (
-            np.concatenate(columns) for columns in zip(*(self.blocks or [nothing]), strict=True)
-        )
-        self.blocks = []
-        offsets = np.concatenate(([0], np.cumsum(distinct))).astype(np.int64)
-        by_term = _transposed(offsets, terms, counts, len(self.vocabulary))
-        # turned twice, the terms of a document come out in ascending order
-        by_document = _transposed(*by_term, len(lengths))
-        frequency = np.bincount(terms, weights=counts, minlength=len(self.vocabulary)).astype(np.int64)
-        return Index(self.tokeniser, self.vocabulary, self.ids, *by_document, *by_term, lengths, frequency)
-
-
-@kernel
-def _count(
-    numbers: Int32s,
-    offsets: Integers,
-    term_of: Int32s,
-    place: Integers,
-    terms: Int32s,
-    counts: Int32s,
-    distinct: Integers,
-    lengths: Integers,
-) -> int:
-    """Count the terms of each document in the order of first sight; return how many there are."""
-    used = 0
-    for d in range(len(offsets) - 1):
-        first = used
-        length = 0
-        for i in range(offsets[d], offsets[d + 1]):
-            term = term_of[numbers[i]]
-            if term < 0:
-                continue
-            length += 1
-            if place[term] >= first:
-                counts[place[term]] += 1
-            else:
-                place[term] = used
-                terms[used] = term
-                counts[used] = 1
-                used += 1
-        distinct[d] = used - first
-        lengths[d] = length
-    return used
-
-
-@kernel
-def _transposed(offsets: Integers, columns: Int32s, counts: Int32s, n_columns: int) -> tuple[Integers, Int32s, Int32s]:
-    """Return the same sparse matrix by column: rows ascending within each column."""
-    turned_offsets = np.zeros(n_columns + 1, dtype=np.int64)
-    for i in range(len(columns)):
-        turned_offsets[columns[i] + 1] += 1
-    for c in range(n_columns):
-        turned_offsets[c + 1] += turned_offsets[c]
-    fill = turned_offsets.copy()
-    rows, turned = np.empty(len(columns), dtype=np.int32), np.empty(len(columns), dtype=np.int32)
-    for r in range(len(offsets) - 1):
-        for i in range(offsets[r], offsets[r + 1]):
-            at = fill[columns[i]]
-            fill[columns[i]] += 1
-            rows[at] = r
-            turned[at] = counts[i]
-    return turned_offsets, rows, turned
-
-
-@kernel
-def _look_up(offsets: Integers, terms: Int32s, counts: Int32s, rows: Integers, wanted: Int32s, out: Doubles) -> None:
-    for r in range(len(rows)):
-        first, last = offsets[rows[r]], offsets[rows[r] + 1]
-        for k in range(len(wanted)):
-            low, high = first, last
-            while low < high:
-                middle = (low + high) >> 1
-                if terms[middle] < wanted[k]:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < last and terms[low] == wanted[k]:
-                out[r, k] = counts[low]
-
-
-@kernel
-def _add_bm25(
-    documents: Int32s,
-    counts: Int32s,
-    lengths: Integers,
-    mean_length: float,
-    idf: float,
-    k1: float,
-    b: float,
-    scores: Doubles,
-) -> None:
-    for i in range(len(documents)):
-        d = documents[i]
-        scores[d] += idf * bm25_robertson(float(counts[i]), float(lengths[d]), mean_length, k1, b)
-
-
-class Words:
-    """Numbers for the words of many texts, in the order of first sight: a compiled pass over bytes with a hash table.
-
-    A Python dictionary would hash and compare a new string object for each occurrence; here a string is made once for
-    each distinct word.
-    """
-
-    def __init__(self) -> None:
-        self._slots = np.full(1 << 14, -1, dtype=np.int32)
-        self._hashes = np.empty(1 << 13, dtype=np.uint64)
-        # word i lies in _letters[_ends[i] : _ends[i + 1]]
-        self._ends = np.zeros((1 << 13) + 1, dtype=np.int64)
-        self._letters = np.empty(1 << 17, dtype=np.uint8)
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def words(self, first: int) -> list[str]:
-        """Return the words from number `first` on."""
-        ends = self._ends[first : self._count + 1]
-        if len(ends) < 2:
-            return []
-        text = self._letters[ends[0] : ends[-1]].tobytes()
-        places = (ends - ends[0]).tolist()
-        return [text[a:b].decode() for a, b in pairwise(places)]
-
-    def scan(self, texts: list[bytes]) -> tuple[Int32s, Integers]:
-        """Return the numbers of all words, and where each text's begin; words are divided by spaces."""
-        block = np.frombuffer(b"\n".join(texts), dtype=np.uint8)
-        numbers = np.empty(len(block) // 2 + 1, dtype=np.int32)
-        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-        state = np.array([0, 0, 0, self._count], dtype=np.int64)
-        while not _scan(block, self._slots, self._hashes, self._ends, self._letters, state, numbers, offsets):
-            self._count = int(state[3])
-            self._grow(len(block))
-        self._count = int(state[3])
-        return numbers[: state[1]], offsets
-
-    def _grow(self, longest: int) -> None:
-        """Double the arrays that are full; `longest` bounds the letters of the next word."""
-        capacity = len(self._hashes)
-        used = int(self._ends[self._count])
-        if used + longest > len(self._letters):
-            self._letters = _longer(self._letters, 2 * (used + longest))
-        if self._count == capacity:
-            self._hashes = _longer(self._hashes, 2 * capacity)
-            self._ends = _longer(self._ends, 2 * capacity + 1)
-            self._slots = np.full(4 * capacity, -1, dtype=np.int32)
-            _refill(self._slots, self._hashes, self._count)
-
-
-def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    grown = np.empty(size, dtype=array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-@kernel
-def _place(hash_: Any, mask: Any) -> Any:
-    return (hash_ ^ (hash_ >> _32)) & mask
-
-
-@kernel
-def _refill(slots: Int32s, hashes: Uint64s, count: int) -> None:
-    mask = np.uint64(len(slots) - 1)
-    for word in range(count):
-        at = _place(hashes[word], mask)
-        while slots[at] >= 0:
-            at = (at + np.uint64(1)) & mask
-        slots[at] = word
-
-
-@kernel
-def _scan(
-    block: Bytes,
-    slots: Int32s,
-    hashes: Uint64s,
-    ends: Integers,
-    letters: Bytes,
-    state: Integers,
-    numbers: Int32s,
-    offsets: Integers,
-) -> bool:
-    """Go on from `state` (byte, words read, texts read, words known); False when a table is full."""
-    byte_at, read, text, known = state[0], state[1], state[2], state[3]
-    mask = np.uint64(len(slots) - 1)
-    first = -1
-    hash_ = _BASIS
-    for i in range(byte_at, len(block) + 1):
-        byte = block[i] if i < len(block) else np.uint8(_END_OF_TEXT)
-        if byte > _SPACE:
-            if first < 0:
-                first, hash_ = i, _BASIS
-            hash_ = (hash_ ^ np.uint64(byte)) * _PRIME
-            continue
-        if first >= 0:
-            size = i - first
-            at = _place(hash_, mask)
-            while True:
-                word = slots[at]
-                if word < 0:
-                    start = ends[known]
-                    if known == len(hashes) or start + size > len(letters):
-                        state[0], state[1], state[2], state[3] = first, read, text, known
-                        return False
-                    slots[at] = known
-                    hashes[known] = hash_
-                    for j in range(size):
-                        letters[start + j] = block[first + j]
-                    ends[known + 1] = start + size
-                    word = known
-                    known += 1
-                    break
-                if hashes[word] == hash_ and ends[word + 1] - ends[word] == size:
-                    same = True
-                    for j in range(size):
-                        if letters[ends[word] + j] != block[first + j]:
-                            same = False
-                            break
-                    if same:
-                        break
-                at = (at + np.uint64(1)) & mask
-            numbers[read] = word
-            read += 1
-            first = -1
-        if byte == _END_OF_TEXT:
-            text += 1
-            offsets[text] = read
-    state[0], state[1], state[2], state[3] = len(block) + 1, read, text, known
-    return True

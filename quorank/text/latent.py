@@ -53,9 +53,7 @@ class Latent:
         for _ in range(self.passes):
             basis = np.asarray(by_term @ (by_document @ basis))
             _orthonormalise(basis)
-        projected = np.asarray(by_document @ basis)
-        _to_unit_rows(projected)
-        return LatentSpace(idf, basis, projected)
+        return LatentSpace(idf, basis, _unit_rows(np.asarray(by_document @ basis)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +66,9 @@ class LatentSpace:
 
     def cosines(self, terms: Int32s, rows: Integers) -> Doubles:
         """Compute (rows,) the cosine of some documents with a query of different terms; 0 for a query of unseen terms."""
-        query = np.zeros((1, self.basis.shape[1]))
-        for term in terms[terms != UNSEEN]:
-            query[0] += self.idf[term] * self.basis[term]
-        _to_unit_rows(query)
-        out = np.empty((len(rows), 1))
-        _products(self.documents, np.ascontiguousarray(rows, dtype=np.int64), query[0], out)
-        return out[:, 0]
+        known = terms[terms != UNSEEN]
+        query = _unit_rows((self.idf[known, None] * self.basis[known]).sum(axis=0, keepdims=True))
+        return np.asarray((self.documents[rows] * query).sum(axis=1))
 
 
 @kernel
@@ -111,27 +105,7 @@ def _orthonormalise(block: Doubles) -> None:
                     row[j] -= share * gram[i, j]
 
 
-@kernel
-def _dot(rows: Doubles, first: int, second: int, n: int) -> float:
-    total = 0.0
-    for at in range(n):
-        total += rows[first, at] * rows[second, at]
-    return total
-
-
-@kernel
-def _to_unit_rows(rows: Doubles) -> None:
-    k = rows.shape[1]
-    for r in range(len(rows)):
-        length = math.sqrt(_dot(rows, r, r, k))
-        for j in range(k):
-            rows[r, j] = rows[r, j] / length if length > 1e-12 else 0.0
-
-
-@kernel
-def _products(documents: Doubles, rows: Integers, query: Doubles, out: Doubles) -> None:
-    for i in range(len(rows)):
-        total = 0.0
-        for j in range(len(query)):
-            total += documents[rows[i], j] * query[j]
-        out[i, 0] = total
+def _unit_rows(rows: Doubles) -> Doubles:
+    """Return rows of length 1; a row of nearly zeros becomes 0."""
+    lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 1e-12))

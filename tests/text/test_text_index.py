@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.text import UNSEEN, Document, Index, IndexedDocuments, Tokeniser
-from quorank.text import index as module
-from quorank.text.index import Words
 
 TEXTS = st.lists(st.text(st.sampled_from("ab cÄé漢 the\n"), max_size=40), max_size=8)
 
@@ -46,31 +44,6 @@ def test_an_index_counts_what_the_tokeniser_gives(texts, field, stop_words) -> N
     documents = [Document(str(i), *((t, "x") if field == "title" else ("x", t))) for i, t in enumerate(texts)]
     tokeniser = Tokeniser(stop_words)
     check(Index.build(documents, tokeniser, field), [Counter(tokeniser.tokenise(text)) for text in texts])
-
-
-def test_blocks_and_growing_tables_change_nothing(monkeypatch) -> None:
-    """More distinct words than the first table holds, read in one block and in many; one word is very long."""
-    texts = [" ".join(f"w{i * 97 + j}" for j in range(300)) for i in range(100)] + ["y" * 300_000 + " w1 w1"]
-    documents = [Document(str(i), "", text) for i, text in enumerate(texts)]
-    tokeniser = Tokeniser("none", "english")
-    bags = [Counter(tokeniser.tokenise(text)) for text in texts]
-    check(Index.build(documents, tokeniser), bags)
-    monkeypatch.setattr(module, "_BLOCK", 5000)
-    check(Index.build(iter(documents), tokeniser), bags)
-
-
-def test_words_with_equal_hashes_stay_apart() -> None:
-    """A table in which another word of the same length and hash stands in a word's place."""
-    words = Words()
-    words.scan([b"alpha gamma"])
-    words._hashes[1] = words._hashes[0]
-    home = int(np.flatnonzero(words._slots == 0)[0])
-    words._slots[:] = -1
-    words._slots[[home, (home + 1) % len(words._slots)]] = 1, 0
-    numbers, offsets = words.scan([b"alpha", b"", b"alpha alpha"])
-    assert numbers.tolist() == [0, 0, 0]
-    assert offsets.tolist() == [0, 1, 1, 3]
-    assert words.words(0) == ["alpha", "gamma"]
 
 
 def test_an_empty_document_and_no_documents() -> None:

@@ -19,11 +19,12 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.search.index.array_features import PARAMETERS, array_features, bm25_weights, likeness
+from quorank.search.index.likeness import FEATURES, bm25, likeness
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import Clause, SearchQuery
-from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings, field_statistics, picked
-from quorank.text.features import FEATURE_NAMES, FieldStatistics
+from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings, field_statistics
+from quorank.text.features import FieldCounts, FieldStatistics, pair_features
+from quorank.text.index import picked
 from quorank.text.tokens import Tokeniser
 
 EXACT, BEGINNING, ALL_WORDS, SOME_WORDS = range(4)
@@ -63,7 +64,7 @@ class SearchCandidates:
     visit_counts: Integers = field(repr=False)
     title_is_query: Booleans = field(repr=False)
     first_match: Integers = field(repr=False)  # position in title and body of the first term; −1 without one
-    likeness: Doubles = field(repr=False)  # to the first results (`array_features`)
+    likeness: Doubles = field(repr=False)  # to the first results (`likeness`)
     match_span: Integers = field(repr=False)  # words from the first to the last term; 0 without one
     found: int = 0  # number of documents in any band
     near: tuple[str, ...] = ()  # words of names that replaced a mistyped one
@@ -246,9 +247,9 @@ class _OneSearch:
     def _scores(self, statistics: FieldStatistics) -> Doubles:
         """Return (rows,) BM25 of title and body."""
         scores, lengths = np.zeros(len(self.bands)), self.loaded.columns["body_length"]
-        idf = PARAMETERS.inverse_document_frequency(statistics)
+        idf = FEATURES.inverse_document_frequency(statistics)
         for (body, _), weight in zip(self.columns, idf, strict=True):
-            scores[body.rows] += weight * bm25_weights(body.counts, lengths[body.rows], statistics.mean_length)
+            scores[body.rows] += weight * bm25(body.counts, lengths[body.rows], statistics.mean_length)
         return scores
 
     def _first(self, found: Integers, scores: Doubles, limit: int) -> Integers:
@@ -273,8 +274,9 @@ class _OneSearch:
             for number, column in enumerate(self.columns):
                 counts[:, number] = picked(column[at].rows, column[at].counts, chosen, 0.0)
             lengths, distinct = (self.loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
-            fields.append(array_features(counts, lengths, distinct, statistics[at]))
-        return np.hstack(fields) if len(chosen) else np.zeros((0, len(FEATURE_NAMES)))
+            fields.append(FieldCounts(counts, lengths, statistics[at], distinct))
+        body, title = fields
+        return pair_features(body, title)
 
     def _described(
         self, chosen: Integers, scores: Doubles, features: Doubles, found: int, near: tuple[str, ...]

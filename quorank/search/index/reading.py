@@ -133,14 +133,6 @@ class LoadedRows:
         return np.asarray(rows[at[known[at] == wanted]])
 
 
-def picked(rows: Integers, values: Any, chosen: Integers, otherwise: float) -> Any:
-    """Return the values of the chosen rows from ascending rows with a value each; `otherwise` for a missing row."""
-    if not len(rows):
-        return np.full(len(chosen), otherwise)
-    at = np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)
-    return np.where(rows[at] == chosen, values[at], otherwise)
-
-
 def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
     """Count documents and occurrences of terms in a field by their postings."""
     return FieldStatistics(

@@ -1,6 +1,6 @@
 """Features of search results: sixteen of the text, twelve of the document and of the person's use of it.
 
-Features of the text, and the likeness of a document to the first results (`index.array_features`), are normalised to
+Features of the text, and the likeness of a document to the first results (`index.likeness`), are normalised to
 [0, 1] within the candidates of a search. The others have fixed scales from 0 to 1, so that one choice counts the same
 in every list:
 

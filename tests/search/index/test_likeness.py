@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from indexed_things import TOKENISER, indexed, made_up_things, thing
 
-from quorank.search.index import SearchIndex, array_features, parse_query
+from quorank.search.index import SearchIndex, likeness, parse_query
 from quorank.search.sources.source import FoundDocument
 from quorank.text import Document, IndexedDocuments
 from quorank.text.feedback import Feedback
@@ -19,14 +19,14 @@ def expected(things: list[FoundDocument], query: str) -> dict[str, float]:
     documents = [Document(one.key, one.title, one.body) for one in things]
     index = IndexedDocuments.build(documents, TOKENISER, whole=True).body
     terms = index.term_ids(TOKENISER.tokenise(query))
-    feedback = Feedback(array_features.DOCUMENTS, array_features.TERMS, share=1.0)
+    feedback = Feedback(likeness.DOCUMENTS, likeness.TERMS, share=1.0)
     scores = feedback.scores(index, terms, index.bm25(np.unique(terms)))
     return {one.key: float(score) for one, score in zip(things, scores, strict=True)}
 
 
 def assert_like(index: SearchIndex, things: list[FoundDocument], query: str) -> None:
     found = index.find(parse_query(query), 10_000)
-    assert len(found) > array_features.DOCUMENTS
+    assert len(found) > likeness.DOCUMENTS
     wanted = expected(things, query)
     np.testing.assert_allclose(found.likeness, [wanted[key] for key in found.keys], rtol=1e-9, atol=1e-12)
 
