@@ -26,8 +26,8 @@ from quorank.experiments.runner import Runner
 from quorank.federation import Add, Federation
 from quorank.kernels.arrays import Doubles
 from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Learner
+from quorank.learning.client_loop import STATISTICS, Work
 from quorank.learning.counterfactual import FAIR_PAIRS, adjacent_chain, swap_counts
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.parts import Numbers
 from quorank.rankers import Linear
 from quorank.users import Cascade, ClickModel, PositionBased

@@ -42,7 +42,7 @@ from quorank.federation import Federation
 from quorank.federation.unlearning.methods import KeptRound, fresh_seed, norms_of, rebuild, retrain
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
-from quorank.learning.simulation import ClientDifferences
+from quorank.learning.client_loop import ClientDifferences
 from quorank.reproduce.figure import folds_of
 from quorank.reproduce.studies.unlearning_strategies import (
     STRATEGIES,

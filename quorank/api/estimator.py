@@ -26,7 +26,7 @@ from quorank.data.partition import Assigned
 from quorank.data.ranking import grouped_rows
 from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Integers
-from quorank.learning.simulation import JUDGED
+from quorank.learning.client_loop import JUDGED
 from quorank.metrics.lists import ndcg
 from quorank.rankers.ranker_file import SavedRanker
 

@@ -17,9 +17,8 @@ from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.exact_sums import LARGEST_SUM, add_rows, join
-from quorank.learning.client_loop import Cohort, Memory, memory_for
-from quorank.learning.list_learner import ListRule, play_lists
-from quorank.learning.simulation import STATISTICS, Work, World
+from quorank.learning.client_loop import STATISTICS, Cohort, Memory, Work, World, memory_for
+from quorank.learning.pdgd import ListRule, play_lists
 
 MOST_INTERACTIONS, MOST_BYTES = 2048, 1 << 19
 """Limits on interactions and result bytes per call: milliseconds, and the size of the cache."""

@@ -23,7 +23,7 @@ from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import RunningSum
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, key_of
-from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
+from quorank.learning.client_loop import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 

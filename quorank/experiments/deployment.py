@@ -18,7 +18,7 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import RoundStorage
 from quorank.federation.unlearning.rebuilding_ledger import RebuildingLedger
 from quorank.kernels.arrays import Doubles
-from quorank.learning.list_learner import ListLearner
+from quorank.learning.pdgd import ListLearner
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
 from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, ledger

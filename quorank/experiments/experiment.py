@@ -28,7 +28,7 @@ from quorank.federation.attacks import ATTACKS
 from quorank.federation.combinations import check_experiment
 from quorank.files.codec import decode
 from quorank.learning import LEARNERS, PDGD
-from quorank.learning.simulation import JUDGED
+from quorank.learning.client_loop import JUDGED
 from quorank.parts import Family, P, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker

@@ -28,8 +28,7 @@ from quorank.federation.journal import DirectoryStorage
 from quorank.federation.reply import Reply, Task, encode_task
 from quorank.kernels.draws import BATCH, Address
 from quorank.learning import Shown
-from quorank.learning.client_loop import draw_query
-from quorank.learning.simulation import Simulation, World
+from quorank.learning.client_loop import Simulation, World, draw_query
 from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 from quorank.users.click_model import click_list

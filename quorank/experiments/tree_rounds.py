@@ -27,7 +27,7 @@ from quorank.federation import Report, State
 from quorank.federation.boosting import Boosting, TrainingLists, list_owners, released
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
-from quorank.learning.simulation import JUDGED
+from quorank.learning.client_loop import JUDGED
 from quorank.learning.trees.bins import SHARES, Bins, agreed_bins, cell_counts, cell_shares, grid_bins, quantile_bins
 from quorank.learning.trees.growth import GrownTree, columns_of
 from quorank.learning.trees.logged_lists import LoggedLists, log_lists, production_ranker

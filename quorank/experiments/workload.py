@@ -19,8 +19,8 @@ from quorank.federation import Federation, State
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
+from quorank.learning.client_loop import JUDGED, ClientDifferences
 from quorank.learning.lambdamart import not_by_updates
-from quorank.learning.simulation import JUDGED, ClientDifferences
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers.starting import started
 from quorank.users import CLICK_MODELS, ClickModel

@@ -26,7 +26,7 @@ from quorank.errors import require
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import RunningSum
 from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
-from quorank.learning.simulation import STATISTICS
+from quorank.learning.client_loop import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
 from quorank.learning.trees.gradients import UNIT

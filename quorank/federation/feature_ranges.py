@@ -19,7 +19,7 @@ from quorank.federation.rounds import State
 from quorank.federation.sums import RunningSum
 from quorank.federation.unlearning.methods import fresh_seed
 from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
-from quorank.learning.simulation import STATISTICS
+from quorank.learning.client_loop import STATISTICS
 from quorank.parts import to_table
 from quorank.privacy import ClippedGaussian, Mechanism, Setting
 from quorank.privacy.ledger import release_entries

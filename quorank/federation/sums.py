@@ -9,7 +9,7 @@ import numpy as np
 from quorank.federation.rounds import CohortSum, State
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.exact_sums import ExactSum
-from quorank.learning.simulation import STATISTICS
+from quorank.learning.client_loop import STATISTICS
 from quorank.privacy import Mechanism
 
 

@@ -84,21 +84,49 @@ class Kernel:
         return _import_name, (self.__module__, self.__qualname__)
 
 
-class VectorCode:
-    """Function for kernels with a vectorised twin: compiled kernels call the intrinsic of its name in the module `home`."""
+class Intrinsic:
+    """Function with LLVM instructions of its own, or a choice by type, in compiled kernels; plain Python elsewhere."""
 
-    def __init__(self, function: Callable[..., Any], home: str) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
-        self.plain, self.home = function, home
+        self.plain = function
+        self.define: Callable[[], Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
         return self.plain(*args)
 
-    @property
-    def _numba_type_(self) -> Any:
-        from quorank.kernels.compiling import type_of
+    def instructions(self, returns: str) -> Callable[[Callable[[Any], Any]], None]:
+        """Register `emit(emitter) -> value` (`compiling.Emitter`), whose result has the Numba type named `returns`."""
 
-        return type_of(getattr(importlib.import_module(self.home), self.plain.__name__))
+        def register(emit: Callable[[Any], Any]) -> None:
+            def define() -> Any:
+                from quorank.kernels.compiling import define_instructions
+
+                return define_instructions(self.plain, emit, returns)
+
+            self.define = define
+
+        return register
+
+    def overload(self, choose: Callable[..., Any]) -> None:
+        """Register the function that returns, for the Numba types of arguments, the function to compile."""
+
+        def define() -> Any:
+            from quorank.kernels.compiling import define_overload
+
+            return define_overload(self.plain, choose)
+
+        self.define = define
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        assert self.define is not None
+        return self.define()
+
+
+def intrinsic(function: Callable[..., Any]) -> Intrinsic:
+    """Make a function an intrinsic, whose instructions or overload are registered next."""
+    return Intrinsic(function)
 
 
 def kernel(function: F) -> F:
@@ -120,15 +148,6 @@ def fixed_memory_kernel(function: F) -> F:
     Counting the references of arrays in named tuples took half of the time of the client loop.
     """
     return cast("F", Kernel(function, allocates=False))
-
-
-def vector_code(home: str) -> Callable[[F], F]:
-    """Replace a function in compiled kernels by the intrinsic or overload of its name in the module `home`."""
-
-    def replace(function: F) -> F:
-        return cast("F", VectorCode(function, home))
-
-    return replace
 
 
 def _import_name(module: str, name: str) -> Any:
@@ -222,7 +241,7 @@ def _digest() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
-        if any(mark in text for mark in (b"kernel\n", b"@intrinsic", b"@overload")):
+        if source.parent == Path(__file__).parent or b"kernel\n" in text:
             digest.update(source.relative_to(package).as_posix().encode())
             digest.update(text)
     folder = cache_root() / "compiled" / digest.hexdigest()

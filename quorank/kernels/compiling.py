@@ -6,14 +6,17 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any
 
+from llvmlite import ir
 from numba import config, njit, types
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
+from numba.extending import intrinsic, overload
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, lockf
@@ -60,8 +63,69 @@ def _template_without_literals(template_of: Callable[..., Any], arguments: Any, 
     return template_of(plain, {name: types.unliteral(argument) for name, argument in keywords.items()})
 
 
-def type_of(function: Any) -> Any:
-    """Return Numba's type of an intrinsic, or of a function with an overload."""
+class Emitter:
+    """LLVM builder of one call of an intrinsic, with shorthands for vectors."""
+
+    def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
+        self.ir, self.builder, self.args = ir, builder, args
+        self._context, self._kinds = context, kinds.args
+
+    def pointer(self, argument: int, at: Any) -> Any:
+        """Return the address of element `at` of an argument that is an array, counted over all its axes."""
+        array = self._context.make_array(self._kinds[argument])(self._context, self.builder, self.args[argument])
+        return self.builder.gep(array.data, [at])
+
+    def load(self, address: Any, vector: Any) -> Any:
+        """Load a vector from the address of its first number."""
+        return self.builder.load(self.builder.bitcast(address, vector.as_pointer()), align=4)
+
+    def store(self, value: Any, address: Any) -> Any:
+        """Store a vector at the address of its first number; return nothing, as intrinsics of type void do."""
+        self.builder.store(value, self.builder.bitcast(address, value.type.as_pointer()), align=4)
+        return self.nothing()
+
+    def nothing(self) -> Any:
+        """Return the value of an intrinsic of type void."""
+        return self._context.get_dummy_value()
+
+    def integer(self, value: int, bits: int = 64) -> Any:
+        """Return a constant."""
+        return ir.Constant(ir.IntType(bits), value)
+
+    def shuffle(self, first: Any, second: Any, lanes: Iterable[int]) -> Any:
+        """Return the numbered lanes of two vectors one behind the other."""
+        chosen = list(lanes)
+        return self.builder.shuffle_vector(
+            first, second, ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
+        )
+
+    def spread(self, value: Any, lanes: int) -> Any:
+        """Return a vector with a value in all lanes."""
+        empty = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+        first = self.builder.insert_element(empty, value, self.integer(0, 32))
+        return self.shuffle(first, first, [0] * lanes)
+
+
+def define_instructions(function: Callable[..., Any], emit: Callable[[Emitter], Any], returns: str) -> Any:
+    """Return Numba's type of an intrinsic; arrays are passed as they are, integers as int64."""
+    names = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in ("_context", *signature(function).parameters)]
+
+    def typed(_context: Any, *arguments: Any) -> Any:
+        plain = [types.unliteral(argument) for argument in arguments]
+        wide = [types.int64 if isinstance(argument, types.Integer) else argument for argument in plain]
+        return getattr(types, returns)(*wide), lambda *call: emit(Emitter(*call))
+
+    typed.__signature__ = Signature(names)  # type: ignore[attr-defined]
+    return _type_of(intrinsic(typed))
+
+
+def define_overload(function: Callable[..., Any], choose: Callable[..., Any]) -> Any:
+    """Return Numba's type of a function that `choose` implements by the types of its arguments."""
+    overload(function, strict=False)(choose)
+    return _type_of(function)
+
+
+def _type_of(function: Any) -> Any:
     cpu_target.typing_context.refresh()
     return cpu_target.typing_context.resolve_value_type(function)
 

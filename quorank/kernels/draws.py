@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.kernels.compiled import fixed_memory_kernel, vector_code
+from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
@@ -96,7 +96,7 @@ BATCH = 16
 """Draws that `fill_batch` makes at a time."""
 
 
-@vector_code("quorank.kernels.draw_code")
+@intrinsic
 def fill_batch(key: Uint64s, block: int, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once."""
     c0 = np.arange(block, block + BATCH // 2, dtype=np.uint64) & _LOW
@@ -111,11 +111,60 @@ def fill_batch(key: Uint64s, block: int, interaction: int, client: int, round_: 
     out[1:BATCH:2] = ((c2 >> _5).astype(np.float64) * 67108864.0 + (c3 >> _6).astype(np.float64)) * scale
 
 
-@vector_code("quorank.kernels.draw_code")
+@fill_batch.instructions("void")
+def _emit_batch(emit: Any) -> Any:
+    lanes = BATCH // 2
+    block, *rest = (emit.spread(argument, lanes) for argument in emit.args[1:5])
+    block = emit.builder.add(block, emit.ir.Constant(block.type, list(range(lanes))))
+    first, second = _emit_uniforms(emit, [block, *rest], lanes)
+    in_turn = [lane + pair for lane in range(lanes) for pair in (0, lanes)]
+    return emit.store(emit.shuffle(first, second, in_turn), emit.pointer(5, emit.integer(0)))
+
+
+@intrinsic
 def fill_clients(key: Uint64s, client: int, round_: int, out: Doubles) -> None:
     """out[:BATCH] = the first draw of clients `client`, `client` + 1, … in a round: that of `uniform_pair`, all at once."""
     for i in range(BATCH):
         out[i] = uniform_pair(key, 0, 0, client + i, round_)[0]
+
+
+@fill_clients.instructions("void")
+def _emit_clients(emit: Any) -> Any:
+    client, round_ = (emit.spread(argument, BATCH) for argument in emit.args[1:3])
+    client = emit.builder.add(client, emit.ir.Constant(client.type, list(range(BATCH))))
+    zero = emit.ir.Constant(client.type, [0] * BATCH)
+    first, _ = _emit_uniforms(emit, [zero, zero, client, round_], BATCH)
+    return emit.store(first, emit.pointer(3, emit.integer(0)))
+
+
+def _emit_uniforms(emit: Any, counter: list[Any], lanes: int) -> list[Any]:
+    """Emit Philox with a counter of four vectors and the key in argument 0; return its two vectors of uniform draws.
+
+    These are vector instructions because LLVM does not see that products of 32-bit words need no 64-bit factors.
+    """
+    build, ir = emit.builder, emit.ir
+    half, real = ir.VectorType(ir.IntType(32), lanes), ir.VectorType(ir.DoubleType(), lanes)
+
+    def each(value: float, kind: Any = counter[0].type) -> Any:
+        return ir.Constant(kind, [value] * lanes)
+
+    def top_bits(word: Any, drop: int) -> Any:
+        return build.sitofp(build.trunc(build.lshr(word, each(drop)), half), real)
+
+    low = each(0xFFFFFFFF)
+    c0, c1, c2, c3 = (build.and_(words, low) for words in counter)
+    k0, k1 = (emit.spread(build.load(emit.pointer(0, emit.integer(i))), lanes) for i in range(2))
+    for _ in range(10):
+        p0, p1 = build.mul(each(0xD2511F53), c0), build.mul(each(0xCD9E8D57), c2)
+        c0 = build.xor(build.xor(build.lshr(p1, each(32)), c1), k0)
+        c2 = build.xor(build.xor(build.lshr(p0, each(32)), c3), k1)
+        c1, c3 = build.and_(p1, low), build.and_(p0, low)
+        k0, k1 = build.and_(build.add(k0, each(0x9E3779B9)), low), build.and_(build.add(k1, each(0xBB67AE85)), low)
+    scale, shift = each(1.0 / 9007199254740992.0, real), each(67108864.0, real)
+    return [
+        build.fmul(build.fadd(build.fmul(top_bits(high, 5), shift), top_bits(rest, 6)), scale)
+        for high, rest in ((c0, c1), (c2, c3))
+    ]
 
 
 @fixed_memory_kernel

@@ -1,5 +1,6 @@
 """Learning of one client from its own interactions."""
 
+from quorank.learning.client_loop import Simulation
 from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.dueling import DBGD, MGD
 from quorank.learning.evolution import Evolution
@@ -8,7 +9,6 @@ from quorank.learning.learner import Learner
 from quorank.learning.online import OnlineRanker, Shown
 from quorank.learning.pairrank import PairRank
 from quorank.learning.pdgd import PDGD
-from quorank.learning.simulation import Simulation
 from quorank.parts import Family
 
 LEARNERS: Family[Learner] = Family(

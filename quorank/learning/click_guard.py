@@ -25,7 +25,7 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.learning.exploration import IN_BLOCKS, block_denominators
 from quorank.learning.online import Shown
-from quorank.learning.pair_weights import last_included
+from quorank.learning.pdgd import last_included
 from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of

@@ -22,12 +22,11 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
-from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import STATISTICS, Impression, Work, World, client_loop, cohort_of, memory_for
 from quorank.learning.exploration import Dial
 from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule, rank_propensities
-from quorank.learning.list_learner import ListLearner, check_dial, show_by_dial
+from quorank.learning.pdgd import ListLearner, check_dial, show_by_dial
 from quorank.learning.plackett_luce import Buffers
-from quorank.learning.simulation import STATISTICS, Work, World
 
 _ESTIMATORS = {"ips": IPS, "snips": SNIPS, "dr": DR}
 

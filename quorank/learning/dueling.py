@@ -19,10 +19,9 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, fill_normal, key_of, uniform_pair
-from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import Impression, Work, World, client_loop, cohort_of, memory_for
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
-from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
 

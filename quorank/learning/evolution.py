@@ -16,10 +16,9 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel, kernel
 from quorank.kernels.draws import Purpose, fill_normal, key_of, philox
-from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import Impression, Work, World, client_loop, cohort_of, memory_for
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
-from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
 
 

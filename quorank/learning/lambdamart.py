@@ -25,9 +25,9 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles
+from quorank.learning.client_loop import Work
 from quorank.learning.inverse_propensity import rank_propensities
 from quorank.learning.learner import CompiledLearner
-from quorank.learning.simulation import Work
 from quorank.learning.trees.bins import MOST_BINS
 from quorank.learning.trees.gradients import LambdaRule
 from quorank.learning.trees.growth import GrowthRule, TreePlan

@@ -18,8 +18,7 @@ from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.draws import Address, Purpose, key_of
 from quorank.learning.client_loop import Impression, Layout, keep_within
 from quorank.learning.exploration import IN_BLOCKS, draw_list
-from quorank.learning.list_learner import ListLearner, learn_list
-from quorank.learning.pdgd import PDGD
+from quorank.learning.pdgd import PDGD, ListLearner, learn_list
 from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of

@@ -24,11 +24,19 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, fill_batch
-from quorank.learning.client_loop import Impression, Layout, client_loop, cohort_of, follow_gradients, memory_for
+from quorank.learning.client_loop import (
+    Impression,
+    Layout,
+    Work,
+    World,
+    client_loop,
+    cohort_of,
+    follow_gradients,
+    memory_for,
+)
 from quorank.learning.learner import CompiledLearner
-from quorank.learning.pair_weights import last_included
+from quorank.learning.pdgd import last_included
 from quorank.learning.plackett_luce import Buffers
-from quorank.learning.simulation import Work, World
 from quorank.metrics.evaluator import top_k
 
 

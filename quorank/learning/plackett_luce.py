@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
-from quorank.kernels.compiled import fixed_memory_kernel, vector_code
+from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
 from quorank.kernels.draws import BATCH, Address, fill_batch
 from quorank.rankers.scoring import ask_for
 
@@ -282,19 +282,22 @@ def list_probability(ranking: Sequence[int], scores: npt.ArrayLike) -> float:
     return probability
 
 
-_HOME = "quorank.learning.vector_code"
-
-
-@vector_code(_HOME)
+@intrinsic
 def as_double(bits: int) -> float:
     """The float64 of the lowest 64 bits of a number."""
     return float(_DOUBLE.unpack(_BITS.pack(bits & 0xFFFFFFFFFFFFFFFF))[0])
 
 
-@vector_code(_HOME)
+as_double.instructions("float64")(lambda emit: emit.builder.bitcast(emit.args[0], emit.ir.DoubleType()))
+
+
+@intrinsic
 def as_bits(value: float) -> int:
     """The bits of a float64."""
     return int(_BITS.unpack(_DOUBLE.pack(value))[0])
+
+
+as_bits.instructions("int64")(lambda emit: emit.builder.bitcast(emit.args[0], emit.ir.IntType(64)))
 
 
 @fixed_memory_kernel

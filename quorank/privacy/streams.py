@@ -19,7 +19,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.kernels import draws
 from quorank.kernels.arrays import Uint32s, Uint64s
-from quorank.kernels.compiled import kernel, vector_code
+from quorank.kernels.compiled import intrinsic, kernel
 from quorank.kernels.draws import Purpose
 
 Seed = int | bytes
@@ -92,11 +92,18 @@ def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_:
     return first, second
 
 
-@vector_code("quorank.privacy.stream_code")
+@intrinsic
 def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return draws 2·block and 2·block + 1 of an address, from the generator that the key is of."""
     pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
     return pair(key, block, interaction, client, round_)
+
+
+@uniform_pair.overload
+def _choose_pair(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
+    """Select the generator at compile time; return the function itself, since a call in between costs time."""
+    chosen: Any = secret_pair if key.dtype.bitwidth == 32 else draws.uniform_pair
+    return chosen.py_func
 
 
 @kernel
@@ -111,8 +118,14 @@ def seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_
     return draws.philox(block, interaction, client, round_, key[0], key[1])
 
 
-@vector_code("quorank.privacy.stream_code")
+@intrinsic
 def words(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return four random 32-bit words (held in uint64) of an address, from the generator that the key is of."""
     drawn = secret_words if key.dtype == np.uint32 else seeded_words
     return drawn(key, block, interaction, client, round_)
+
+
+@words.overload
+def _choose_words(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
+    chosen: Any = secret_words if key.dtype.bitwidth == 32 else seeded_words
+    return chosen.py_func

@@ -16,7 +16,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
 from quorank.files.codec import Length, decode
 from quorank.learning import LEARNERS, PDGD
-from quorank.learning.list_learner import ListLearner
+from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.metric_response import MetricResponse

@@ -8,9 +8,7 @@ import numpy.typing as npt
 from quorank.data.ranking import RankingData, pad
 from quorank.kernels.arrays import Doubles, Floats
 from quorank.parts import Family
-from quorank.rankers.linear import Linear
-from quorank.rankers.mlp import MLP
-from quorank.rankers.ranker import Ranker
+from quorank.rankers.ranker import MLP, Linear, Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 from quorank.rankers.trees import Trees
 

@@ -1,18 +1,107 @@
-"""Base class of rankers: scoring functions with one flat parameter vector θ."""
+"""Rankers with one flat parameter vector θ: their base class, the linear one, and the network with one hidden layer.
+
+A prior is a start known before learning, and the scale of its scores. An experiment file names it under `[ranker]` as
+`start`: a ranker file, a list of parameters, or a table of weights by the feature's number, counted from 1 as in LETOR
+files, or by its name. `starting` reads files, finds names and measures scales, and leaves numbers only.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from quorank.data.ranking import RankingData
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Floats
-from quorank.rankers.prior import Prior
+from quorank.kernels.draws import Purpose, normals
+from quorank.parts import Numbers
 from quorank.rankers.scoring import SIGMOID
+
+Start = str | tuple[float, ...] | Numbers
+"""A file, parameters, or weights by the feature."""
+Scale = float | Literal["rule"]
+"""Factor of the start's scores, or "rule": derived from their spread (`starting.measured_scale`)."""
+MOST = 50_000
+"""Numbers of a start: `run.toml` holds them all."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A start and its scale; None leaves the scores as they are."""
+
+    start: Start
+    scale: Scale | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, str):
+            is_file = self.start.endswith(".json") or "/" in self.start
+            sentence = "expected a ranker file (NAME.json), the folder of a run (with a /), parameters or weights"
+            require(is_file, "value.not-a-choice", f"{sentence}, got {self.start[:100]!r}", "start")
+        else:
+            values = self.start.values() if isinstance(self.start, Numbers) else self.start
+            sentence = f"has {len(values):,} numbers, and a run's file holds at most {MOST:,}"
+            require(len(values) <= MOST, "value.out-of-range", sentence, "start")
+            require(len(values) > 0, "ranker.empty-start", "there is no number in it; name a feature's weight", "start")
+            require(all(map(math.isfinite, values)), "value.not-finite", "expected finite numbers", "start")
+        if isinstance(self.scale, float | int):
+            require_range("start_scale", self.scale, above=0.0)
+
+    @property
+    def is_known(self) -> bool:
+        """All of it is numbers: no file to read, no name to find, no scale to measure."""
+        named = isinstance(self.start, Numbers) and not all(is_number(key) for key in self.start)
+        return not isinstance(self.start, str) and not named and self.scale != "rule"
+
+    def check_known(self) -> None:
+        """Raise BadInput if a file, a name or a scale remains: a received part never causes a file to be read."""
+        sentence = "the start is a file, names features or asks for a measured scale: write it as numbers"
+        require(self.is_known, "ranker.start-unknown", sentence, "start")
+
+    @property
+    def factor(self) -> float:
+        """The scale as a number."""
+        return self.scale if isinstance(self.scale, float | int) else 1.0
+
+    def vector(self, n_features: int) -> Doubles:
+        """Return the numbers of the start, unscaled: its parameters as they are, weights in a row for all features."""
+        self.check_known()
+        if not isinstance(self.start, Numbers):
+            return np.array(self.start, dtype=np.float64)
+        weights = np.zeros(n_features)
+        for key, weight in self.start.items():
+            sentence = f"there is no feature {key}; the data has features 1 to {n_features}"
+            require(0 < int(key) <= n_features, "ranker.no-such-feature", sentence, f"start.{key}")
+            weights[int(key) - 1] = weight
+        return weights
+
+    def scaled(self, parameters: Doubles) -> Doubles:
+        """Return the parameters times the scale: bit for bit unchanged without a scale."""
+        return parameters if self.scale is None else parameters * self.factor
+
+
+def prior_of(start: Start | None, scale: Scale | None) -> Prior | None:
+    """Return the prior of a part's fields; None where it has no start."""
+    if start is None:
+        sentence = "scales the scores of a start, and there is none; give a start too"
+        require(scale is None, "option.conflict", sentence, "start_scale")
+        return None
+    return Prior(start, scale)
+
+
+def is_number(key: str) -> bool:
+    """Return whether a key of weights is a feature's number and no name."""
+    return key.isascii() and key.isdecimal() and len(key) < 10 and key == str(int(key))
+
+
+def wrong_size(given: int, expected: str) -> BadInput:
+    """Return the error about a start for other data."""
+    return BadInput("ranker.wrong-size", f"the start has {given} parameters; {expected}", "start")
 
 
 @dataclass(frozen=True)
@@ -102,3 +191,116 @@ class Ranker(ABC):
     @abstractmethod
     def initial(self, n_features: int, seed: int) -> Doubles:
         """Return the (size,) parameters before the first round."""
+
+
+@dataclass(frozen=True)
+class Linear(Ranker):
+    """Scores θ·x, starting from zero as in FPDGD §4, or from a prior."""
+
+    kind: ClassVar[str] = "linear"
+
+    start: Start | None = None  # a ranker file, parameters, or weights by the feature; None is zero
+    start_scale: Scale | None = None  # factor of the start's scores
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, Mapping):
+            object.__setattr__(self, "start", Numbers(self.start))
+        self.prior  # noqa: B018  raises BadInput if it is invalid
+
+    @cached_property
+    def prior(self) -> Prior | None:
+        return prior_of(self.start, self.start_scale)
+
+    def with_prior(self, prior: Prior | None) -> Linear:
+        start, scale = (None, None) if prior is None else (prior.start, prior.scale)
+        return replace(self, start=start, start_scale=scale)
+
+    def initial(self, n_features: int, seed: int) -> Doubles:
+        if self.prior is None:
+            return np.zeros(n_features)
+        theta = self.prior.vector(n_features)
+        if len(theta) != self.size(n_features):
+            raise wrong_size(len(theta), f"a linear ranker of {n_features} features has {self.size(n_features)}")
+        return self.prior.scaled(theta)
+
+
+OWN = ("scaled", "zero")
+"""Starts that are not priors."""
+
+
+@dataclass(frozen=True)
+class MLP(Ranker):
+    """Scores v·a(Wx + b), without an output bias, which would change no ranking.
+
+    `activation = "sigmoid"` is the network of the code that was published with PDGD and FPDGD, "relu" trains faster.
+    `start = "zero"` is what the published evolution strategies use; gradients need broken symmetry, so the default
+    draws W and v from N(0, 1/inputs) and starts b at zero. A prior is a network of the same shape, or weights w of the
+    features: two units pass relu(w·x) − relu(−w·x) = w·x on, to the bits of the linear ranker's scores, and the others
+    are drawn as by default with v = 0, so that they say nothing until they have learned.
+    """
+
+    kind: ClassVar[str] = "mlp"
+
+    hidden: int = 64  # units of the hidden layer
+    start: Start = "scaled"  # or "zero", a ranker file, parameters, or weights by the feature
+    start_scale: Scale | None = None  # factor of the start's scores
+    activation: Literal["relu", "sigmoid"] = "relu"  # a: max(0, x), or 1 / (1 + e^−x)
+
+    def __post_init__(self) -> None:
+        require_range("hidden", self.hidden, least=1, most=4096)
+        if isinstance(self.start, Mapping):
+            object.__setattr__(self, "start", Numbers(self.start))
+        try:
+            self.prior  # noqa: B018  raises BadInput if it is invalid
+        except BadInput as error:
+            if error.code != "value.not-a-choice":
+                raise
+            words = ", ".join(map(repr, OWN))
+            raise BadInput(error.code, f"{error.sentence}; or one of {words}", error.where) from None
+
+    @cached_property
+    def prior(self) -> Prior | None:
+        return prior_of(None if self.start in OWN else self.start, self.start_scale)
+
+    def with_prior(self, prior: Prior | None) -> MLP:
+        if prior is None:
+            return self if self.prior is None else replace(self, start=OWN[0], start_scale=None)
+        return replace(self, start=prior.start, start_scale=prior.scale)
+
+    @property
+    def starts_flat(self) -> bool:
+        return self.start == "zero" or (isinstance(self.start, tuple) and not any(self.start))
+
+    def initial(self, n_features: int, seed: int) -> Doubles:
+        if self.start == "zero":
+            return np.zeros(self.size(n_features))
+        weights, bias = n_features * self.hidden, (n_features + 1) * self.hidden
+        if self.prior is None:
+            theta = self._drawn(n_features, seed)
+            theta[bias:] /= np.sqrt(self.hidden)
+            return theta
+        given = self.prior.vector(n_features)
+        if len(given) == self.size(n_features):
+            given[bias:] = self.prior.scaled(given[bias:])
+            return given
+        if len(given) != n_features:
+            expected = f"expected {self.size(n_features)} of a network of {self.hidden} units and {n_features} features"
+            raise wrong_size(len(given), f"{expected}, or a weight for each feature")
+        sentence = 'weights of features pass through rectifiers only; set activation = "relu", or start from a network'
+        require(self.activation == "relu", "ranker.start-of-sigmoids", sentence, "activation")
+        sentence = "weights of features take two hidden units to pass them on; set hidden = 2 or more"
+        require(self.hidden >= 2, "ranker.too-few-units", sentence, "hidden")
+        theta = self._drawn(n_features, seed)
+        theta[:n_features] = self.prior.scaled(given)
+        theta[n_features : 2 * n_features] = -theta[:n_features]
+        theta[weights:] = 0.0
+        theta[bias : bias + 2] = 1.0, -1.0
+        return theta
+
+    def _drawn(self, n_features: int, seed: int) -> Doubles:
+        """W from N(0, 1/inputs), b at zero, v from N(0, 1)."""
+        theta = normals(seed, Purpose.INITIAL, self.size(n_features))
+        weights, bias = n_features * self.hidden, (n_features + 1) * self.hidden
+        theta[:weights] /= np.sqrt(n_features)
+        theta[weights:bias] = 0.0
+        return theta

@@ -20,14 +20,13 @@ import numpy as np
 
 from quorank.data.ranking import LANES
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.compiled import fixed_memory_kernel, vector_code
+from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
 
-_HOME = "quorank.rankers.vector_code"
 TOGETHER = 4
 """Dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them."""
 
 
-@vector_code(_HOME)
+@intrinsic
 def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> Any:
     """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES: in LANES sums, added up pairwise."""
     left, right = x.reshape(-1)[x_start : x_start + length], w.reshape(-1)[w_start : w_start + length]
@@ -39,12 +38,57 @@ def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> 
     return totals[0]
 
 
-@vector_code(_HOME)
+@dot_lanes.instructions("float32")
+def _emit_dot(emit: Any) -> Any:
+    _, x_start, _, w_start, length = emit.args
+    return _emit_dots(emit, emit.pointer(0, x_start), [emit.pointer(2, w_start)], length)[0]
+
+
+def _emit_dots(emit: Any, x: Any, rows: list[Any], count: Any) -> list[Any]:
+    """Emit the dot products of one x with several w, each in LANES partial sums added up pairwise.
+
+    These are vector instructions because LLVM does not vectorise a sum without permission to reassociate it,
+    and that permission would make the bits depend on the machine's vector width.
+    """
+    from numba.core import cgutils
+
+    build, ir = emit.builder, emit.ir
+    wide = ir.VectorType(ir.FloatType(), LANES)
+    totals = [cgutils.alloca_once_value(build, ir.Constant(wide, [0.0] * LANES)) for _ in rows]
+    steps = cgutils.for_range_slice(build, emit.integer(0), count, emit.integer(LANES), ir.IntType(64))
+    with steps as (j, _):
+        left = emit.load(build.gep(x, [j]), wide)
+        for total, row in zip(totals, rows, strict=True):
+            right = emit.load(build.gep(row, [j]), wide)
+            build.store(build.fadd(build.load(total), build.fmul(left, right)), total)
+    sums = []
+    for total in totals:
+        value, lanes = build.load(total), LANES
+        while lanes > 1:
+            lanes //= 2
+            value = build.fadd(*(emit.shuffle(value, value, range(at, at + lanes)) for at in (0, lanes)))
+        sums.append(build.extract_element(value, emit.integer(0, 32)))
+    return sums
+
+
+@intrinsic
 def ask_for(array: Any, at: int) -> None:
     """Prefetch the cache line of array.flat[at] into the second-level cache."""
 
 
-@vector_code(_HOME)
+@ask_for.instructions("void")
+def _emit_prefetch(emit: Any) -> Any:
+    from numba.core import cgutils
+
+    ir, word = emit.ir, emit.ir.IntType(32)
+    address = emit.builder.bitcast(emit.pointer(0, emit.args[1]), ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+    prefetch = cgutils.get_or_insert_function(emit.builder.module, kind, "llvm.prefetch.p0i8")
+    emit.builder.call(prefetch, [address, word(0), word(2), word(1)])  # to read; second level; data
+    return emit.nothing()
+
+
+@intrinsic
 def dot_lanes_together(
     x: Floats,
     x_start: int,
@@ -60,6 +104,17 @@ def dot_lanes_together(
     flat = out.reshape(-1)
     for i in range(TOGETHER):
         flat[out_start + i * out_step] = dot_lanes(x, x_start, w, w_start + i * w_step, length)
+
+
+@dot_lanes_together.instructions("void")
+def _emit_dots_together(emit: Any) -> Any:
+    _, x_at, _, w_at, w_by, count, _, out_at, out_by = emit.args
+    build = emit.builder
+    steps = [emit.integer(i) for i in range(TOGETHER)]
+    rows = [emit.pointer(2, build.add(w_at, build.mul(i, w_by))) for i in steps]
+    for i, value in zip(steps, _emit_dots(emit, emit.pointer(0, x_at), rows, count), strict=True):
+        build.store(value, emit.pointer(6, build.add(out_at, build.mul(i, out_by))))
+    return emit.nothing()
 
 
 SIGMOID = 1 << 16

@@ -22,7 +22,7 @@ from quorank.files.atomic import expand_home
 from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers
 from quorank.rankers import Linear, Ranker, scores
-from quorank.rankers.prior import is_number
+from quorank.rankers.ranker import is_number
 from quorank.rankers.ranker_file import read_ranker
 
 SPREAD = 20.0

@@ -15,7 +15,7 @@ from quorank.engines.process import Simulator
 from quorank.federation import Federation
 from quorank.federation.rounds import State
 from quorank.learning import PDGD, Simulation
-from quorank.learning.pair_weights import pair_weight
+from quorank.learning.pdgd import pair_weight
 from quorank.metrics.evaluator import ideal_dcg
 from quorank.rankers import Linear
 from quorank.users import Cascade

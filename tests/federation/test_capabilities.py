@@ -22,8 +22,8 @@ from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.mixing import Mixing
 from quorank.kernels.arrays import Doubles
 from quorank.learning import PDGD, Evolution, Learner, Simulation
+from quorank.learning.client_loop import STATISTICS, Work
 from quorank.learning.exploration import FREE
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade

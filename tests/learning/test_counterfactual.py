@@ -14,10 +14,10 @@ from refusals import refused
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation
 from quorank.learning import Counterfactual, OnlineRanker
+from quorank.learning.client_loop import Work
 from quorank.learning.counterfactual import adjacent_chain, swap_counts
 from quorank.learning.inverse_propensity import relevance_estimates, value_coefficients
 from quorank.learning.plackett_luce import buffers_for
-from quorank.learning.simulation import Work
 from quorank.rankers import Linear
 from quorank.users import PositionBased
 

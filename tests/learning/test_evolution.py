@@ -15,8 +15,8 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of, philox_reference, uniforms
 from quorank.learning import Evolution, Simulation
+from quorank.learning.client_loop import STATISTICS
 from quorank.learning.evolution import perturbation, rebuild
-from quorank.learning.simulation import STATISTICS
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 

@@ -11,7 +11,7 @@ from sampling import sampled
 
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning import PDGD, Counterfactual, OnlineRanker, Simulation
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.client_loop import STATISTICS, Work
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased, simulate_clicks
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
-from quorank.learning.pair_weights import last_included, pair_slope, pair_weight
+from quorank.learning.pdgd import last_included, pair_slope, pair_weight
 from quorank.learning.plackett_luce import list_probability
 
 SCORES = st.lists(st.floats(-12, 12, width=32), min_size=1, max_size=60)

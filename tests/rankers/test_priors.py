@@ -21,7 +21,7 @@ from quorank.learning import Simulation
 from quorank.parts import Numbers
 from quorank.protocol.terms import Terms
 from quorank.rankers import MLP, Linear, Ranker, scores
-from quorank.rankers.prior import MOST, Prior
+from quorank.rankers.ranker import MOST, Prior
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.rankers.starting import SPREAD, read_start, started
 from quorank.users import Cascade

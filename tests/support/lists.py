@@ -8,10 +8,10 @@ import numpy as np
 from quorank.data.ranking import RankingData
 from quorank.kernels.draws import Address, Purpose, key_of, uniforms
 from quorank.learning import Simulation
+from quorank.learning.client_loop import STATISTICS, Work
 from quorank.learning.exploration import draw_list
-from quorank.learning.pair_weights import pair_coefficients
+from quorank.learning.pdgd import pair_coefficients
 from quorank.learning.plackett_luce import buffers_for, sample_list
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Linear
 
 NO_FEATURES = np.zeros((0, 8), dtype=np.float32)

@@ -8,7 +8,7 @@ from quorank.engines.process import Simulator
 from quorank.federation import Federation
 from quorank.federation.unlearning.methods import KeptRound, norms_of
 from quorank.learning import PDGD, Simulation
-from quorank.learning.simulation import STATISTICS, Work
+from quorank.learning.client_loop import STATISTICS, Work
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

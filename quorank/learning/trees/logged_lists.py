@@ -14,11 +14,10 @@ import numpy as np
 from quorank.data.ranking import RankingData
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
-from quorank.learning.client_loop import Impression, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import STATISTICS, Impression, Work, World, client_loop, cohort_of, memory_for
 from quorank.learning.exploration import Dial
-from quorank.learning.list_learner import show_by_dial
+from quorank.learning.pdgd import show_by_dial
 from quorank.learning.plackett_luce import Buffers
-from quorank.learning.simulation import STATISTICS, Work, World
 
 SHARE, LEAST = 100, 10
 """The production ranker is fitted to one list in SHARE, and to LEAST lists at least."""

@@ -34,9 +34,9 @@ from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, normals, uniforms
 from quorank.learning import PDGD, OnlineRanker, Simulation
-from quorank.learning.pair_weights import pair_coefficients
+from quorank.learning.client_loop import STATISTICS, Work
+from quorank.learning.pdgd import pair_coefficients
 from quorank.learning.plackett_luce import TINY, Buffers, buffers_for
-from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Ranker
 from quorank.users import ClickModel, simulate_clicks
 
