@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.target import target
-from quorank.engines.secure_driver import several, single
+from quorank.engines.driver import several, single
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
 import signal
 import sys
 import threading
@@ -21,11 +20,10 @@ from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_on
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.experiments.rehearsal import JoinRehearsal
+    from quorank.experiments.simulated_user import SimulatedUser
     from quorank.member.client import Client
     from quorank.member.private_store import Erased
     from quorank.member.sync import SyncReport
-    from quorank.protocol.messages import Declined
 
 UNREACHED = 75
 """Exit code of `--once` where the service was unreachable (EX_TEMPFAIL): timers try again."""
@@ -45,7 +43,7 @@ def join(
     status: Annotated[bool, Option("--status", help="Show the state of this device.")] = False,
     once: Annotated[bool, Option("--once", help="Ask the service once and exit, for timers.")] = False,
     simulate: Annotated[
-        Path | None, Option(help="Simulate a user of an experiment; without an invitation, rehearse locally.")
+        Path | None, Option(help="Search and click as a simulated user of this experiment does.")
     ] = None,
     client: Annotated[int | None, Option(help="With --simulate: number of the client, from 0.")] = None,
     leave: Annotated[
@@ -79,21 +77,17 @@ def join(
                 _set_consent(data, consent)
             (show_log if log else show_status)(data, json)
             return
-        rehearsal = None
+        user = None
         if simulate is not None and client is not None:
-            from quorank.experiments.rehearsal import JoinRehearsal
+            from quorank.experiments.simulated_user import SimulatedUser
 
-            rehearsal = JoinRehearsal(simulate, client)
-        if consent is not None and bundle is None and rehearsal is None:
+            user = SimulatedUser.of(simulate, client)
+        if consent is not None and bundle is None and user is None:
             _set_consent(data, consent)
             if not once:
                 show_status(data, json)
                 return
-        if rehearsal is not None and bundle is None and not _has_invitation(data):
-            _rehearse(data, rehearsal, consent, quiet=quiet or json)
-            show_status(data, json)
-            return
-        _take_part(data, bundle, consent, rehearsal, once=once, quiet=quiet, json=json)
+        _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
 
 
 @contextmanager
@@ -142,7 +136,7 @@ def _take_part(
     data: Path,
     bundle: Path | None,
     consent: str | None,
-    rehearsal: JoinRehearsal | None,
+    user: SimulatedUser | None,
     *,
     once: bool,
     quiet: bool,
@@ -152,14 +146,13 @@ def _take_part(
     from quorank.member.client import Client
     from quorank.member.sync import FINAL
 
-    if once and bundle is None and rehearsal is None:
+    if once and bundle is None and user is None:
         found = local_socket.call(data, "sync")
         if found is not None:  # the process that plays the device has done it
             print_result(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
             raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
     if bundle is None and not _has_invitation(data):
-        sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
-        raise BadInput("invitation.missing", sentence, f"{data}")
+        raise BadInput("invitation.missing", "there is no invitation here; give one with --bundle", f"{data}")
 
     def show(report: SyncReport) -> None:
         if not quiet and not json:
@@ -167,12 +160,12 @@ def _take_part(
             say(f"{report.outcome}: {size}" if size else report.outcome)
 
     def search(client: Client) -> None:
-        assert rehearsal is not None
+        assert user is not None
         while not client.device.ready():
-            rehearsal.user(client.device)
+            user(client.device)
 
-    searching = None if rehearsal is None else search
-    seed = None if rehearsal is None else rehearsal.experiment.seed
+    searching = None if user is None else search
+    seed = None if user is None else user.simulation.seed
     with Client.open(data, bundle, seed=seed) as client:
         if consent is not None:
             client.consent(consent == "on")
@@ -189,34 +182,6 @@ def _take_part(
         print_result(report.table(), json, lambda _: None)
         raise Exit(UNREACHED if report.outcome == "failed" else 0)
     show_status(data, json)
-
-
-def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quiet: bool) -> None:
-    """Play a client of an experiment with the coordinator in this process."""
-    from quorank.experiments.rehearsal import take_part
-    from quorank.member.device import Device
-    from quorank.member.private_store import PrivateStore
-
-    sent = 0
-
-    def seen(answer: bytes | Declined) -> None:
-        nonlocal sent
-        sent += isinstance(answer, bytes)
-        if not quiet:
-            told = f"sent {len(answer):,} bytes" if isinstance(answer, bytes) else answer.sentence
-            say(f"task {sent}: {told}" if sent else told)
-
-    terms = rehearsal.terms
-    table = json_.dumps(terms.table(), sort_keys=True).encode()
-    with PrivateStore(data) as store:
-        sentence = "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)"
-        require(store.fact("terms") in (None, table), "folder.other-run", sentence, f"{data}")
-        with store.transaction():
-            store.set_fact("terms", table)
-            if consent is not None:
-                store.set_consent(consent == "on", time.time())
-        device = Device(store, terms, seed=rehearsal.experiment.seed)
-        take_part(device, rehearsal.link(data), rehearsal.user, seen)
 
 
 def _leave(data: Path, json: bool) -> None:

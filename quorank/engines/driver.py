@@ -1,187 +1,354 @@
-"""Driver of a coordinator's rounds over a transport: sends tasks, repeats them, hands in replies.
+"""Driver of a coordinator's rounds over a transport: sends tasks, repeats them, hands in the answers.
 
-The driver decides nothing about a reply: all replies, late, repeated or unexpected, go to the coordinator, which accepts or
-refuses them. The driver keeps an open message for every client that is waited for. Loss, delay and repetition therefore
-cost time and never change a bit of the result.
+A round is one or several exchanges: in a plain round each client answers the task with its reply, a secure sum takes the
+five exchanges of `SecureRound`. An exchange keeps an open message for every client that is waited for. Loss, delay and
+repetition cost time and never change a bit of the result: the coordinator, or the secure round, judges every answer.
 
-The answer to a task is a bundle (`frames.pack`) with a reply of each client that the node plays. A device is the node of
-one client, and its key must be that client's.
+The first exchange of a secure sum waits for people: it ends by the coordinator's limits, and never with fewer clients than
+a sum needs. Later ones devices answer alone; a client that does not answer within `ANSWER_SECONDS`, or has left, is
+dropped. If too few are left, nothing is revealed and the ranker stays. Devices take part in a round once, so that a failed
+or interrupted round is not repeated; simulated clients begin again, to the same sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import math
+import os
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
-from quorank.engines.engine import NodeDriver, Stopped
-from quorank.engines.secure_driver import SecureDriver
-from quorank.errors import BadInput, Interrupted
-from quorank.federation.coordinator import Coordinator, Verdict
+import numpy as np
+
+from quorank.engines.engine import Assignment, Stopped
+from quorank.errors import BadInput, Interrupted, require
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
-from quorank.federation.rounds import Report
+from quorank.federation.rounds import CohortSum, Report, State
+from quorank.federation.sums import RunningSum
+from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum, secure_sums
+from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames
-from quorank.protocol.transport import Arrival, Failure
+from quorank.protocol.secure_round import KEYS, PHASES, SecureRound, SecureRounds
+from quorank.protocol.transport import BUSY, Arrival, Failure, Transport
 
-OTHER_CLIENT = "the reply names another client than the node's key; it is refused"
+ANSWER_SECONDS = 120.0
+"""Timeout of exchanges that devices answer by themselves, seconds."""
+TRIES = 3
+"""Attempts at a secure sum of simulated clients."""
+SEVERAL = b"QSCB"
+_CLIENT = struct.Struct("<I")
 
 
-class _TaskFlight(NamedTuple):
-    """A task on its way."""
+def several(messages: Mapping[int, bytes]) -> bytes:
+    """Encode messages for some of the clients of a node."""
+    return SEVERAL + frames.pack([_CLIENT.pack(client) + content for client, content in messages.items()])
+
+
+def single(content: bytes) -> list[tuple[int, bytes]]:
+    """Return messages by client from `several`."""
+    sentence = "the messages of a secure sum cannot be read; they are refused"
+    require(content.startswith(SEVERAL), "secure-sum.malformed", sentence)
+    parts = frames.unpack(content[len(SEVERAL) :])
+    require(all(len(part) > _CLIENT.size for part in parts), "secure-sum.malformed", sentence)
+    return [(_CLIENT.unpack_from(part)[0], part[_CLIENT.size :]) for part in parts]
+
+
+@dataclass(eq=False)
+class Driver:
+    """Driver over the nodes of a transport.
+
+    `tend` is called at every poll, to keep the engine alive; `stop` ends the work in the middle of a round, which a
+    later coordinator repeats or goes on with. `seen` is called after every change of an open round. `known` are the
+    identities that clients have enrolled with, where they have.
+    """
+
+    transport: Transport
+    assignment: Assignment
+    poll: float = 0.2  # seconds between two looks
+    patience: float = 60.0  # seconds after which an unanswered message is sent again
+    strikes: int = 3  # failed answers of a simulated client in one exchange, after which it ends
+    pause: float = 5.0  # seconds before a device that could not answer is asked again
+    stop: Callable[[], bool] = lambda: False
+    tend: Callable[[], None] = lambda: None
+    seen: Callable[[Coordinator], None] = lambda coordinator: None
+    known: Callable[[], Mapping[int, bytes]] = dict
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
+
+    def round(self, coordinator: Coordinator) -> Report:
+        """Play the coordinator's next round to its end."""
+        if coordinator.federation.privacy.hides_single_updates:
+            number = coordinator.state.round
+            if self._result is None or self._result[0] != number:
+                self._result = number, self._secure_sum(coordinator)
+            return coordinator.close(self._result[1])
+        Replies(self, coordinator, coordinator.plan()).play()
+        return coordinator.advance()
+
+    def _secure_sum(self, coordinator: Coordinator) -> CohortSum:
+        mechanism, task = secure_sums(coordinator.mechanism), coordinator.plan()
+        least, simulated = mechanism.signed_by * mechanism.groups, self.assignment.simulated
+        sentence = (
+            f"the secure sums of this run take at least {least} clients, and the round has {len(coordinator.cohort)}; "
+            "start a new run"
+        )
+        require(len(coordinator.cohort) >= least, "secure-sum.too-few", sentence)
+        storage = coordinator.storage
+        if not simulated and storage is not None and not storage.begin(coordinator.state.round):
+            return _no_sum(coordinator)  # devices have begun it with an earlier holder
+        for _ in range(TRIES if simulated else 1):
+            cohort = np.array(sorted(coordinator.waiting), dtype=np.int64)
+            known = {} if simulated else self.known()
+            rounds = [
+                SecureRound(
+                    task, os.urandom(16), members.tolist(), mechanism.signed_by,
+                    neighbourhood=mechanism.plan, clock=self.clock, known=known,
+                )
+                for members in mechanism.grouped(cohort, task.round)
+            ]  # fmt: skip
+            round_, facts = SecureRounds(rounds), dict[int, Reply]()
+            try:
+                while not round_.done:
+                    Phase(self, coordinator, round_, facts).play()
+                    round_.advance()
+            except RoundFailed:
+                continue
+            finally:
+                for client, code in sorted(round_.liars.items()):
+                    logging.getLogger(__name__).warning("client %d lied in a secure sum: %s", client, code)
+                    coordinator.count_refusal(BadInput(code, f"client {client} lied in a secure sum"), client)
+            if not (simulated and round_.failed):
+                return _sum_of(coordinator, mechanism, round_, facts)
+        if simulated:
+            raise Stopped(coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row")
+        return _no_sum(coordinator)
+
+
+class _Flight(NamedTuple):
+    """Message on its way."""
 
     node: str
-    round: int
     clients: tuple[int, ...]
     since: float
 
 
 @dataclass(eq=False)
-class Driver(NodeDriver):
-    """Driver of a coordinator's rounds: it carries tasks and replies between it and the nodes of a transport."""
+class Exchange(ABC):
+    """One exchange of a round: every client that is waited for gets a message and answers it."""
 
-    _flights: dict[str, _TaskFlight] = field(default_factory=dict, init=False)
-    _round: int = field(default=-1, init=False)
-    _turns: dict[int, int] = field(default_factory=dict, init=False)
-    _struck: dict[int, int] = field(default_factory=dict, init=False)
-    _rests: dict[int, float] = field(default_factory=dict, init=False)  # until when a client is not asked
+    driver: Driver
+    coordinator: Coordinator
+    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _turns: Counter[int] = field(default_factory=Counter, init=False)
+    _failures: Counter[int] = field(default_factory=Counter, init=False)
+    _rests: dict[int, float] = field(default_factory=dict, init=False)  # until when a device is not asked
 
-    @cached_property
-    def secure(self) -> SecureDriver:
-        """Driver of rounds with secure sums."""
-        return SecureDriver(self)
+    @abstractmethod
+    def waiting(self) -> Set[int]:
+        """Return the clients that are waited for."""
 
-    def asked_nodes(self) -> set[str]:
-        """Return the nodes that a task is on its way to."""
-        return {flight.node for flight in self._flights.values()}
+    @abstractmethod
+    def is_over(self, seconds: float) -> bool:
+        """Return whether the exchange is over after these seconds."""
 
-    def round(self, coordinator: Coordinator) -> Report:
-        """Play the coordinator's next round to its end."""
-        if coordinator.federation.privacy.hides_single_updates:
-            return self.secure.round(coordinator)
-        while True:
-            task = coordinator.plan()
-            self._begin(coordinator)
-            if coordinator.is_complete():
-                return coordinator.advance()
-            self._send(coordinator, task)
-            arrivals = self.transport.pull()
-            for arrival, verdicts in zip(arrivals, self._hand_in(coordinator, arrivals), strict=True):
-                self._settle(coordinator, arrival, verdicts)
-            if arrivals and self.seen is not None:
-                self.seen(coordinator)
-            if coordinator.is_complete():
-                continue
-            if self.stop is not None and self.stop():
+    @abstractmethod
+    def message(self, clients: Sequence[int]) -> bytes:
+        """Return the message to the node of these clients."""
+
+    @abstractmethod
+    def hand_in(self, clients: Sequence[int], content: bytes) -> str | None:
+        """Hand in an answer; return the reason for a refusal."""
+
+    def fail(self, client: int, reason: str) -> None:
+        """End the exchange after too many failures of a simulated client."""
+        sentence = f"client {client} was asked {self.driver.strikes} times without success: {reason}"
+        raise Stopped(self.coordinator.state.round, self.coordinator.rounds, sentence)
+
+    def play(self) -> None:
+        """Ask the clients until the exchange is over."""
+        driver, coordinator, began = self.driver, self.coordinator, self.driver.clock()
+        while not self.is_over(driver.clock() - began):
+            self._send()
+            arrivals = driver.transport.pull()
+            for arrival in arrivals:
+                self._take(arrival)
+            if arrivals:
+                driver.seen(coordinator)
+            if driver.stop():
                 raise Interrupted(coordinator.state.round, coordinator.rounds)
-            if self.tend is not None:
-                self.tend()
+            driver.tend()
             if not arrivals:
-                self.sleep(self.poll)
+                driver.sleep(driver.poll)
+        for message in self._flights:
+            driver.transport.forget(message)
 
-    def _begin(self, coordinator: Coordinator) -> None:
-        """Drop tasks of earlier rounds."""
-        if coordinator.state.round == self._round:
-            return
-        self._round = coordinator.state.round
-        self._turns.clear()
-        self._struck.clear()
+    def _send(self) -> None:
+        """Send a message to the nodes of clients that have none open; give up those of nodes that are away or silent."""
+        driver = self.driver
+        present, now, asked = frozenset(driver.transport.nodes()), driver.clock(), set[int]()
         for message, flight in list(self._flights.items()):
-            if flight.round < self._round:
-                self._drop(message)
-
-    def _drop(self, message: str) -> None:
-        del self._flights[message]
-        self.transport.forget(message)
-
-    def _send(self, coordinator: Coordinator, task: Task) -> None:
-        """Send the task to clients that are waited for and have no open message."""
-        present, now = frozenset(self.transport.nodes()), self.clock()
-        asked: set[int] = set()
-        for message, flight in list(self._flights.items()):
-            if flight.node in present and now - flight.since < self.patience:
+            if flight.node in present and now - flight.since < driver.patience:
                 asked.update(flight.clients)
-                continue
-            for client in flight.clients:
-                self._turns[client] = self._turns.get(client, 0) + 1
-            self._drop(message)
+            else:
+                self._turns.update(flight.clients)
+                del self._flights[message]
+                driver.transport.forget(message)
         groups: dict[str, list[int]] = {}
-        room, turns = self.most - len(self._flights), self._turns
-        for client in self._next(coordinator.waiting - asked) if room > 0 else ():
-            if self._rests.get(client, now) > now:
-                continue
-            name = self.assignment.node(client, turns.get(client, 0), present)
-            if name in groups or (name is not None and len(groups) < room):
+        for client in sorted(self.waiting() - asked):
+            name = driver.assignment.node(client, self._turns[client], present)
+            if name is not None and self._rests.get(client, now) <= now:
                 groups.setdefault(name, []).append(client)
-            elif len(groups) >= room and not self.assignment.simulated:
-                break
-        # a device knows its number, so that one message serves all
-        for_all = None if self.assignment.simulated else encode_task(task)
         for name, clients in groups.items():
-            content = for_all or encode_task(replace(task, clients=tuple(clients)))
-            message = self.transport.push(name, content)
-            self._flights[message] = _TaskFlight(name, task.round, tuple(clients), now)
+            message = driver.transport.push(name, self.message(clients))
+            self._flights[message] = _Flight(name, tuple(clients), now)
 
-    def _next(self, waiting: frozenset[int]) -> Iterator[int]:
-        """Return waiting clients in the order in which they are asked: the least often asked first."""
-        turns = self._turns
-        yield from sorted(waiting.difference(turns))
-        yield from sorted(waiting.intersection(turns), key=lambda client: (turns[client], client))
-
-    def _settle(self, coordinator: Coordinator, arrival: Arrival, verdicts: list[Verdict]) -> None:
-        """Schedule another task for clients of this message whose reply was not accepted."""
-        flight = self._flights.pop(arrival.id, None)
-        accepted = {verdict.client for verdict in verdicts if verdict.accepted}
-        if flight is None or flight.round != coordinator.state.round or accepted.issuperset(flight.clients):
+    def _take(self, arrival: Arrival) -> None:
+        driver, flight, reason = self.driver, self._flights.pop(arrival.id, None), None
+        if flight is None:
             return
-        reason = next((verdict.reason for verdict in verdicts if not verdict.accepted), "it did not reply")
-        for client in coordinator.waiting.intersection(flight.clients):
-            self._turns[client] = self._turns.get(client, 0) + 1
-            self._struck[client] = self._struck.get(client, 0) + 1
-            if not self.assignment.simulated:
-                self._rests[client] = self.clock() + self.pause
-            elif self._struck[client] >= self.strikes:
-                raise Stopped(
-                    coordinator.state.round,
-                    coordinator.rounds,
-                    f"client {client} was asked {self.strikes} times without success: {reason}",
-                )
+        if isinstance(arrival.content, Failure):
+            reason = arrival.content.reason
+            if reason == BUSY:
+                self.excuse(flight.clients)
+        else:
+            try:
+                reason = self.hand_in(flight.clients, arrival.content)
+            except BadInput as error:
+                self.coordinator.count_refusal(error)
+                reason = str(error)
+        late = self.waiting() & {*flight.clients}
+        self._turns.update(late)
+        self._failures.update(late)
+        for client in sorted(late):
+            if not driver.assignment.simulated:
+                self._rests[client] = driver.clock() + driver.pause
+            elif self._failures[client] >= driver.strikes:
+                self.fail(client, reason or "it did not reply")
 
-    def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
-        """Hand in all replies that arrived together; return the verdicts on each arrival."""
-        bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
-        replies = [part for bundle in bundles for part in bundle if not isinstance(part, Verdict)]
-        verdicts = iter(coordinator.receive_many(replies))
-        return [[part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles]
-
-    def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | Reply | Verdict]:
-        """Return the replies of a bundle; a verdict in place of each that cannot be read."""
-        content = arrival.content
-        if isinstance(content, Failure):
-            return [Verdict(False, None, "reply.missing", content.reason)]
-        try:
-            parts = frames.unpack(content)
-        except BadInput as error:
-            return [Verdict(False, None, error.code, str(error))]
-        if self.assignment.simulated:
-            return list(parts)
-        return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
-
-    def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | Reply | Verdict:
-        try:
-            reply = decode_reply(content, coordinator.parameters)
-        except BadInput:
-            return content  # the coordinator says why
-        if self.assignment.speaks_for(node, reply.client):
-            return reply
-        return coordinator.count_refusal(BadInput("reply.other-client", OTHER_CLIENT))
+    def excuse(self, clients: Sequence[int]) -> None:
+        """Note that these clients have nothing to give."""
 
 
-def drive(coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None) -> list[Report]:
-    """Play all rounds that are left; return their reports."""
-    reports = []
-    while not coordinator.done:
-        reports.append(driver.round(coordinator))
-        if watch is not None:
-            watch(reports[-1])
-    return reports
+@dataclass(eq=False)
+class Replies(Exchange):
+    """The exchange of a plain round of simulated clients, in bundles with a reply of each client of a node."""
+
+    task: Task
+
+    def waiting(self) -> Set[int]:
+        return self.coordinator.waiting
+
+    def is_over(self, seconds: float) -> bool:
+        return self.coordinator.is_complete()
+
+    def message(self, clients: Sequence[int]) -> bytes:
+        return encode_task(replace(self.task, clients=tuple(clients)))
+
+    def hand_in(self, clients: Sequence[int], content: bytes) -> str | None:
+        verdicts = self.coordinator.receive_many(frames.unpack(content))
+        return next((verdict.reason for verdict in verdicts if not verdict.accepted), None)
+
+
+@dataclass(eq=False)
+class Phase(Exchange):
+    """An exchange of a secure sum; a node of simulated clients gets and returns bundles (`several`)."""
+
+    round_: SecureRounds
+    facts: dict[int, Reply]  # statistics of simulated clients, apart from the masks
+    _gone: set[int] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._asked = len(self.round_.waiting)
+        self.round_.set_deadline(math.inf)
+
+    def play(self) -> None:
+        super().play()
+        self.round_.set_deadline(0.0)
+
+    def waiting(self) -> Set[int]:
+        return (self.round_.waiting & self.coordinator.waiting) - self._gone
+
+    def is_over(self, seconds: float) -> bool:
+        rules, simulated = self.coordinator.limits, self.driver.assignment.simulated
+        if not self.waiting():
+            return True
+        if self.round_.phase != KEYS:
+            return not simulated and seconds >= min(rules.deadline, ANSWER_SECONDS)
+        accepted = self._asked - len(self.round_.waiting)
+        enough = accepted >= math.ceil(rules.close_fraction * self._asked) or seconds >= rules.deadline
+        return self.round_.has_enough_replies and enough
+
+    def message(self, clients: Sequence[int]) -> bytes:
+        tasks = self.round_.tasks()
+        simulated = self.driver.assignment.simulated
+        return several({client: tasks[client] for client in clients}) if simulated else tasks[clients[0]]
+
+    def excuse(self, clients: Sequence[int]) -> None:
+        if self.round_.phase != KEYS and not self.driver.assignment.simulated:
+            self._gone.update(clients)  # they have left the round
+
+    def fail(self, client: int, reason: str) -> None:
+        sentence = f"client {client} failed {self.driver.strikes} times at {PHASES[self.round_.phase]}: {reason}"
+        raise RoundFailed("secure-sum.too-few", sentence)
+
+    def hand_in(self, clients: Sequence[int], content: bytes) -> str | None:
+        simulated, refused = self.driver.assignment.simulated, None
+        for client, part in zip(clients, frames.unpack(content), strict=False):
+            reply, *facts = frames.unpack(part) if simulated and part else [part]
+            if facts:
+                self._note(client, facts[0])
+            verdict = self.round_.receive(client, reply)
+            if not verdict.accepted:
+                refused = verdict.reason
+                self.coordinator.count_refusal(BadInput(verdict.code, verdict.reason))
+        return refused
+
+    def _note(self, client: int, content: bytes) -> None:
+        """Keep the statistics that a node reports of a simulated client."""
+        coordinator, fact = self.coordinator, decode_reply(content, 0)
+        same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
+        heaviest = coordinator.limits.max_interactions or coordinator.federation.interactions
+        sentence = "the statistics that a node reported of a client are false"
+        require(same and 1 <= fact.interactions <= heaviest, "secure-sum.told", sentence)
+        self.facts[client] = fact
+
+
+def _sum_of(
+    coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds, facts: Mapping[int, Reply]
+) -> CohortSum:
+    opened = [
+        None if one.total is None else mechanism.judged(one.total, len(one.survivors), len(one.asked))
+        for one in round_.rounds
+    ]
+    present, total = sum(one.present for one in opened if one is not None), RunningSum(mechanism, 0)
+    for client, fact in sorted(facts.items()):
+        searched = np.array([fact.interactions])
+        total.add(np.array([client]), np.array([fact.statistics]), searched, int(fact.within))
+    interactions = total.interactions if facts else present * coordinator.federation.interactions
+    ndcg, reciprocal, clicks = total.total.value().tolist()
+    gathered = gathered_of(mechanism, coordinator.state, opened, interactions)
+    return gathered._replace(ndcg=ndcg, reciprocal=reciprocal, clicks=clicks)
+
+
+def gathered_of(
+    mechanism: IntegerSums, state: State, opened: Sequence[OpenedSum | None], interactions: int
+) -> CohortSum:
+    """Return the cohort sum of a secure round from the sums of its groups over this number of interactions."""
+    found = mechanism.combined(opened, len(state.theta), state.private)
+    return CohortSum(
+        found.total, found.weight, found.participants or 0, interactions, 0.0, 0.0, 0.0, found.memory,
+        found.sensitivity, found.noise, found.groups, found.sizes, dropped=found.dropped, stays=found.stays,
+    )  # fmt: skip
+
+
+def _no_sum(coordinator: Coordinator) -> CohortSum:
+    """Return a round without a sum, which leaves the ranker unchanged."""
+    zero = np.zeros(coordinator.parameters)
+    return CohortSum(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0, stays=True)

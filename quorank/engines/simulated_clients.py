@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from quorank.engines.carried_updates import OVER, CarriedUpdates
+from quorank.engines.driver import single
 from quorank.engines.process import Simulator
-from quorank.engines.secure_driver import single
 from quorank.errors import BadInput, require
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.kernels.arrays import Doubles, Integers

@@ -82,9 +82,6 @@ class MemberNodes:
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         return str(client) if str(client) in present else None
 
-    def speaks_for(self, node: str, client: int) -> bool:
-        return node == str(client)
-
 
 @dataclass(eq=False)
 class MailTransport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,21 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
 
-from quorank.engines.driver import Driver, drive
-from quorank.engines.engine import OwnNodes, SharedNodes, Stopped
+from quorank.engines.driver import Driver
+from quorank.engines.engine import SharedNodes, Stopped
 from quorank.engines.process import Simulator
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.journal import DirectoryStorage
-from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
+from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply
 from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames
-from quorank.protocol.transport import BUSY, FAILED, Arrival, Failure
+from quorank.protocol.transport import FAILED, Failure
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
@@ -68,19 +68,16 @@ def coordinator_of(simulator, ticks=None, **options) -> Coordinator:
 def answering(simulator, tmp_path):
     clients = SimulatedClients(simulator)
 
-    def answer(node, content):
-        task = decode_task(content)
-        if node.startswith("device-"):  # one task for all devices, who know their numbers
-            assert task.clients == ()
-            content = encode_task(replace(task, clients=(int(node.removeprefix("device-")),)))
-        return clients.respond(content)
-
-    return answer
+    return lambda node, content: clients.respond(content)
 
 
 def driver_of(transport, ticks, assignment=None, **options) -> Driver:
     options.setdefault("patience", 3.0)
     return Driver(transport, assignment or SharedNodes(NAMES), clock=ticks, sleep=ticks.sleep, **options)
+
+
+def drive(coordinator, driver):
+    return [driver.round(coordinator) for _ in range(coordinator.state.round, coordinator.rounds)]
 
 
 def in_process(simulator) -> bytes:
@@ -96,10 +93,9 @@ def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) 
     simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, **faults)
     coordinator = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))
-    watched = []
-    reports = drive(coordinator, driver_of(transport, ticks), watched.append)
+    reports = drive(coordinator, driver_of(transport, ticks))
     assert coordinator.state.theta.tobytes() == in_process(simulator)
-    assert reports == watched == coordinator.reports
+    assert reports == coordinator.reports
     assert [report.round for report in reports] == [1, 2, 3, 4]
     if not faults:
         assert transport.pushed == 3 * ROUNDS  # one message for a node and round, and none in vain
@@ -239,136 +235,3 @@ def test_it_stops_in_the_middle_of_a_round_when_asked(tiny_collection, tmp_path)
         drive(coordinator, driver_of(transport, ticks, stop=lambda: ticks.now > 50.0))
     assert not isinstance(stopped.value, Stopped)
     assert (stopped.value.round, stopped.value.rounds) == (0, ROUNDS)
-
-
-def devices(simulator, tmp_path):
-    names = {client: f"device-{client}" for client in range(CLIENTS)}
-    return OwnNodes(names), answering(simulator, tmp_path), tuple(names.values())
-
-
-def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
-    own, clients, names = devices(simulator, tmp_path)
-    asked = []
-
-    def answer(node, content):
-        asked.append(node)
-        return clients(node, content)
-
-    transport = MemoryTransport(answer, names)
-    transport.leave("device-3")
-    transport.leave("device-7")
-    coordinator = coordinator_of(simulator, ticks, limits=RoundLimits(deadline=30.0))
-    (report,) = drive(coordinator, driver_of(transport, ticks, own))
-    assert report.participants == CLIENTS - 2
-    assert 30.0 <= ticks.now < 31.0
-    assert sorted(asked) == sorted(set(names) - {"device-3", "device-7"})
-
-
-def test_a_device_that_comes_back_is_asked_again(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
-    own, clients, names = devices(simulator, tmp_path)
-    transport = MemoryTransport(clients, names, delay=lambda node: 2.0)
-    gone = False
-
-    def come_and_go() -> None:
-        nonlocal gone
-        if not gone:
-            gone = True
-            transport.leave("device-5")  # with its task in hand
-        if ticks.now > 10.0:
-            transport.come("device-5")
-
-    coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver_of(transport, ticks, own, tend=come_and_go))
-    assert ticks.now > 10.0
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
-
-
-def test_a_device_with_nothing_to_give_is_asked_again_after_a_pause(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection, rounds=1), Ticks()
-    own, clients, names = devices(simulator, tmp_path)
-    asked = []
-
-    def answer(node, content):
-        if node == "device-2":
-            asked.append(ticks.now)
-            if len(asked) < 6:
-                return Failure(BUSY)
-        return clients(node, content)
-
-    coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver_of(MemoryTransport(answer, names), ticks, own, pause=5.0))
-    assert len(asked) == 6
-    assert min(np.diff(asked)) >= 5.0
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
-
-
-def test_what_comes_unasked_is_the_coordinator_s_to_judge(tiny_collection, tmp_path) -> None:
-    """Replies of another round, run or client beside each honest one: refused, and nothing else happens."""
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    honest = answering(simulator, tmp_path)
-
-    class Noisy(MemoryTransport):
-        def pull(self):
-            arrivals = super().pull()
-            for arrival in list(arrivals):
-                reply = decode_reply(frames.unpack(arrival.content)[0])
-                for false in (
-                    Reply("other", reply.round, reply.client, reply.release, 3),
-                    Reply(reply.run, reply.round + 1, reply.client, reply.release, 3),
-                    Reply(reply.run, max(reply.round - 1, 0), reply.client, reply.release, 3),
-                    Reply(reply.run, reply.round, 99, reply.release, 3),
-                ):
-                    arrivals.append(Arrival("unknown", "?", frames.pack([encode_reply(false)])))
-            return arrivals
-
-    coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver_of(Noisy(honest, NAMES), ticks))
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
-    assert len(coordinator.refused) >= 4
-
-
-def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
-    """A reply in another client's name is refused, and the other's own reply counts."""
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    honest, own = (answering(simulator, tmp_path), {client: f"device-{client}" for client in range(CLIENTS)})
-
-    def answer(node, content):
-        task = decode_task(content)
-        if node == "device-0":  # answers in the name of client 5, far off
-            zero = Reply(task.run, task.round, 5, np.full(len(task.theta), 9.0), 3)
-            return frames.pack([encode_reply(zero)])
-        return honest(node, content)
-
-    rules = RoundLimits(close_fraction=(CLIENTS - 1) / CLIENTS)
-    coordinator = coordinator_of(simulator, ticks, limits=rules)
-    report = driver_of(MemoryTransport(answer, list(own.values())), ticks, OwnNodes(own)).round(coordinator)
-    assert report.participants == CLIENTS - 1
-    assert coordinator.refused == {"reply.other-client": 1}
-    assert report.update_norm < 5.0
-
-
-@pytest.mark.parametrize("most", [1, 3, 500])
-def test_no_more_messages_are_on_their_way_than_may_be(most, tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    own = {client: f"device-{client}" for client in range(CLIENTS)}
-    silent, seen = {"device-0", "device-1"}, []
-
-    class Counting(MemoryTransport):
-        def pull(self):
-            seen.append(len(driver._flights))
-            return super().pull()
-
-    def answer(node, content):
-        if node in silent and ticks.now < 30.0:
-            return Failure(BUSY)
-        return honest(node, content)
-
-    honest = answering(simulator, tmp_path)
-    transport = Counting(answer, list(own.values()), loss=0.1, delay=2, seed=4)
-    driver = driver_of(transport, ticks, OwnNodes(own), most=most, pause=1.0)
-    coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver)
-    assert max(seen) == min(most, CLIENTS)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)

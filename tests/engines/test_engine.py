@@ -47,7 +47,7 @@ def experiment_of(*assignments: str) -> Experiment:
     return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
 
 
-def memory(*, answer=None, tend=None, **faults):
+def memory(*, answer=None, tend=lambda: None, **faults):
     """An engine whose nodes are in this process, behind a network that is as bad as wished."""
 
     @contextmanager

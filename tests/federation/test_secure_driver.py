@@ -11,9 +11,8 @@ from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user
 from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
-from quorank.engines.driver import Driver
-from quorank.engines.engine import OwnNodes, SharedNodes, Stopped
-from quorank.engines.secure_driver import several, single
+from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
+from quorank.engines.engine import SharedNodes, Stopped
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
@@ -30,7 +29,7 @@ from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined
 from quorank.protocol.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, open_envelope
-from quorank.protocol.transport import BUSY, FAILED, Failure
+from quorank.protocol.transport import BUSY, FAILED, Failure, MemberNodes
 
 NAMES = ("node-0", "node-1", "node-2")
 PRIVACIES = {
@@ -205,7 +204,7 @@ def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), MemberNodes())
     state = simulator.initial()
     report = driver.round(coordinator)
     _, expected = federation.round(state, simulator.gather(state))
@@ -227,10 +226,10 @@ def test_a_device_that_leaves_is_left_out_after_the_deadline(phase, tiny_collect
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), MemberNodes())
     report = driver.round(coordinator)
     assert report.participants == (8 if phase > MASKED else 7)
-    assert driver.clock() >= driver.secure.answer_seconds
+    assert driver.clock() >= ANSWER_SECONDS
     assert coordinator.state.round == 1
 
 
@@ -239,7 +238,7 @@ def test_too_few_are_no_sum_and_the_ranker_stays(tiny_collection, tmp_path) -> N
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
     gone = dict.fromkeys(range(4), (0, MASKED))
-    driver = driver_of(devices_network(simulator, devices, gone), OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices, gone), MemberNodes())
     before = coordinator.state.theta.tobytes()
     report = driver.round(coordinator)
     assert (report.participants, report.sensitivity, report.update_norm) == (0, 0.0, 0.0)
@@ -259,7 +258,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
 
     network = MemoryTransport(answer, [str(c) for c in devices])
     coordinator = coordinator_of(simulator, RoundLimits(deadline=60.0))
-    driver = driver_of(network, OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(network, MemberNodes())
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0
     idle.update({4, 5})  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
@@ -298,10 +297,10 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
 
     network = devices_network(simulator, devices)
     with pytest.raises(Interrupted):  # in place of the kill: nothing was written since the round began
-        driver_of(network, OwnNodes({c: str(c) for c in devices}), stop=shot).round(made())
+        driver_of(network, MemberNodes(), stop=shot).round(made())
     assert (folder / BEGUN).read_text() == "0"
     coordinator = made()
-    driver = driver_of(network, OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(network, MemberNodes())
     assert driver.round(coordinator).participants == 0
     assert driver.round(coordinator).participants == CLIENTS
 
@@ -310,7 +309,7 @@ def test_a_sum_that_could_not_be_saved_is_not_asked_for_again(tiny_collection, t
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
     devices = devices_of(simulator, tmp_path / "devices")
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), MemberNodes())
     close = coordinator.close
 
     def full(gathered):
@@ -328,7 +327,7 @@ def test_the_noise_of_devices_is_their_own_and_as_large_as_stated(tiny_collectio
     simulator = simulator_of(tiny_collection, federation, rounds=30)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), OwnNodes({c: str(c) for c in devices}))
+    driver = driver_of(devices_network(simulator, devices), MemberNodes())
     found = []
     for _ in range(10):
         state = coordinator.state

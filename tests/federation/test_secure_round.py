@@ -11,7 +11,7 @@ from devices import CLIENTS, device_of, search, simulator_of, task_of, user_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorank.engines.secure_driver import gathered_of
+from quorank.engines.driver import gathered_of
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Verdict

@@ -17,11 +17,9 @@ from typer.testing import CliRunner
 
 from quorank.cli.join import UNREACHED, join
 from quorank.errors import BadInput
-from quorank.experiments import rehearsal as rehearsals
 from quorank.experiments.deployment import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
-from quorank.experiments.rehearsal import FOLDER, JoinRehearsal
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.member import Client, local_socket
@@ -79,60 +77,10 @@ def experiment(text: str = SMALL, folder=None) -> Experiment:
     return Experiment.read(read_experiment_file(folder / "small.toml"))
 
 
-@pytest.mark.parametrize("more", ["", "client_momentum = 0.8\n"], ids=["plain", "momentum"])
-def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypatch, more) -> None:
-    (here / "small.toml").write_text(SMALL + more)
-    rehearse = ("--data", "device", "--simulate", "small.toml", "--client", 3)
-    first = call(*rehearse)
-    assert "consent is off" in first.err
-    assert call("--data", "device", "--status", "--json").json["releases"] == 0
-    real, calls = rehearsals.take_part, []
-
-    def cut_short(device, link, search, seen):
-        """The process ends after some tasks."""
-        calls.append(1)
-        if len(calls) > 1:
-            return real(device, link, search, seen)
-        for number, task in enumerate(link.tasks()):
-            if number == 2:
-                break
-            device.answer(task)
-            while not device.ready():
-                search(device)
-            link.send(device.answer(task))
-        return 2
-
-    monkeypatch.setattr(rehearsals, "take_part", cut_short)
-    call(*rehearse, "--consent", "on")
-    assert call("--data", "device", "--status", "--json").json["last_round"] == 2
-    done = call(*rehearse)
-    assert "sent" in done.err
-    figures = call("--data", "device", "--status", "--json").json
-    assert figures["last_round"] == figures["rounds"] == figures["releases"] == 6
-    assert figures["consent"] is True
-    log = call("--data", "device", "--log", "--json").json
-    assert [entry["round"] for entry in log["releases"]] == [1, 2, 3, 4, 5, 6]
-    assert sum(entry["bytes"] for entry in log["releases"]) == figures["bytes_sent"]
-    assert log["releases"][0]["privacy"]["standing"].startswith("not protected")
-    assert [given["given"] for given in log["consent"]] == [True]
-    shown = call("--data", "device", "--log").out
-    assert "not protected: the coordinator can read this update" in " ".join(shown.split())
-    with PrivateStore(here / "device") as store:
-        assert [round_ for round_, _ in store.kept(FOLDER)] == [1, 3, 5]
-    runner = Runner(experiment(folder=here), threads=1)
-    state = runner.simulator.initial()
-    for _ in range(6):
-        state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
-    coordinator = JoinRehearsal(here / "small.toml", 3).link(here / "device").coordinator
-    assert coordinator.done
-    assert coordinator.state.theta.tobytes() == state.theta.tobytes()
-
-
 @pytest.fixture
 def service(here):
     """The run of the experiment's client 1, with the others simulated."""
-    rehearsal = JoinRehearsal(here / "small.toml", 1)
-    simulator = rehearsal.simulator
+    simulator = Runner(experiment(folder=here), threads=1).simulator
     coordinator = Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1)
 
     def others(task, waiting):
@@ -288,6 +236,7 @@ def test_refusals(here, service) -> None:
     assert "without --bundle" in refused("--data", "device", "--log", "--bundle", "x")
     assert "clients 0 to 4" in refused("--data", "device", "--simulate", "small.toml", "--client", 5)
     assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
+    assert "no invitation here" in refused("--data", "device", *SIMULATED)
     assert "cannot be read" in refused("--data", "device", "--bundle", "absent.json")
     assert not (here / "device").exists()
     call("--data", "device", "--bundle", "desk.json", "--once", "--quiet")
@@ -297,10 +246,3 @@ def test_refusals(here, service) -> None:
     with PrivateStore(here / "device"):
         assert "another process plays" in refused("--data", "device", "--bundle", "desk.json")
         assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
-    (here / "small.toml").write_text(SMALL + '[privacy]\nkind = "secure-sum"\n')
-    secure = refused("--data", "second", "--simulate", "small.toml", "--client", 1)
-    assert "a secure sum needs devices only" in secure
-    (here / "small.toml").write_text(
-        SMALL.replace("interactions = 3", "interactions = 4") + '[learner]\nkind = "evolution"\n'
-    )
-    assert "devices learn with pdgd" in refused("--data", "third", "--simulate", "small.toml", "--client", 1)

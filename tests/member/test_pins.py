@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from memory_transport import MemoryTransport
 
 from quorank.engines.driver import Driver
-from quorank.engines.engine import OwnNodes
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -23,7 +22,7 @@ from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined
 from quorank.protocol.secure_round import IDENTITY, SHARES, claims_bytes, claims_from, envelope, open_envelope
-from quorank.protocol.transport import BUSY, Failure
+from quorank.protocol.transport import BUSY, Failure, MemberNodes
 
 CLIENTS, MEMBERS = 4, 8
 
@@ -126,7 +125,7 @@ class Network:
             limits=RoundLimits(minimum_fraction=0.5, deadline=60.0),
             storage=DirectoryStorage(folder / "coordinator"),
         )
-        self.names = {c: f"node-{c}" for c in range(MEMBERS)}
+        self.names = {c: f"{c}" for c in range(MEMBERS)}
         self.memory = MemoryTransport(self.answer, list(self.names.values()))
         self.now = 0.0
         self.alter = lambda client, content: content
@@ -134,7 +133,7 @@ class Network:
         def sleep(seconds: float) -> None:
             self.now += seconds
 
-        self.driver = Driver(self.memory, OwnNodes(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
+        self.driver = Driver(self.memory, MemberNodes(), clock=lambda: self.now, sleep=sleep, patience=9.0)
 
     def device(self, client: int, folder) -> DeviceAnswers:
         return DeviceAnswers(device_of(self.simulator, folder, client))
@@ -168,7 +167,7 @@ def test_identities_are_pinned(network) -> None:
 
 def test_the_coordinator_takes_no_other_identity_than_the_enrolled_one(network) -> None:
     enrolled = {client: public(device) for client, device in network.devices.items()}
-    network.driver.secure.known = lambda: enrolled
+    network.driver.known = lambda: enrolled
     network.driver.round(network.coordinator)
     network.devices[2] = network.device(2, network.folder / "another")
     assert network.driver.round(network.coordinator).participants == MEMBERS - 1

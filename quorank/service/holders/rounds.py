@@ -20,8 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.engines.engine import NodeDriver, Stopped
-from quorank.engines.secure_driver import SecureDriver
+from quorank.engines.driver import Driver
+from quorank.engines.engine import Stopped
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator
@@ -366,16 +366,16 @@ class Holder:
         return found
 
     @cached_property
-    def secure(self) -> SecureDriver:
+    def driver(self) -> Driver:
         """The driver of secure sums."""
-        nodes = MemberNodes(self.simulated)
-        driver = NodeDriver(self.mail, nodes, SLOW / 2.0, patience=float("inf"), most=1 << 30, clock=self.clock)
-        driver.sleep = self.sleep
-        return SecureDriver(driver, lambda: enrolled_keys(self.store))
+        return Driver(
+            self.mail, MemberNodes(self.simulated), SLOW / 2.0, patience=float("inf"),
+            known=lambda: enrolled_keys(self.store), clock=self.clock, sleep=self.sleep,
+        )  # fmt: skip
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
         """Play a round of secure sums once enough members have enrolled."""
-        mechanism, driver = secure_sums(coordinator.mechanism), self.secure.driver
+        mechanism, driver = secure_sums(coordinator.mechanism), self.driver
         least = min(mechanism.signed_by * mechanism.groups, len(coordinator.cohort))
         while len(coordinator.waiting) < least:
             self._look(coordinator)
@@ -387,4 +387,4 @@ class Holder:
             self._excuse(coordinator)
 
         driver.tend, driver.seen = tend, self.seen
-        return self.secure.round(coordinator)
+        return driver.round(coordinator)

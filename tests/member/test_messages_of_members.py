@@ -9,11 +9,8 @@ from memory_transport import MemoryTransport
 from refusals import refused
 
 from quorank.engines.driver import Driver
-from quorank.engines.engine import OwnNodes
 from quorank.errors import BadInput
-from quorank.experiments.rehearsal import Direct, take_part
 from quorank.federation import Federation
-from quorank.federation.coordinator import RoundLimits
 from quorank.member import Client
 from quorank.privacy import ClippedGaussian
 from quorank.protocol import frames
@@ -21,7 +18,7 @@ from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, check_leaving_request, leaving_receipt, leaving_request
 from quorank.protocol.terms import Terms
-from quorank.protocol.transport import BUSY, Failure
+from quorank.protocol.transport import BUSY, Failure, MemberNodes
 
 
 def in_process(simulator) -> bytes:
@@ -29,42 +26,6 @@ def in_process(simulator) -> bytes:
     for _ in range(simulator.rounds):
         state, _ = simulator.federation.round(state, simulator.gather(state))
     return state.theta.tobytes()
-
-
-def others_of(simulator):
-    return lambda task, clients: simulator.replies(task, np.array(clients)) if clients else ()
-
-
-@pytest.mark.parametrize("privacy", [None, ClippedGaussian(epsilon=100.0, clip=0.1, noise_multiplier=1.0)], ids=str)
-def test_one_device_among_simulated_clients(privacy, tiny_collection, tmp_path) -> None:
-    more = {} if privacy is None else {"privacy": privacy}
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, **more))
-    coordinator = coordinator_of(simulator)
-    link = Direct(coordinator, 2, others_of(simulator))
-    seen = []
-    device = device_of(simulator, tmp_path, 2)
-    assert take_part(device, link, user_of(simulator, 2), seen.append) == ROUNDS
-    assert coordinator.done
-    assert all(verdict.accepted for verdict in link.verdicts)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
-    assert [entry.round for entry in device.store.releases()] == [1, 2, 3, 4]
-    assert all(isinstance(answer, bytes) for answer in seen)
-
-
-def test_a_device_that_gives_nothing_is_asked_a_few_times(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator)
-    link, seen = Direct(coordinator, 2, others_of(simulator)), []
-    assert take_part(device_of(simulator, tmp_path, 2), link, None, seen.append) == 0
-    assert seen == [Declined("waiting")] * 3
-    assert coordinator.state.round == 0
-
-
-def test_a_round_that_can_do_without_it_goes_on(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, RoundLimits(close_fraction=0.8))
-    assert take_part(device_of(simulator, tmp_path, 2), Direct(coordinator, 2, others_of(simulator))) == 0
-    assert coordinator.done
 
 
 def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> None:
@@ -91,7 +52,7 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    driver = Driver(network, OwnNodes(names), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
+    driver = Driver(network, MemberNodes(), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
     coordinator = coordinator_of(simulator)
     while not coordinator.done:
         driver.round(coordinator)
