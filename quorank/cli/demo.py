@@ -29,7 +29,7 @@ def demo(
     from quorank.experiments.finished_run import load_run
     from quorank.experiments.runner import run_experiment
     from quorank.reports.comparison import RunGroup, compare_table
-    from quorank.reports.panel_files import learning_curves
+    from quorank.reports.panel_svg import write_picture
     from quorank.reports.panels import panels_of
     from quorank.reports.report import report_page, write_comparison
 
@@ -58,6 +58,6 @@ def demo(
         run = load_run(out / name)
         groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
     Console().print(compare_table(groups))
-    learning_curves(panels_of(groups, [group.label for group in groups]), out / "learning-curves.png")
-    print(f"plot     {out / 'learning-curves.png'}")
+    panels = panels_of(groups, [group.label for group in groups])
+    print(f"plot     {write_picture(out / 'learning-curves.svg', [('', panels)])}")
     print(f"report   {write_comparison(groups, out / 'report.html')}")

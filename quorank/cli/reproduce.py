@@ -138,11 +138,11 @@ def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
 def _show(report: FigureReport, folder: Path) -> None:
     from rich.console import Console
 
-    from quorank.reproduce.report import DRAWINGS, REPORT
+    from quorank.reproduce.report import PICTURE, REPORT
 
     Console().print(report.terminal())
-    if report.drawing is not None:
-        print(f"figure   {folder / DRAWINGS[0]}")
+    if report.panels:
+        print(f"figure   {folder / PICTURE}")
     print(f"report   {folder / REPORT}")
 
 

@@ -1,22 +1,25 @@
-"""Panels of curves as SVG inside pages.
+"""Panels of curves as SVG, inside pages and as files.
 
 Not drawn by matplotlib, which takes 0.22 s to import and 42 ms for a panel that takes 2 ms here: every run has a page, and
-a service draws its page while it works. Colours are the page's CSS variables --ink, --faint, --grid and --curve-1 … -7,
-text is in the page's font, and the same panel gives the same bytes.
+a service draws its page while it works. In pages, colours are the CSS variables --ink, --faint, --grid and --curve-1 … -7,
+and text is in the page's font; a file has its own. The same panel gives the same bytes.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
+from quorank.files.atomic import write_whole
 from quorank.kernels.arrays import Doubles
 from quorank.reports.page import render
-from quorank.reports.panels import DASHES, FEW_POINTS, Curve, Panel, compact, spread_out, thin
+from quorank.reports.panels import DASHES, FEW_POINTS, PALETTE, Curve, Panel, compact, spread_out, thin
 
 UNITS = 72
 """Units to an inch, so that font sizes are points."""
@@ -25,6 +28,9 @@ ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the la
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LINE, THIN_LINE = 1.8, 1.2  # units
 BARS = 1.2  # units, of error bars
+COLOURS = {"ink": "#1f2429", "faint": "#5c6570", "grid": "#dfe3e8"}
+COLOURS |= {f"curve-{number}": colour for number, colour in enumerate(PALETTE, 1)}
+"""Colours of files, which have a white ground."""
 
 
 class Axis(NamedTuple):
@@ -68,17 +74,17 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [float(at) * step for at in multiples]
 
 
-def panel_svg(panel: Panel, alt: str, *, named: bool = True) -> Markup:
+def panel_svg(panel: Panel, alt: str, *, named: bool = True, place: str = "") -> Markup:
     """Draw a panel as an <svg> element without ids.
 
     Args:
         panel: Curves and axes.
         alt: Description for readers who do not see the drawing.
         named: Name the curves, at their ends or in a legend; otherwise the drawing is small and the page has a legend.
+        place: Attributes that place the element in a larger drawing.
     """
     left, right, below = (UNITS * inches for inches in _margins(panel, named))
-    size = LARGE if named else SMALL
-    width, height = UNITS * size[0], UNITS * (size[1] - BELOW) + below
+    width, height = panel_size(panel, named)
     curves = [_finite(thin(curve)) for curve in panel.curves]
     x = Axis(*_x_range(panel, curves), left, width - right, "x" in panel.log)
     y = Axis(*(panel.y_range or _y_range(curves, "y" in panel.log)), height - below, UNITS * ABOVE, "y" in panel.log)
@@ -87,14 +93,39 @@ def panel_svg(panel: Panel, alt: str, *, named: bool = True) -> Markup:
         "panel.svg",
         width=_number(width),
         height=_number(height),
+        place=Markup(place),
         alt=alt,
         title=_text(x.start, y.end - 9, panel.title),
+        inside=" ".join(map(_number, (x.start - 4, y.end, x.end - x.start + 8, y.start - y.end))),
         **_grid(panel, x, y),
         curves=[_curve(panel, curve, number, x, y) for number, curve in enumerate(curves)],
         names=_end_names(panel, curves, x, y) if at_ends else [],
         legend=_legend(panel, x, y) if named and not at_ends else [],
     )
     return Markup(drawing.strip())
+
+
+def panel_size(panel: Panel, named: bool = True) -> tuple[float, float]:
+    """Return the width and height of a drawing."""
+    size = LARGE if named else SMALL
+    return UNITS * size[0], UNITS * (size[1] - BELOW + _margins(panel, named)[2])
+
+
+def write_picture(path: Path, rows: Sequence[tuple[str, Sequence[Panel]]], title: str = "") -> Path:
+    """Write titled rows of panels as an SVG file on a white ground; return its path."""
+    placed, texts, down, width = [], [(12.0, 22.0, 14, title)] if title else [], 34.0 if title else 0.0, 0.0
+    for heading, row in rows:
+        if heading:
+            texts.append((12.0, down + 14.0, 12, heading))
+            down += 20.0
+        across, sizes = 0.0, [panel_size(panel) for panel in row]
+        for panel, size in zip(row, sizes, strict=True):
+            place = f' x="{across:g}" y="{down:g}" width="{size[0]:g}" height="{size[1]:g}"'
+            placed.append(panel_svg(panel, panel.title, place=place))
+            across += size[0]
+        width, down = max(width, across), down + max(height for _, height in sizes)
+    drawn = render("picture.svg", width=_number(width), height=_number(down), texts=texts, panels=placed)
+    return write_whole(path, re.sub(r"var\(--([\w-]+)\)", lambda found: COLOURS[found[1]], drawn).encode())
 
 
 def _margins(panel: Panel, named: bool) -> tuple[float, float, float]:
@@ -155,8 +186,7 @@ def _grid(panel: Panel, x: Axis, y: Axis) -> dict[str, Any]:
     for value in marks:
         lines += f"M{_number(x.start)} {_number(y.at(value))}H{_number(x.end)}"
         words = compact(value) if y.log else _with_decimals(value, marks[1] - marks[0])
-        if panel.y_numbers:
-            numbers.append(_text(x.start - 5, y.at(value) + 3.5, words, "end"))
+        numbers.append(_text(x.start - 5, y.at(value) + 3.5, words, "end"))
     numbers.append(_text((x.start + x.end) / 2, y.start + 28, panel.x_label, "middle"))
     if panel.y_label:
         numbers.append(_text(12, (y.start + y.end) / 2, panel.y_label, "middle") | {"turned": True})
@@ -165,47 +195,28 @@ def _grid(panel: Panel, x: Axis, y: Axis) -> dict[str, Any]:
 
 
 def _curve(panel: Panel, curve: Curve, number: int, x: Axis, y: Axis) -> dict[str, Any]:
-    """Return what is drawn of a curve; parts outside of the axes are left out."""
-    mean, spread = curve.mean, curve.spread
-    across, edges = x.at(curve.x), (mean, mean)
-    if spread is not None:
-        low, high = np.clip(mean - spread, y.low, y.high), np.clip(mean + spread, y.low, y.high)
-        edges = (y.at(low), y.at(high))
-    inside = np.flatnonzero((mean >= y.low) & (mean <= y.high))
+    """Return the parts of a curve; those outside of the axes are clipped by the drawing."""
+    across, mean, spread = x.at(curve.x), y.at(curve.mean), curve.spread
+    low, high = (
+        (y.at(np.maximum(curve.mean + sign * spread, y.low)) for sign in (-1, 1))
+        if spread is not None
+        else (mean, mean)
+    )
     drawn: dict[str, Any] = {"colour": _colour(curve, number), "thickness": f"{THIN_LINE if curve.level else LINE:g}"}
     drawn |= {"dashes": "", "line": "", "band": "", "marks": ""}
     if panel.form in ("points", "marks"):
-        radius = 3.0 if panel.form == "marks" else 2.0
-        drawn["marks"] = _marks(curve.line_as(number), across[inside], y.at(mean[inside]), radius)
+        drawn["marks"] = _marks(curve.line_as(number), across, mean, 3.0 if panel.form == "marks" else 2.0)
         if spread is not None:
-            bars = zip(across, *edges, strict=True)
-            drawn["line"] = "".join(f"M{_number(at)} {_number(low)}V{_number(high)}" for at, low, high in bars)
+            bars = zip(across, low, high, strict=True)
+            drawn["line"] = "".join(f"M{_number(at)} {_number(start)}V{_number(end)}" for at, start, end in bars)
             drawn["thickness"] = f"{BARS:g}"
         return drawn
-    drawn |= {"line": _line(curve.x, mean, x, y), "dashes": _dashes(curve, number)}
+    drawn |= {"line": _path(across, mean), "dashes": _dashes(curve, number)}
     if spread is not None and len(across):
-        outline = _path(np.append(across, across[::-1]), np.append(edges[1], edges[0][::-1]))
-        drawn["band"] = f"{outline}Z"
+        drawn["band"] = f"{_path(np.append(across, across[::-1]), np.append(high, low[::-1]))}Z"
     if len(across) <= FEW_POINTS and not curve.level:
-        drawn["marks"] = _marks("solid", across[inside], y.at(mean[inside]), 1.8)
+        drawn["marks"] = _marks("solid", across, mean, 1.8)
     return drawn
-
-
-def _line(xs: Doubles, ys: Doubles, x: Axis, y: Axis) -> str:
-    """Return the path through points, cut where it leaves the axes."""
-    if not len(xs) or (ys.min() >= y.low and ys.max() <= y.high):
-        return _path(x.at(xs), y.at(ys))
-    at = np.arange(float(len(xs)))
-    crossings = []
-    for bound in (y.low, y.high):
-        before = np.flatnonzero((ys[:-1] - bound) * (ys[1:] - bound) < 0.0)
-        crossings.append(before + (bound - ys[before]) / (ys[before + 1] - ys[before]))
-    places = np.sort(np.concatenate([at, *crossings]))
-    xs, ys = np.interp(places, at, xs), np.interp(places, at, ys)
-    margin = 1e-9 * (y.high - y.low)
-    inside = np.flatnonzero((ys >= y.low - margin) & (ys <= y.high + margin))
-    runs = np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1)
-    return "".join(_path(x.at(xs[run]), y.at(ys[run])) for run in runs)
 
 
 def _marks(line: str, x: Doubles, y: Doubles, radius: float) -> str:

@@ -1,7 +1,4 @@
-"""Panels of curves: data, colours and dashes, independent of how they are drawn.
-
-`panel_svg` draws them into pages, `panel_files` with matplotlib into image files.
-"""
+"""Panels of curves: data, colours and dashes; `panel_svg` draws them."""
 
 from __future__ import annotations
 
@@ -111,7 +108,6 @@ class Panel:
     form: Literal["curves", "lines", "points", "marks"] = "lines"
     log: str = ""  # logarithmic axes: "x", "y", "xy"
     y_range: tuple[float, float] | None = None  # default: range of the curves
-    y_numbers: bool = True  # False where the panel to the left has the same range
 
     @property
     def named_at_ends(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from quorank.experiments.progress import DISCOUNT
 from quorank.metrics.significance import Difference
 from quorank.reports import statement
 from quorank.reports.comparison import p_text, tested_units
-from quorank.reports.panel_files import draw
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
 from quorank.reproduce.figure import Figure
 from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable
@@ -27,9 +26,6 @@ from quorank.reproduce.results import (
     learning_curve,
     measure_title,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 PRIVACY = ("privacy", "what the ledger states")
 POINTS = 80  # of a curve: more than a panel of this size shows
@@ -73,7 +69,6 @@ def figure_report(results: Results) -> FigureReport:
         settings,
         drawn,
         f"{figure.title}; at the end: {', '.join(ends)}",
-        draw_results(results),
     )
 
 
@@ -81,31 +76,6 @@ def _finding(finding: Finding) -> ReportFinding:
     sign, sure, opposite = finding.counts()
     tested = "" if sure == "–" else f", {sure} significant, {opposite} significant the other way"
     return ReportFinding(finding.check.claim, finding.verdict, f"{sign} as said{tested}")
-
-
-def draw_results(results: Results) -> Drawing:
-    """Draw a row of panels for each collection and measure, a column for each combination of grid values.
-
-    Below each row with several runs stands one of paired differences from the first variant.
-    """
-    drawn = []
-    rows = panel_rows(results)
-    for number, panels in enumerate(rows):
-        for at, row in enumerate(_rows_of_panels(panels, results)):
-            for column, panel in enumerate(row):
-                drawn.append(
-                    replace(
-                        panel,
-                        title=panel.title if number == at == 0 else "",
-                        x_label="",
-                        y_label=panel.y_label if column == 0 else "",
-                        y_numbers=column == 0 or panels[0].measure == ONLINE_MAXRR,
-                    )
-                )
-    columns = len(results.figure.columns)
-    axis = "" if rows[-1][0].measure == ONLINE_DISCOUNTED else results.figure.header.x
-    drawn[-columns:] = [replace(panel, x_label=axis) for panel in drawn[-columns:]]
-    return draw(drawn, columns, results.figure.title)
 
 
 def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[list[Panel]]:

@@ -12,17 +12,14 @@ from quorank import __version__
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes
 from quorank.reports import page
-from quorank.reports.panel_files import save, save_small
-from quorank.reports.panel_svg import panel_svg
+from quorank.reports.panel_svg import panel_svg, write_picture
 from quorank.reports.panels import DASHES, Panel
 from quorank.reproduce.figure import PaperFigure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
     from rich.console import Group as Renderable
 
-RESULTS, REPORT, INDEX = "results.json", "report.html", "README.md"
-DRAWINGS = ("figure.png", "figure.svg")
+RESULTS, REPORT, INDEX, PICTURE = "results.json", "report.html", "README.md", "figure.svg"
 QUICK_NOTE = "Quick version: smaller than the paper's experiment; trends, not results."
 MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
 LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
@@ -60,9 +57,8 @@ class FigureReport:
     tables: Sequence[ReportTable]
     notes: Sequence[str]
     settings: Sequence[tuple[str, str]]
-    panels: PanelRows  # of the page
+    panels: PanelRows
     description: str  # of the panels
-    drawing: Drawing | None  # of all panels
 
     @property
     def all_tables(self) -> list[ReportTable]:
@@ -75,10 +71,9 @@ class FigureReport:
         return [*self.notes, *([QUICK_NOTE] if self.figure.quick else [])]
 
     def write(self, folder: Path) -> None:
-        """Write the drawing, results.json and report.html into the figure's directory."""
-        if self.drawing is not None:
-            for name in DRAWINGS:
-                save(self.drawing, folder / name)
+        """Write figure.svg, results.json and report.html into the figure's directory."""
+        if self.panels:
+            write_picture(folder / PICTURE, self.panels, self.figure.title)
         write_whole(folder / RESULTS, json_bytes(self.results))
         write_whole(folder / REPORT, self.html().encode())
 
@@ -153,8 +148,8 @@ class FigureReport:
         lines += [f"*What the paper found:* {_text(figure.header.claim)}", "", f"{_text(figure.header.paper)}.", ""]
         lines += [f"*Where this differs:* {_text(figure.header.differs)}", ""] if figure.header.differs else []
         lines += ["<!-- not run: minutes to hours -->", "```bash", figure.command, "```", ""]
-        if self.drawing is not None:
-            picture = f"{self.page_name}.png"
+        if self.panels:
+            picture = f"{self.page_name}.svg"
             lines += [f"[![{_text(figure.title)}]({picture})]({picture})", ""]
         for table in self.all_tables:
             lines += [f"## {_text(table.title)}", "", *_markdown_table(table.head, table.rows), ""]
@@ -163,8 +158,8 @@ class FigureReport:
 
     def write_markdown(self, folder: Path) -> Path:
         """Write the Markdown page and its picture; return the page's path."""
-        if self.drawing is not None:
-            save_small(self.drawing, folder / f"{self.page_name}.png")
+        if self.panels:
+            write_picture(folder / f"{self.page_name}.svg", self.panels, self.figure.title)
         return write_whole(folder / f"{self.page_name}.md", self.markdown().encode())
 
 
@@ -181,7 +176,7 @@ def write_index(reports: Iterable[FigureReport], folder: Path) -> Path:
     rows = []
     for report in reports:
         name = report.page_name
-        shown = "" if report.drawing is None else f"[![{_text(report.figure.title)}]({name}.png)]({name}.md)"
+        shown = f"[![{_text(report.figure.title)}]({name}.svg)]({name}.md)" if report.panels else ""
         verdicts = [finding.verdict for finding in report.findings]
         counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
         title = f"[{report.figure.name}]({name}.md)\n{_text(report.figure.header.title)}"

@@ -19,14 +19,13 @@ def test_a_table_a_plot_and_a_page(process: Quorank, own_folder: Path) -> None:
     assert "offline nDCG@10" in outcome.out and "B − A" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
     shown = own_folder / "shown"
-    assert outcome.out.splitlines()[-2:] == ["plot     shown/learning-curves.png", "report   shown/report.html"]
-    picture = (shown / "learning-curves.png").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture[-8:-4] == b"IEND"
+    assert outcome.out.splitlines()[-2:] == ["plot     shown/learning-curves.svg", "report   shown/report.html"]
+    assert (shown / "learning-curves.svg").read_text().startswith("<svg xmlns=")
     page = (shown / "report.html").read_text()
     assert page.startswith("<!doctype html>") and "FPDGD as published" in page
     for name in ("fpdgd", "recommended"):
         assert json.loads((shown / name / "summary.json").read_text())["rounds"] == 10
-    assert {path.name for path in shown.iterdir()} == {"fpdgd", "recommended", "learning-curves.png", "report.html"}
+    assert {path.name for path in shown.iterdir()} == {"fpdgd", "recommended", "learning-curves.svg", "report.html"}
 
 
 @pytest.mark.usefixtures("no_pages")

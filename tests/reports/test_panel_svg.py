@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from matplotlib.ticker import MaxNLocator
 
-from quorank.reports.panel_svg import panel_svg, ticks
+from quorank.reports.panel_svg import panel_svg, ticks, write_picture
 from quorank.reports.panels import PALETTE, Curve, Panel
 
 
@@ -98,6 +99,24 @@ def test_names_are_only_names_and_the_bytes_are_always_the_same() -> None:
     assert "<script" not in text and " id=" not in text and "http" not in text and "style" not in text
 
 
+def test_a_picture_is_a_file_of_all_panels(tmp_path: Path) -> None:
+    rows = [
+        ("first & row", [Panel("a", "x", "", (curve(),)), Panel("b", "x", "", (curve(),))]),
+        ("", [Panel("c", "x", "", (curve(),))]),
+    ]
+    paths = [write_picture(tmp_path / f"{n}.svg", rows, "<title>") for n in (1, 2)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    root = ET.fromstring(paths[0].read_text())
+    words = [e.text for e in root.iter() if e.tag.endswith("text")]
+    assert {"<title>", "first & row", "a", "b", "c"} <= {*words} and "var(" not in paths[0].read_text()
+    width, height = float(root.get("width", "")), float(root.get("height", ""))
+    places = [
+        [float(each.get(key, "")) for key in ("x", "y", "width", "height")] for each in root if each.tag.endswith("svg")
+    ]
+    assert places[0][1] == places[1][1] < places[2][1] and places[0][0] == places[2][0] < places[1][0]
+    assert all(x + across <= width and y + down <= height for x, y, across, down in places)
+
+
 def test_what_is_not_a_number_is_left_out() -> None:
     x = np.arange(1.0, 6.0)
     root = drawn(Curve("A", x, np.array([[1.0, 2, np.nan, 4, 5]])), Curve("B", x[:0], np.zeros((1, 0))))
@@ -114,14 +133,16 @@ def test_a_curve_that_stays_where_it_is(value: float) -> None:
     assert heights[0] == heights[1] and len(texts(root, "end")) >= 2
 
 
-def test_a_curve_is_cut_where_it_leaves_the_axes() -> None:
+def test_a_curve_is_clipped_where_it_leaves_the_axes() -> None:
     x = np.arange(20.0)
     shown = Curve("A", x, np.array([np.where(x < 10, 0.0, 1.0), np.where(x < 10, 0.2, 1.2)]))
-    inside = drawn(shown, y_range=(0.5, 2.0))
-    (line,) = lines(inside)
-    heights = points(line)[:, 1]
-    base = float(inside[1].get("d", "").split()[1].split("H")[0])
-    assert heights.max() == pytest.approx(base, abs=0.01) and len(heights) == 11  # the crossing, and the points above
+    root = drawn(shown, y_range=(0.5, 2.0))
+    (inside,) = (e for e in root if e.tag == "svg")
+    top, height = float(inside.get("y", "")), float(inside.get("height", ""))
+    base = float(root[1].get("d", "").split()[1].split("H")[0])
+    assert top + height == pytest.approx(base, abs=0.01)
+    heights = points(lines(inside)[0])[:, 1]
+    assert ((heights > base) == (x < 10)).all()
 
 
 def test_logarithmic_axes_points_and_error_bars() -> None:

@@ -94,7 +94,7 @@ def test_a_report_says_everything(make_run, tmp_path: Path) -> None:
         'source = "synthetic:mq2007"',
     ):
         assert words in page.text
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("figure") == 4
     assert str(tmp_path) not in path.read_text(encoding="utf-8")
 
 
@@ -171,7 +171,7 @@ def test_a_comparison_shows_settings_figures_and_runs(make_grid, tmp_path: Path)
         "No privacy mechanism",
     ):
         assert words in page.text
-    assert page.tags.count("svg") == 4 + 2
+    assert page.tags.count("figure") == 4 + 2
 
 
 def test_a_comparison_of_one_setting_has_no_differences(make_grid, tmp_path: Path) -> None:

@@ -260,20 +260,19 @@ def test_a_figure_from_end_to_end(papers: Path) -> None:
     assert elsewhere["verdict"] == "not measured"
     assert "quick version" in (out / "report.html").read_text()
     assert "://" not in (out / "report.html").read_text()
-    for name in ("figure.png", "figure.svg"):
-        assert (out / name).stat().st_size > 5000
+    assert (out / "figure.svg").stat().st_size > 5000
     drawn = (out / "report.html").read_text()
     assert (
         "paper 0.125" in drawn and "paper 0.250" not in drawn
     )  # the quick version has the panel of perfect clicks only
-    assert drawn.count("<svg") == 4  # two measures, of each the values and the differences
+    assert drawn.count("<figure>") == 4  # two measures, of each the values and the differences
     assert "small: difference from step 1" in drawn
 
     written = (papers / "pages" / "test-tiny.md").read_text()
     step_20 = results["panels"][0]["variants"][1]
     assert f"{step_20['mean']:.4f} ±{step_20['sd']:.4f}<br>" in written and "<br>paper 0.125 |" in written
-    assert "quorank reproduce test/tiny --quick" in written and "](test-tiny.png)" in written
-    assert (papers / "pages" / "test-tiny.png").stat().st_size > 5000
+    assert "quorank reproduce test/tiny --quick" in written and "](test-tiny.svg)" in written
+    assert (papers / "pages" / "test-tiny.svg").stat().st_size > 5000
     assert not (papers / "pages" / "README.md").exists()  # of one figure there is nothing to list
 
     # One run was interrupted: it alone is done again, and nothing changes.

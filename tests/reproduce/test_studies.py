@@ -99,7 +99,7 @@ def test_everything_is_written_and_nothing_is_markup(tmp_path):
     assert "Squares &lt;of&gt; $x$" in page
     assert ">holds<" in page and "1 &lt; 4" in page
     assert "quorank reproduce test/tiny" in page
-    assert (tmp_path / "figure.png").stat().st_size > 5000
+    assert (tmp_path / "figure.svg").stat().st_size > 5000
 
 
 def test_a_terminal_of_80_columns_holds_the_tables():

@@ -19,9 +19,9 @@ from quorank.experiments.runner import Runner
 from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
-from quorank.reports.panel_files import MARKS
 from quorank.reports.panels import DASHES
 from quorank.reproduce.figure import Check, NamedSettings, load_figure
+from quorank.reproduce.report import MARKS
 from quorank.reproduce.results import compared_values
 
 CHAPTER_4 = tuple(f"thesis/{n}" for n in ("table4.2", "table4.3", *(f"figure4.{i}" for i in range(3, 10))))

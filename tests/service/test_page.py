@@ -145,7 +145,7 @@ class Outline(html.parser.HTMLParser):
         found = dict(attrs)
         self.ids += [found["id"]] if "id" in found else []
         assert tag != "th" or found.get("scope") in ("row", "col")
-        assert tag != "svg" or (found.get("role") == "img" and found.get("aria-label"))
+        assert tag != "svg" or "x" in found or (found.get("role") == "img" and found.get("aria-label"))
         if tag not in self.EMPTY:
             self.open.append(tag)
 

@@ -19,7 +19,6 @@ from quorank.errors import BadInput, require, suggest
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.files.codec import decode
 from quorank.parts import Family
-from quorank.reports.panel_files import draw
 from quorank.reports.panels import Panel
 from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
 from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable
@@ -88,7 +87,7 @@ def _read(tables: Mapping[str, Any], quick: bool) -> tuple[FigureHeader, StudyPa
 def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:
     """Return the report of a study's results."""
     charts = results.charts
-    columns = 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts))
+    columns = 2 if len(charts) == 4 else MOST_COLUMNS
     published = (
         ReportTable(
             f"The paper's own numbers: {table.where}",
@@ -104,9 +103,8 @@ def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:
         [*published, *results.tables],
         results.notes,
         [("repetitions", str(study.header.repetitions)), ("study", str(study.part))],
-        [("", charts)] if charts else [],
+        [("", charts[at : at + columns]) for at in range(0, len(charts), columns)],
         f"{study.title}: {', '.join(chart.title for chart in charts)}",
-        draw(charts, columns, study.title) if charts else None,
     )
 
 
