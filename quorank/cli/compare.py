@@ -34,7 +34,7 @@ def compare(runs: Runs, as_json: Json = False) -> None:
     loaded = load_runs(runs)
     table = compare_table(group_runs(loaded))
     content = table.as_dict() if as_json else None
-    print_result(content, as_json, lambda _: Console().print(table), indent=2, allow_nan=False, default=str)
+    print_result(content, as_json, lambda _: Console().print(table))
     private = [run for run in loaded if (run.summary.get("privacy") or {}).get("epsilon") is not None]
     if len(private) > 1:
         say(_COST.format(len(private)))

@@ -13,7 +13,7 @@ _NAMED = 12
 
 def show_status(status: Status, as_json: bool) -> None:
     """Print the status, as JSON or for people."""
-    print_result(status.bounded().table(), as_json, lambda _: print_status(status), allow_nan=False)
+    print_result(status.bounded().table(), as_json, lambda _: print_status(status))
 
 
 def print_status(status: Status) -> None:

@@ -58,7 +58,7 @@ def list_(as_json: Json = False) -> None:
     ]
     known, public = list(imported_collections().values()), list(PUBLIC.values())
     tables = {"imported": [asdict(entry) for entry in known], "public": [asdict(entry) for entry in public]}
-    print_result({"generated": generated, **tables}, as_json, _show_list, indent=2)
+    print_result({"generated": generated, **tables}, as_json, _show_list)
 
 
 def _show_list(tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -111,7 +111,7 @@ def stats(
     collection = load(chosen)
     names = feature_names(chosen, collection.train.n_features)
     found = describe_collection(collection) | {"fold": fold, "normalize": normalize, "feature_names": [*names]}
-    print_result(found, as_json, _show_stats, indent=2)
+    print_result(found, as_json, _show_stats)
 
 
 def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
@@ -124,7 +124,7 @@ def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
     }
     uses = (learning if texts.judgements else {}) | {"quorank silo search --help": "search in its documents"}
     report_skipped(texts.skipped, texts.name)
-    print_result(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses), indent=2)
+    print_result(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses))
 
 
 def _show_texts(found: dict[str, Any], uses: dict[str, str]) -> None:
@@ -320,7 +320,7 @@ def _imported(
     from dataclasses import asdict
 
     figures = asdict(entry) | {"skipped": skipped_table(skipped or {}) if log_skipped is None else log_skipped}
-    print_result(figures, as_json, lambda _: _show_imported(entry), indent=2)
+    print_result(figures, as_json, lambda _: _show_imported(entry))
 
 
 def _show_imported(entry: ImportedCollection) -> None:

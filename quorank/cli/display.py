@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -103,12 +104,39 @@ def progress_lines(title: str) -> Callable[..., None]:
     return progress
 
 
-def print_result(figures: Any, as_json: bool, show: Callable[[Any], None], **how: Any) -> None:
-    """Print one JSON object with options of `json.dumps`, or let `show` print the result for people."""
+def print_result(figures: Any, as_json: bool, show: Callable[[Any], None] | str) -> None:
+    """Print a result as one JSON object, or for people: by a function, or by the template of `rows_of`."""
     if as_json:
-        print(json.dumps(figures, **how))
+        print(json.dumps(figures, default=str))
+    elif isinstance(show, str):
+        print_rows(*rows_of(show, figures))
     else:
         show(figures)
+
+
+class _Known(Formatter):
+    """Formatter that raises KeyError for a value that is None."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            raise KeyError
+        return str(super().format_field(value, format_spec))
+
+
+def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the lines `name | value | explanation` of a template, filled in; lines that lack a value are left out.
+
+    >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": 1000, "rounds": {"planned": 9}})
+    [('round', '1,000', 'of 9')]
+    >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": None})
+    []
+    """
+    rows = []
+    for line in template.strip().splitlines():
+        with suppress(KeyError, TypeError):
+            name, value, explanation = (_Known().vformat(cell.strip(), (), figures) for cell in line.split("|"))
+            rows.append((name, value, explanation))
+    return rows
 
 
 def print_rows(*rows: tuple[str, str, str]) -> None:
@@ -171,78 +199,53 @@ def compact(number: float) -> str:
     return f"{number:.0f}"
 
 
+SUMMARY = """
+offline | {offline[ndcg@10]:.4f} | nDCG@10 of the final ranker, {evaluation[counted_queries]} test queries; without \
+relevant documents: {left_out}
+ | | nDCG of it: {further}
+ | {offline[maxrr]:.4f} | MaxRR, the reciprocal rank of its first relevant document
+ | {handed_out} | {chosen}
+trees | {trees[trees]:,} | grown from {trees[lists]:,} lists{advice}
+clicks | {gain:+.4f} | gain in {metric} of a relevant document over the lists as shown{around}, by SNIPS on \
+{counterfactual[clicks]:,} logged clicks
+online | {online[ndcg@10]:.4f} | mean nDCG@10 of the lists of {evaluation[k]} shown to people
+ | {online[discounted]:.2f} | discounted sum over rounds, γ = 0.9995
+speed | {rate}/s | {interactions:,} interactions in {seconds[train]:.1f} s, evaluated in {seconds[evaluate]:.1f} s
+privacy | {claim[0]} | {claim[1]}
+"""
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the metrics of one run."""
-    evaluation, seconds = summary["evaluation"], summary["seconds"]
-    offline, online, shown = summary["offline"], summary["online"], evaluation["k"]
+    evaluation, offline, clicks = summary["evaluation"], summary["offline"], summary.get("counterfactual")
     further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
-    more = [("", further[0].partition(" ")[0], f"nDCG of it: {', '.join(further)}")] if further else []
-    convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
-    judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
-    trained = f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s"
-    rate = f"{compact(summary['interactions_per_second'])}/s"
-    print_rows(
-        ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@10 of the final ranker, {judged}"),
-        *more,
-        ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
-        *_handed_out(summary.get("handed_out")),
-        *_trees(summary.get("trees")),
-        *_counterfactual(summary.get("counterfactual")),
-        *_online(online, shown),
-        ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
-        ("privacy", *_privacy(summary["privacy"])),
-    )
-
-
-def _trees(grown: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about grown trees, if any."""
-    if grown is None:
-        return []
-    advice = f"; {grown['advice']}" if "advice" in grown else ""
-    return [("trees", f"{grown['trees']:,}", f"grown from {grown['lists']:,} lists{advice}")]
-
-
-def _counterfactual(evaluation: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about counterfactual estimates, if a log was replayed."""
-    if evaluation is None:
-        return []
-    metric, estimates = next((name, each) for name, each in evaluation["estimates"].items() if name.startswith("dcg@"))
-    gain, shown = estimates["snips"]["gain"], estimates["snips"]["shown"]["value"]
-    around = "" if gain["error"] is None else f" ± {1.96 * gain['error']:.4f}"
-    about = f"gain in {metric.upper()} of a relevant document over the lists as shown ({shown:.4f}){around}"
-    return [("clicks", f"{gain['value']:+.4f}", f"{about}, by SNIPS on {evaluation['clicks']:,} logged clicks")]
-
-
-def _online(online: dict[str, Any], shown: int) -> list[tuple[str, str, str]]:
-    """Return the rows about lists shown to people, if any."""
-    if online["ndcg@10"] is None:
-        return []
-    return [
-        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@10 of the lists of {shown} shown to people"),
-        ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
-    ]
-
-
-def _handed_out(choice: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return a row about the choice of the final ranker, if there was one."""
-    if choice is None:
-        return []
-    last = choice["average"] == "last"
-    name = "last θ" if last else f"γ = {choice['average']:g}"
-    chosen = (
-        "the ranker of the last round" if last else "mean of the rankers of all rounds, with weight t^γ for round t"
-    )
-    reason = "default, without a validation split"
-    if choice["by"] == "validation":
-        reason = f"chosen on {choice['validation_queries']} validation queries"
-    return [("", name, f"{chosen}; {reason}")]
+    words: dict[str, Any] = {
+        "further": ", ".join(further) or None,
+        "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
+        "rate": compact(summary["interactions_per_second"]),
+        "claim": _privacy(summary["privacy"]),
+        "advice": f"; {advice}" if (advice := (summary.get("trees") or {}).get("advice")) else "",
+    }
+    if clicks is not None:
+        metric, estimates = next(item for item in clicks["estimates"].items() if item[0].startswith("dcg@"))
+        gain = estimates["snips"]["gain"]
+        around = "" if gain["error"] is None else f" ± {1.96 * gain['error']:.4f}"
+        words |= {"metric": metric.upper(), "gain": gain["value"], "around": around}
+    if choice := summary.get("handed_out"):
+        last = choice["average"] == "last"
+        words["handed_out"] = "last θ" if last else f"γ = {choice['average']:g}"
+        ranker = "the ranker of the last round" if last else "mean of the rankers of all rounds, weighted by t^γ"
+        by = "default, without a validation split"
+        if choice["by"] == "validation":
+            by = f"chosen on {choice['validation_queries']} validation queries"
+        words["chosen"] = f"{ranker}; {by}"
+    print_rows(*rows_of(SUMMARY, summary | words))
 
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
     if privacy is None:
         return "none", "updates left the clients as they were"
-    kind = privacy["kind"]
     if privacy["epsilon"] is None:
-        return "no ε", f"{kind}: {privacy.get('warning', 'nothing is accounted')}"
-    qualified = f"{kind}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"
+        return "no ε", f"{privacy['kind']}: {privacy.get('warning', 'nothing is accounted')}"
+    qualified = f"{privacy['kind']}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"
     return f"ε = {privacy['epsilon']:.4g}", qualified

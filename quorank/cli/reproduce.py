@@ -115,7 +115,7 @@ def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, jso
     else:
         report = study_report(chosen, _measure(chosen, folder))
     report.write(folder)
-    print_result(report.results, json, lambda _: _show(report, folder), allow_nan=False)
+    print_result(report.results, json, lambda _: _show(report, folder))
     return report
 
 

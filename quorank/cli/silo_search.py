@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quorank.cli.display import compact, print_result, print_rows, print_text, say, table_of
+from quorank.cli.display import print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import BadInput, require
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from quorank.text import TextCollection
 
 _TITLE = 30
-Epsilon = Annotated[
-    float | None, Option(help="ε of one occurrence of a term in a document.", show_default="8; 0.5 where published")
-]
+Epsilon = Annotated[float, Option(help="ε of one occurrence of a term in a document.")]
+Parties = Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")]
+Seed = Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")]
 Among = Annotated[int, Option(min=1, max=16, help="Bundles of terms among which the query is hidden; 1 hides nothing.")]
 
 
@@ -37,16 +37,12 @@ def search(
     ],
     query: Annotated[str, Argument(help="Words of the query.")],
     as_: Annotated[str | None, Option("--as", help="Name of the asking party.", show_default="the first")] = None,
-    parties: Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")] = 4,
-    epsilon: Epsilon = None,
+    parties: Parties = 4,
+    epsilon: Epsilon = 8.0,
     among: Among = 3,
     top: Annotated[int, Option(min=1, max=1000, help="Number of documents to list.")] = 10,
     wait: Annotated[float, Option(min=0.0, help="With a party's folder: seconds to wait for answers.")] = 60.0,
-    perturbation: Annotated[
-        Literal["strict", "published", "none"],
-        Option(help="Protection: noise in every cell and budgets, the paper's form, or budgets alone."),
-    ] = "strict",
-    seed: Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")] = 1,
+    seed: Seed = 1,
     json: Json = False,
 ) -> None:
     """Search the documents of all parties, which stay where they are.
@@ -58,34 +54,27 @@ def search(
     """
     from quorank.member.device_database import FILE
     from quorank.silos.holdings import divide_collections
-    from quorank.silos.search.in_process import query_terms, search_in_process
+    from quorank.silos.search.in_process import search_in_process
     from quorank.silos.search.settings import SearchTerms
 
     if (directory / FILE).is_file():
         search_party_folder(directory, query, top=top, wait=wait, json=json)
         return
-    chosen = epsilon if epsilon is not None else 0.5 if perturbation == "published" else 8.0
-    terms = SearchTerms(perturbation, chosen, among=among)
+    terms = SearchTerms(epsilon=epsilon, among=among)
     say("reading documents …")
     read = read_texts(_collections(directory))
     holdings = divide_collections(read, parties, seed, queries=False)
     asker = as_ or holdings[0].name
     say(f"{asker} asks {len(holdings) - 1} other parties …")
-    if perturbation == "published":
-        from quorank.silos.sketch.published_search import PublishedSearch
-
-        words = query_terms(holdings, query)
-        result = PublishedSearch(holdings, terms, {asker: [words]}, seed).search(asker, words, top)
-    else:
-        result = search_in_process(holdings, asker, query, terms, seed, top)
+    result = search_in_process(holdings, asker, query, terms, seed, top)
     figures = result.to_table() | {
         "query": query,
         "titles": _titles(read, [each.id for each in result.found if each.id is not None]),
-        "setting": {"perturbation": perturbation, "epsilon": chosen, "among": among, "seed": seed},
+        "setting": {"perturbation": terms.perturbation, "epsilon": epsilon, "among": among, "seed": seed},
         "documents": {each.name: each.n_documents for each in holdings},
         "skipped": skipped_of(read),
     }
-    print_result(figures, json, _show_search, allow_nan=False)
+    print_result(figures, json, _show_search)
 
 
 def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
@@ -121,7 +110,7 @@ def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json
     }
     for told in figures["parties"].values():
         told.setdefault("privacy", terms.statement())
-    print_result(figures, json, _show_search, allow_nan=False)
+    print_result(figures, json, _show_search)
 
 
 def audit(
@@ -129,12 +118,12 @@ def audit(
         list[Path] | None,
         Option("--collection", help=f"Documents to attack ({NAMED_FORMATS}); generated ones where none is given."),
     ] = None,
-    parties: Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")] = 4,
-    epsilon: Epsilon = None,
+    parties: Parties = 4,
+    epsilon: Epsilon = 8.0,
     words: Annotated[
         int, Option(min=100, help="Number of words in the attacker's dictionary, the most frequent ones.")
     ] = 10_000,
-    seed: Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")] = 1,
+    seed: Seed = 1,
     json: Json = False,
 ) -> None:
     """Attack one owner through its answers to searches, and measure how much of its documents is rebuilt.
@@ -156,21 +145,21 @@ def audit(
         if read
         else generated_holdings(Generator(parties=parties, documents=300, vocabulary=6000), seed)
     )
-    terms = SearchTerms(epsilon=8.0 if epsilon is None else epsilon)
+    terms = SearchTerms(epsilon=epsilon)
     frequent, rare = dictionary_of(holdings, words)
     owner = holdings[0]
-    found: dict[str, AttackOutcome] = {}
-    attacks: tuple[tuple[str, Callable[[], AttackOutcome]], ...] = (
-        ("frequent words first", lambda: dictionary_attack(owner, frequent, terms, seed)),
-        ("rare words first", lambda: dictionary_attack(owner, rare, terms, seed)),
-        ("one document", lambda: anchor_attack(owner, frequent, terms, seed)),
-        ("frequent words, no budget", lambda: dictionary_attack(owner, frequent, terms, seed, bounded=False)),
-        ("one document, no budget", lambda: anchor_attack(owner, frequent[:3000], terms, seed, bounded=False)),
-        ("published form", lambda: published_attack(holdings, 0, 1, frequent, seed=seed)),
-    )
-    for name, attack in attacks:
+    attacks: dict[str, Callable[[], AttackOutcome]] = {
+        "frequent words first": lambda: dictionary_attack(owner, frequent, terms, seed),
+        "rare words first": lambda: dictionary_attack(owner, rare, terms, seed),
+        "one document": lambda: anchor_attack(owner, frequent, terms, seed),
+        "frequent words, no budget": lambda: dictionary_attack(owner, frequent, terms, seed, bounded=False),
+        "one document, no budget": lambda: anchor_attack(owner, frequent[:3000], terms, seed, bounded=False),
+        "published form": lambda: published_attack(holdings, 0, 1, frequent, seed=seed),
+    }
+    found = {}
+    for name, attack in attacks.items():
         say(f"attack: {name} …")
-        found[name] = attack()
+        found[name] = attack().to_table()
     index = owner.documents.body
     figures = {
         "collections": [str(path) for path in collection or ()],
@@ -178,14 +167,11 @@ def audit(
         "documents": index.n_documents,
         "pairs": len(index.terms),
         "dictionary": len(frequent),
-        "attacks": {name: outcome.to_table() for name, outcome in found.items()},
+        "attacks": found,
         "privacy": terms.statement(),
         "skipped": skipped_of(read),
     }
-    print_result(figures, json, _show_audit, allow_nan=False)
-
-
-# ---------------------------------------------------------------- reading
+    print_result(figures, json, _show_audit)
 
 
 def _collections(directory: Path) -> list[Path]:
@@ -210,61 +196,39 @@ def _titles(read: Sequence[TextCollection], ids: Sequence[str]) -> dict[str, str
     return {name: " ".join(text.split())[:200] for name, text in found.items()}
 
 
-# ---------------------------------------------------------------- showing
-
-
 def _show_search(figures: dict[str, Any]) -> None:
-    if figures["warning"]:
-        say(f"warning: {figures['warning']}")
     rows = []
     for each in figures["found"]:
-        if each["id"] is None:
-            document = f"number {each['document']}"
-        else:
-            title = figures["titles"].get(each["id"], "")
-            document = f"{each['id']}: {title}" if title else each["id"]
-        if len(document) > _TITLE:
-            document = f"{document[: _TITLE - 1]}…"
-        rows.append((f"{each['rank']}", each["party"], document, f"{each['score']:.2f}", _cut(each["why"], 200)))
+        document = f"number {each['document']}"
+        if each["id"] is not None:
+            document = ": ".join(filter(None, (each["id"], figures["titles"].get(each["id"]))))
+        rows.append((f"{each['rank']}", each["party"], document[:_TITLE], f"{each['score']:.2f}", each["why"][:200]))
     if rows:
         print_text(table_of(("", "party", "document", "score", "words found"), rows, padding=(0, 2, 0, 0)), "")
     else:
         print_text("No document holds a word of the query.", "")
-    hidden = figures["setting"]["among"]
+    hidden, parties = figures["setting"]["among"], figures["parties"]
     among = f"hidden among {hidden} bundles of {len(figures['terms'])} terms" if hidden > 1 else "hidden among nothing"
     lines = [("asked", figures["asker"], f"the query, {among}; its own documents stay with it")]
-    for name, told in figures["parties"].items():
-        lines.append(("told", name, _told(told)))
+    for name, told in parties.items():
+        size = f"{told['question_bytes'] + told['answer_bytes']:,} bytes"
+        spent = "its best documents by number, within the budget of its own ledger"
+        if "entries" in told:
+            spent = f"{told['entries']:,} of {told['most_entries']:,} entries that one asker may be told"
+        lines.append(("told", name, f"{spent}; {size}"))
     lines += [("refused", name, why) for name, why in figures["refused"].items()]
-    print_rows(*lines, *_privacy(figures))
+    for stated in [told["privacy"] for told in parties.values()][:1]:
+        lines.append(("privacy", *_claim(stated)))
+        if figures["statistics_epsilon"] is not None:
+            more = "more, once, for the sums of all parties' term statistics that the ranking uses"
+            lines.append(("", f"ε = {figures['statistics_epsilon']:g}", more))
+    print_rows(*lines)
 
 
-def _told(told: dict[str, Any]) -> str:
-    if "session_bytes" not in told and "entries" not in told:
-        size = told["question_bytes"] + told["answer_bytes"]
-        return f"its best documents by number, within the budget of its own ledger; {size:,} bytes"
-    if "entries" not in told:
-        return (
-            f"{_counted(told['questions'], 'vector')} answered; {compact(told['session_bytes'])}B in the whole session"
-        )
-    spent = f"{told['entries']:,} of {told['most_entries']:,} entries that one asker may be told"
-    return (
-        f"{spent}; {_counted(told['questions'], 'question')}; {told['question_bytes'] + told['answer_bytes']:,} bytes"
-    )
-
-
-def _privacy(figures: dict[str, Any]) -> list[tuple[str, str, str]]:
-    if not figures["parties"]:
-        return []
-    stated = next(iter(figures["parties"].values()))["privacy"]
+def _claim(stated: dict[str, Any]) -> tuple[str, str]:
     if stated["epsilon"] is None:
-        return [("privacy", "no ε", stated["horizon"])]
-    about = f"for {stated['unit']}, δ = {stated['delta']:g}, {stated['horizon']}"
-    found = [("privacy", f"ε = {stated['epsilon']:g}", about)]
-    if figures["statistics_epsilon"] is not None:
-        more = "more, once, for the sums of all parties' term statistics that the ranking uses"
-        found.append(("", f"ε = {figures['statistics_epsilon']:g}", more))
-    return found
+        return "no ε", stated["horizon"]
+    return f"ε = {stated['epsilon']:g}", f"for {stated['unit']}, δ = {stated['delta']:g}, {stated['horizon']}"
 
 
 def _show_audit(figures: dict[str, Any]) -> None:
@@ -276,16 +240,7 @@ def _show_audit(figures: dict[str, Any]) -> None:
         rows.append((name, f"{each['questions']:,}", ended, *shares))
     heads = ("attack", "questions", "in the end", "pairs rebuilt", "true", "of the document")
     print_text(table_of(heads, rows, "right", padding=(0, 1, 0, 0)), "")
-    stated = figures["privacy"]
     print_rows(
         ("owner", figures["owner"], f"{figures['documents']:,} documents, {figures['pairs']:,} pairs (document, term)"),
-        ("privacy", f"ε = {stated['epsilon']:g}", f"for {stated['unit']}, {stated['horizon']}"),
+        ("privacy", *_claim(figures["privacy"])),
     )
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

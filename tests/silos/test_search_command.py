@@ -54,13 +54,6 @@ def test_the_table_fits_eighty_columns_and_says_what_was_told(folder) -> None:
     assert "ε = 8" in shown and "entries" in shown
 
 
-def test_published_and_exact_forms_are_named(folder) -> None:
-    found = json.loads(run("search", folder, "subject2word1", "--perturbation", "published", "--json").stdout)
-    assert found["warning"] and found["parties"]["B"]["privacy"]["epsilon"] is None
-    found = json.loads(run("search", folder, "subject2word1", "--perturbation", "none", "--json").stdout)
-    assert found["parties"]["B"]["privacy"]["epsilon"] is None
-
-
 def test_what_cannot_be_searched_is_said(folder, tmp_path) -> None:
     for code, words in (
         ("silo-group.unknown-party", (folder, "subject1word3", "--as", "Z")),
