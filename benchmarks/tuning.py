@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 
 from quorank.tuning.closing import Stable, Time
-from quorank.tuning.coordinator import Rprop
+from quorank.tuning.coordinator import RELATIVE_MARGIN, Rprop
 from quorank.tuning.guards import ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
-from quorank.tuning.loss import gradients, mean_loss_and_accuracy
+from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.releases import GradientRelease, Release, SignRelease
-from quorank.tuning.simulation import DayNight, Tuning, TuningHistory, last_loss_bound, simulate_tuning, updates_until
+from quorank.tuning.simulation import Traffic, Tuning, TuningHistory, simulate_tuning
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -63,7 +63,7 @@ def spread(values: list[float], form: str = "{:.4f}") -> str:
 
 def arrive(seeds: range) -> None:
     header("heuristic", "σ", "first / true rank accuracy", "last over true: min / median / max", "violations")
-    for name, sigma in (("frecency", SIGMA), ("frecency", 30.0), ("mail", SIGMA), ("firefox", SIGMA)):
+    for name, sigma in (("frecency", SIGMA), ("frecency", 30.0), ("decay", SIGMA), ("firefox", SIGMA)):
         courses = [simulate_tuning(at_once(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
         first, true = (np.mean([c.accuracy[0] for c in courses]), np.mean([c.true_accuracy for c in courses]))
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
@@ -72,7 +72,7 @@ def arrive(seeds: range) -> None:
 
 def harm(seeds: range) -> None:
     header("heuristic", "people follow", "guard", "first / last / true rank accuracy", "worst drop: min / median / max")
-    for name in ("frecency", "mail", "firefox"):
+    for name in ("frecency", "decay", "firefox"):
         for people in ("shipped", "others"):
             for guard in (JudgedGuard(), ImmediateGuard()):
                 courses = [simulate_tuning(Tuning(name, people=people, seed=seed, guard=guard)) for seed in seeds]
@@ -104,6 +104,21 @@ def visits(seeds: range) -> None:
             )  # fmt: skip
 
 
+def last_loss_bound(tuning: Tuning, history: TuningHistory) -> float:
+    """The last version's held-out loss plus one standard error of that mean."""
+    scenario = history.scenario
+    held_out = scenario.searches(tuning.seed, tuning.held_out, HELD_OUT, history.truth, tuning.sigma)
+    scores = scenario.heuristic.score(history.weights[-1][None, :], held_out)
+    each = losses(scores, held_out, history.margin, history.relative)[:, 0]
+    return float(history.loss[-1] + each.std(ddof=1) / np.sqrt(len(each)))
+
+
+def updates_until(history: TuningHistory, loss: float) -> float:
+    """Updates until a version has at most this loss for the first time; infinite if none has."""
+    there = np.flatnonzero(np.array(history.loss) <= loss)
+    return float(np.cumsum(history.updates)[there[0]]) if there.size else float("inf")
+
+
 def closing(seeds: range) -> None:
     """The run begins at another hour for every seed: what half hours waste depends on it.
 
@@ -116,21 +131,23 @@ def closing(seeds: range) -> None:
         "heuristic", "start", "people", "half hours with", "their updates",
         "Stable's over theirs: min / median / 90 % / max", "never",
     )  # fmt: skip
-    for name in ("frecency", "mail"):
+    for name in ("frecency", "decay"):
         for start, people in (("random", "shipped"), ("shipped", "others")):
             for kind, settings in fixed_kinds.items():
                 shares, needed = [], []
                 for seed in seeds:
-                    traffic = DayNight(peak=(15.0 - 24.0 * (seed % 8) / 8) % 24.0)
+                    traffic = Traffic(swing=0.9, peak=(15.0 - 24.0 * (seed % 8) / 8) % 24.0)
                     common = at_once(name, start, people, seed=seed, traffic=traffic, held_out=5000)  # type: ignore[arg-type]
                     half_hours = replace(common, closing=Time(), **settings)  # type: ignore[arg-type]
                     fixed = simulate_tuning(half_hours)
                     loss = last_loss_bound(half_hours, fixed)
-                    adaptive = replace(
-                        common, closing=Stable(), iterations=10_000, budget=sum(fixed.updates), until=loss
-                    )
+                    adaptive, budget = replace(common, closing=Stable(), iterations=10_000), sum(fixed.updates)
+
+                    def enough(course: TuningHistory, loss: float = loss, budget: int = budget) -> bool:
+                        return course.loss[-1] <= loss or sum(course.updates) >= budget
+
                     needed.append(updates_until(fixed, loss))
-                    shares.append(updates_until(simulate_tuning(adaptive), loss) / needed[-1])
+                    shares.append(updates_until(simulate_tuning(adaptive, enough), loss) / needed[-1])
                 least, median, most, ninth = (
                     *np.percentile(shares, [0, 50, 100], method="lower"),
                     sorted(shares)[(9 * len(shares)) // 10],
@@ -160,7 +177,7 @@ def longer(seeds: range) -> None:
 def release(seeds: range) -> None:
     at = (0, 6, 12, 18, 24, 36, 48)
     header("release", *(f"loss {t}" for t in at), "last over true accuracy")
-    kinds: tuple[Release, ...] = (GradientRelease(), SignRelease(), SignRelease(bits=1), SignRelease(zeros="vote"))
+    kinds: tuple[Release, ...] = (GradientRelease(), SignRelease(), SignRelease(bits=1))
     for kind in kinds:
         courses = [simulate_tuning(at_once(start="random", release=kind, seed=seed)) for seed in seeds]
         curve = np.median([c.loss for c in courses], axis=0)
@@ -223,11 +240,11 @@ def speed(seeds: range) -> None:
         items = here.searches(1, 20_000, 0, heuristic.shipped)
         rates = []
         for one in (heuristic, replace(heuristic, probe=None)):
-            gradients(one, heuristic.shipped, items, here.share, True)
+            gradients(one, heuristic.shipped, items, RELATIVE_MARGIN, True)
             best = float("inf")
             for _ in range(5):
                 began = time.process_time()
-                gradients(one, heuristic.shipped, items, here.share, True)
+                gradients(one, heuristic.shipped, items, RELATIVE_MARGIN, True)
                 best = min(best, time.process_time() - began)
             rates.append(f"{20_000 / best:,.0f}/s")
         row(name, len(heuristic.weights), rates[0] if heuristic.probe else "none", rates[1])

@@ -11,7 +11,7 @@ from quorank.service.holders.tuning import TuningHome
 from quorank.tuning.field import TuningTerms, read_task
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.browser import extract_searches
+from quorank.tuning.histories.browser import find_searches
 from quorank.tuning.histories.visits import read_histories, read_visits
 from quorank.tuning.models import checksum, read_model
 from quorank.tuning.studies.study import Study, read_collected, read_pilot, read_study
@@ -24,7 +24,7 @@ def browser_database(data: bytes) -> None:
     """A browser's database: read, counted, and its searches taken out."""
     _, (found,) = read_histories(as_file(data, "places.sqlite"))
     json.dumps(found.counts())
-    extract_searches(found)
+    find_searches(found).suggestions(found)
 
 
 @target("bookmarks", "json")
@@ -72,7 +72,7 @@ def weights(data: bytes) -> None:
 def visits(data: bytes) -> None:
     """Visits as CSV, and the searches in them."""
     for history in read_visits(as_file(data, "visits.csv")):
-        extract_searches(history)
+        find_searches(history).suggestions(history)
 
 
 @target("tuning-terms", "json")

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from quorank.cli import tune_study
 from quorank.cli.display import compact, compiling, print_result, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
-from quorank.errors import printable, require
+from quorank.errors import require
 
 if TYPE_CHECKING:
     from quorank.federation.server_optimisers import Server
@@ -32,7 +32,7 @@ app.add_typer(tune_study.app, name="study")
 @app.command()
 def simulate(
     heuristic: Annotated[
-        str, Option(help="frecency, firefox (22 weights), decay (Firefox 147), mail; or your own: module:scenario.")
+        str, Option(help="frecency, firefox (22 weights), decay (Firefox 147); or your own: module:scenario.")
     ] = "frecency",
     visits: Annotated[
         Path | None, Option(help="Searches of real visits instead of generated ones: a CSV, or a browser's history.")
@@ -56,7 +56,7 @@ def simulate(
         Literal["relative", "published"],
         Option(help="Scores in units of their standard deviation in the list, or in points as in the paper."),
     ] = "relative",
-    margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")] = None,
+    margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30")] = None,
     sigma: Annotated[float | None, Option(help="σ of the noise on choices.", show_default="√30")] = None,
     sure: Annotated[
         float | None,
@@ -86,23 +86,23 @@ def simulate(
     from quorank.tuning.histories.scenarios import find_scenario, recorded_scenario
     from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.models import model_file_name, write_model
-    from quorank.tuning.simulation import TRAFFICS, Tuning, simulate_tuning
+    from quorank.tuning.simulation import Traffic, Tuning, simulate_tuning
 
     tuning = Tuning(
-        heuristic,
-        start,
-        people,
-        iterations,
-        loss,
-        margin,
-        SIGMA if sigma is None else sigma,
-        _optimiser(optimiser),
-        _closing(close, updates),
-        _release(release, bits),
-        sure,
-        keep,
-        _guard(guard, bound),
-        TRAFFICS.read({"kind": traffic, "per_hour": 2.0 * updates}, "--traffic"),
+        heuristic=heuristic,
+        start=start,
+        people=people,
+        iterations=iterations,
+        loss=loss,
+        margin=margin,
+        sigma=SIGMA if sigma is None else sigma,
+        optimiser=_optimiser(optimiser),
+        closing=_closing(close, updates),
+        release=_release(release, bits),
+        sure=sure,
+        keep=keep,
+        guard=_guard(guard, bound),
+        traffic=Traffic(2.0 * updates, swing=0.9 if traffic == "day-night" else 0.0),
         held_out=held_out,
         seed=seed,
     )
@@ -115,7 +115,8 @@ def simulate(
             people == "shipped", "option.conflict", "recorded visits follow no weights; leave out --people", "--visits"
         )
         scenario = recorded_scenario(scenario, read_histories(visits)[1])
-    history = simulate_tuning(tuning, None if quiet else progress_lines("tune: iteration"), scenario)
+    progress = None if quiet else progress_lines("tune: iteration")
+    history = simulate_tuning(tuning, lambda done: progress and progress(len(done.models), iterations), scenario)
     for model in history.models if out is not None else ():
         assert out is not None
         write_model(model, out / model_file_name(model.version))
@@ -165,13 +166,12 @@ def import_(
     heuristic: Annotated[
         str, Option(help="frecency, firefox, decay; or your own that scores such pages: module:scenario.")
     ] = "frecency",
-    show: Annotated[int, Option(min=0, help="Number of best pages to print with their addresses.")] = 0,
     json: Json = False,
 ) -> None:
     """Count the searches in a history of Firefox or Chromium or in a CSV of visits.
 
     The file is only read, also while the browser runs. Nothing leaves this
-    machine, and without --show no address is printed.
+    machine, and no address is printed.
     """
     from quorank.tuning.histories.scenarios import find_scenario, recorded_items
     from quorank.tuning.histories.visits import read_histories
@@ -182,9 +182,6 @@ def import_(
     found = recorded_items(scenario, histories)
     figures: dict[str, Any] = {"browser": source, **_counts(histories), "searches": count_searches(found)}
     figures["gradient_norm"] = _last_gradient(scenario, found)
-    if show:
-        require(len(histories) == 1, "option.conflict", "pages are shown of one person's history", "--show")
-        figures["best"] = _best(histories[0], show)
     print_result(figures, json, _show_import)
 
 
@@ -216,8 +213,6 @@ def _show_import(figures: dict[str, Any]) -> None:
         ("searches", f"{figures['searches']:,}", "to learn from: a known page was typed, others matched"),
         *norm,
     )
-    for row in figures.get("best", []):
-        print(f"{row['frecency']:>10.1f}  {printable(row['url'])}")
 
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
@@ -319,22 +314,6 @@ def _last_gradient(scenario: Scenario, found: Any) -> float | None:
     last = slice_searches(found, count - 1, count)
     slopes, _ = gradients(scenario.heuristic, scenario.heuristic.shipped, last, scenario.margin)
     return float(np.linalg.norm(slopes))
-
-
-def _best(history: History, count: int) -> list[dict[str, Any]]:
-    """Return the pages with the highest frecency after the last visit."""
-    import numpy as np
-
-    from quorank.tuning.heuristics.frecency import FRECENCY
-    from quorank.tuning.histories.browser import suggestions_at
-
-    if not len(history.time):
-        return []
-    pages = np.flatnonzero(~history.hidden)
-    block = suggestions_at(history, pages, float(history.time[-1]) + 1.0)
-    scores = FRECENCY.score(FRECENCY.shipped[None, :], block)[0]
-    best = np.argsort(-scores, kind="stable")[:count]
-    return [{"url": history.urls[pages[i]], "frecency": float(scores[i])} for i in best]
 
 
 def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:

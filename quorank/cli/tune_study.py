@@ -202,12 +202,11 @@ def _show_analysis(study: Study, found: Analysis) -> None:
         rows.append((name, f"{arm.clients:,}", f"{arm.searches:,}", *means))
     print_text(table_of(heads, rows, "right", pad_edge=False))
     print_text("means over clients, ± standard error\n", style="dim")
-    heads = ("comparison", "shift", "interval", "rank r", "corrected p", "")
+    heads = ("comparison", "difference", "rank r", "corrected p", "")
     rows = [
         (
             f"{c.metric}: {c.arm}\n  against {c.baseline}",
-            f"{c.shift:+.3f}",
-            f"{c.shift_low:+.3f} to {c.shift_high:+.3f}",
+            f"{c.difference:+.3f} ± {c.error:.3f}",
             f"{c.rank_biserial:+.3f}",
             f"{c.corrected_p:.3g}",
             "found" if c.significant else "",
@@ -216,4 +215,4 @@ def _show_analysis(study: Study, found: Analysis) -> None:
     ]
     print_text(table_of(heads, rows, "right", pad_edge=False, padding=(0, 1, 0, 0)))
     shared = f"{study.comparisons} comparisons share α = {study.alpha:g}"
-    print_text(f"Hodges-Lehmann shift and Mann-Whitney U between clients; {shared}", style="dim")
+    print_text(f"difference of means and Mann-Whitney U between clients; {shared}", style="dim")

@@ -20,15 +20,7 @@ from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
-from quorank.tuning.field import (
-    DeviceSums,
-    HeuristicDeclaration,
-    MetricSums,
-    TuningTask,
-    TuningTerms,
-    read_task,
-    study_reply,
-)
+from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, read_task, study_reply
 
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
@@ -48,7 +40,7 @@ class Tuner(SyncedMembership[TuningTerms]):
     >>> weights = Weight("recent", 1.0, 0.0, 5.0, step=0.1), Weight("title", 2.0, 0.0, 5.0, step=0.1)
     >>> score = one_by_one(["recent", "title"], lambda item, w: w["recent"] * item[0] + w["title"] * item[1])
     >>> heuristic = Heuristic("notes", weights, (), score)
-    >>> terms = FieldTuning(heuristic, 20).terms("run").table()
+    >>> terms = FieldTuning(heuristic, iterations=20).terms("run").table()
     >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms, code=bytes(32))
     >>> desk.write(Path("invitation.json"))
     >>> with Tuner.open("device", heuristic, "invitation.json") as tuner:
@@ -60,7 +52,7 @@ class Tuner(SyncedMembership[TuningTerms]):
     def __init__(self, store: PrivateStore, invitation: Invitation, *, heuristic: Heuristic, **options: Any) -> None:
         super().__init__(store, invitation, **options)
         self.heuristic, self._etag = heuristic, ""
-        same = self.terms.heuristic == HeuristicDeclaration.of(heuristic)
+        same = self.terms.heuristic == heuristic.declaration
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
         require(same, "terms.other-heuristic", sentence, f"{self.folder}")
         self.task = self._kept_task()

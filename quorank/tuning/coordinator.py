@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from quorank.errors import require, require_range
+from quorank.errors import BadInput, require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
-from quorank.tuning.guards import Evidence, Guard, ImmediateGuard
+from quorank.tuning.guards import Evidence, Guard, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.constraints import project
-from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.heuristics.heuristic import HeuristicDeclaration
 from quorank.tuning.models import Model, check_model
 from quorank.tuning.releases import GradientRelease, Release
 
@@ -31,12 +31,9 @@ _DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Ad
 OPTIMISER_DEFAULTS = {optimiser.kind: optimiser for optimiser in _DEFAULTS}
 """Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
 
-KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
-"""Names under which a version's file holds the sums that undecided weights take along."""
-KEPT_EVIDENCE = ("kept.watched", "kept.tried", "kept.stepped")
-"""And the evidence on the published weights, and on the trial against the reference and the published ones."""
-
-NO_TRIALS = (Evidence(), Evidence())
+RELATIVE_MARGIN = 0.2
+"""δ of the relative loss: a share of the spread of a list's scores."""
+NO_EVIDENCE = Evidence()
 
 
 class Updates(NamedTuple):
@@ -50,11 +47,35 @@ class Updates(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TuningState:
+    """State of a tuning between messages; it holds no update."""
+
+    version: int
+    weights: Doubles  # at which slopes are taken: on trial, unless they are published
+    memory: Memory
+    estimate: Estimate
+    since: float  # when the iteration began
+    published: Doubles  # by which clients order their lists
+    reference: Doubles  # with which the tuning began, and to which it is rolled back
+    watched: Evidence = NO_EVIDENCE  # of the published weights against the reference
+    trials: tuple[Evidence, Evidence] = (
+        NO_EVIDENCE,
+        NO_EVIDENCE,
+    )  # of the trial against reference and published weights
+    shortened: int = 0  # number of times the step on trial was halved
+
+    @property
+    def on_trial(self) -> bool:
+        """True while the weights differ from the published ones."""
+        return not np.array_equal(self.weights, self.published)
+
+
+@dataclass(frozen=True)
 class TuningCoordinator:
     """Rules of a tuning, as pure steps on an explicit state: `start` or `resume`, `receive`, `closes`, `advance`.
 
     Args:
-        heuristic: Names, bounds, steps and orders of the weights; the score is not used.
+        heuristic: Names, bounds, steps and orders of the weights.
         optimiser: Server optimiser, on weights in units of their steps.
         closing: Rule that closes an iteration.
         release: Form in which updates arrive.
@@ -63,7 +84,7 @@ class TuningCoordinator:
         guard: Rule by which versions are published.
     """
 
-    heuristic: Heuristic
+    heuristic: HeuristicDeclaration
     optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=GradientRelease)
@@ -87,37 +108,43 @@ class TuningCoordinator:
             return self.sure
         return max(1.0, NormalDist().inv_cdf(1.0 - 1.0 / max(2, len(self.heuristic.weights))))
 
+    @property
+    def judges(self) -> bool:
+        """Return whether versions are published only after a trial."""
+        return isinstance(self.guard, JudgedGuard)
+
     def start(self, weights: Doubles | None = None, now: float = 0.0) -> TuningState:
         """Return the state of version 0: the shipped weights, or others that are allowed."""
         first = self.heuristic.shipped if weights is None else weights
-        model = Model(self.heuristic.name, 0, self.heuristic.named(first), optimiser=str(self.optimiser))
-        return self.resume(model, now)
+        return self.resume(Model(self.heuristic.name, 0, self.heuristic.named(first)), now)
 
     def resume(self, model: Model, now: float = 0.0) -> TuningState:
         """Return the state of a version; the updates of its unfinished iteration are lost."""
         where = f"version {model.version}"
         check_model(model, self.heuristic, where)
         published, weights, reference = (
-            self.heuristic.vector(model.weights if named is None else named)
-            for named in (None, model.trial, model.reference)
+            self.heuristic.vector(named or model.weights) for named in (None, model.trial, model.reference)
         )
-        memory = {name: np.array(values) for name, values in model.memory.items()}
-        seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
-        watched, *trials = (Evidence(*memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
         other = f"was made by {model.optimiser}, not {self.optimiser}; continue with it, or start from its weights"
-        require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
+        same = not model.memory or model.optimiser == str(self.optimiser)
+        require(same, "weights.other-optimiser", other, where)
+        memory = {name: np.array(values) for name, values in model.memory.items()}
+        estimate = Estimate.empty(len(weights))
+        if model.sums:
+            seen, total, squares = map(np.array, model.sums)
+            estimate = Estimate(0, seen, total, squares, 0.0)
+        watched, *trials = [Evidence(*row) for row in model.evidence] or [NO_EVIDENCE] * 3
         memory = memory or self.optimiser.start(len(weights))
-        estimate = Estimate(0, seen, total, squares, 0.0)
-        judged = (watched, tuple(trials), model.shortened)
-        return TuningState(model.version, weights, memory, estimate, now, published, reference, *judged)
+        return TuningState(
+            model.version, weights, memory, estimate, now, published, reference, watched, (trials[0], trials[1]),
+            model.shortened,
+        )  # fmt: skip
 
     def usable(self, updates: Updates) -> Booleans:
         """Return which updates (updates,) an honest client can have sent."""
-        count = len(updates.values)
         usable = self.release.accepts(updates.values) & np.isfinite(updates.loss)
-        if self.guard.judges:
-            complete = updates.first is not None and updates.first.shape == (count, 3)
-            first = updates.first if updates.first is not None and complete else np.full((count, 3), np.nan)
+        if self.judges:
+            first = np.full((len(usable), 3), np.nan) if updates.first is None else updates.first
             usable &= ((first >= 0.0) & (first <= 1.0)).all(axis=1)
         return np.asarray(usable, dtype=np.bool_)
 
@@ -126,11 +153,10 @@ class TuningCoordinator:
         keep = self.usable(updates)
         counted = self.release.per_step(updates.values[keep], self.heuristic.steps(state.weights))
         state = replace(state, estimate=state.estimate.add(counted, updates.loss[keep]))
-        if self.guard.judges and updates.first is not None:
+        if self.judges and updates.first is not None:
             reference, published, trial = updates.first[keep].T
-            watched = state.watched.add(reference, published)
-            trials = tuple(one.add(base, trial) for one, base in zip(state.trials, (reference, published), strict=True))
-            state = replace(state, watched=watched, trials=trials)
+            trials = state.trials[0].add(reference, trial), state.trials[1].add(published, trial)
+            state = replace(state, watched=state.watched.add(reference, published), trials=trials)
         return state
 
     def closes(self, state: TuningState, now: float) -> bool:
@@ -143,22 +169,22 @@ class TuningCoordinator:
         Raises:
             BadInput: The iteration has no updates.
         """
-        estimate, version = state.estimate, state.version + 1
+        estimate, version, guard = state.estimate, state.version + 1, self.guard
         empty = f"iteration {version} has no updates yet: nothing to learn from"
         require(estimate.count > 0, "tuning.no-updates", empty)
-        if self.guard.withdraws(state.watched):
+        if isinstance(guard, JudgedGuard) and guard.withdraws(state.watched):
             after = self._put_on_trial(state, state.reference, state.reference, 0)
-        elif not state.on_trial or all(map(self.guard.passes, state.trials)):
+        elif isinstance(guard, ImmediateGuard) or not state.on_trial or all(map(guard.passes, state.trials)):
             after = self._step(state)
-        elif not self.guard.decides(state.trials):
+        elif not guard.decides(state.trials):
             after = replace(state, estimate=estimate.carry_over(np.ones(len(state.weights), np.bool_), 1.0))
-        elif self.guard.shortens(state.shortened):
+        elif state.shortened < guard.halvings:
             halfway = project(self.heuristic, (state.weights + state.published) / 2.0, state.published)
             after = self._put_on_trial(state, state.published, halfway, state.shortened + 1)
         else:
             after = self._put_on_trial(state, state.published, state.published, 0)
         after = replace(after, version=version, since=now)
-        return after, self.model(after, estimate)
+        return after, self._model(after, estimate)
 
     def _step(self, state: TuningState) -> TuningState:
         """Publish the weights on trial, and put the optimiser's step, projected onto the constraints, on trial.
@@ -167,50 +193,35 @@ class TuningCoordinator:
         and it keeps a share of its sums, so that each weight waits for as many updates as its slope needs.
         """
         estimate, unit = state.estimate, self.heuristic.steps(state.weights)
-        slope = self.release.direction(estimate.total, estimate.squares, estimate.seen)
-        moved, memory = self.optimiser.advance(state.weights / unit, -slope, state.memory)
-        unsure = np.abs(estimate.mean()) < self.threshold * estimate.standard_error()
+        mean = estimate.mean()
+        moved, memory = self.optimiser.advance(state.weights / unit, -self.release.direction(mean), state.memory)
+        unsure = np.abs(mean) < self.threshold * estimate.standard_error()
         weights = project(self.heuristic, np.where(unsure, state.weights, moved * unit), state.weights)
         memory = {
             name: np.where(unsure, state.memory[name], values) if values.shape == unsure.shape else values
             for name, values in memory.items()
         }
-        return replace(
-            state,
-            weights=weights,
-            memory=memory,
-            estimate=estimate.carry_over(unsure, self.keep),
-            published=state.weights if self.guard.judges else weights,
-            watched=Evidence() if state.on_trial else state.watched,
-            trials=NO_TRIALS,
-            shortened=0,
-        )
+        return TuningState(
+            state.version, weights, memory, estimate.carry_over(unsure, self.keep), state.since,
+            state.weights if self.judges else weights, state.reference,
+            NO_EVIDENCE if state.on_trial else state.watched,
+        )  # fmt: skip
 
     def _put_on_trial(self, state: TuningState, published: Doubles, trial: Doubles, shortened: int) -> TuningState:
         """Put other weights on trial, with shorter steps for the weights that led to the last ones.
 
         Slopes taken at the abandoned weights are forgotten.
         """
-        return replace(
-            state,
-            weights=trial,
-            memory=self.optimiser.shorten(state.memory, state.weights != published),
-            estimate=Estimate.empty(len(trial)),
-            published=published,
-            watched=state.watched if np.array_equal(published, state.published) else Evidence(),
-            trials=NO_TRIALS,
+        memory = self.optimiser.shorten(state.memory, state.weights != published)
+        watched = state.watched if np.array_equal(published, state.published) else NO_EVIDENCE
+        return TuningState(
+            state.version, trial, memory, Estimate.empty(len(trial)), state.since, published, state.reference, watched,
             shortened=shortened,
-        )
+        )  # fmt: skip
 
-    def model(self, state: TuningState, estimate: Estimate) -> Model:
+    def _model(self, state: TuningState, estimate: Estimate) -> Model:
         """Return the version of a state, made by the iteration with these sums."""
-        kept = state.estimate
-        stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
-        if self.guard.judges:
-            evidence = (state.watched, *state.trials)
-            stored |= {name: np.array(one) for name, one in zip(KEPT_EVIDENCE, evidence, strict=True)}
-        named = self.heuristic.named
-        trial, reference = (named(state.weights), named(state.reference)) if self.guard.judges else (None, None)
+        kept, named = state.estimate, self.heuristic.named
         return Model(
             self.heuristic.name,
             state.version,
@@ -218,29 +229,58 @@ class TuningCoordinator:
             estimate.count,
             estimate.loss / estimate.count,
             str(self.optimiser),
-            {name: values.tolist() for name, values in stored.items()},
-            trial,
-            reference,
+            {name: values.tolist() for name, values in state.memory.items()},
+            (kept.seen.tolist(), kept.total.tolist(), kept.squares.tolist()),
+            named(state.weights),
+            named(state.reference),
+            (state.watched, *state.trials),
             state.shortened,
         )
 
 
-@dataclass(frozen=True)
-class TuningState:
-    """State of a tuning between messages; it holds no update."""
+@dataclass(frozen=True, kw_only=True)
+class TuningSettings:
+    """Settings that a simulated tuning and one in the field share.
 
-    version: int
-    weights: Doubles  # at which slopes are taken: on trial, unless they are published
-    memory: Memory
-    estimate: Estimate
-    since: float  # when the iteration began
-    published: Doubles  # by which clients order their lists
-    reference: Doubles  # with which the tuning began, and to which it is rolled back
-    watched: Evidence = field(default_factory=Evidence)  # of the published weights against the reference
-    trials: tuple[Evidence, ...] = NO_TRIALS  # of the weights on trial against the reference and the published ones
-    shortened: int = 0  # number of times the step on trial was halved
+    Args:
+        iterations: Number of versions.
+        loss: `relative` to the standard deviation of the scores, or as `published`.
+        margin: δ of the relative loss, or Δ of the published one in points; by default 0.2, or that of the scenario.
+        optimiser: Server optimiser.
+        closing: Rule that closes an iteration.
+        release: Form of an update.
+        sure: Standard errors from 0 at which a slope moves its weight; see `TuningCoordinator.threshold`.
+        keep: Share of its sums that a weight which did not move keeps.
+        guard: Rule by which versions are published.
+    """
 
-    @property
-    def on_trial(self) -> bool:
-        """True while the weights differ from the published ones."""
-        return not np.array_equal(self.weights, self.published)
+    iterations: int = 48
+    loss: Literal["relative", "published"] = "relative"
+    margin: float | None = None
+    optimiser: Server = field(default_factory=Rprop)
+    closing: Closing = field(default_factory=Count)
+    release: Release = field(default_factory=GradientRelease)
+    sure: float | None = None
+    keep: float = 0.9
+    guard: Guard = field(default_factory=JudgedGuard)
+
+    def __post_init__(self) -> None:
+        known = self.loss in ("relative", "published")
+        require(known, "value.not-a-choice", f"must be relative or published, got {self.loss!r}", "loss")
+        require_range("iterations", self.iterations, least=1, most=1_000_000)
+        if self.margin is not None:
+            require_range("margin", self.margin, least=0.0)
+
+    def loss_margin(self, published: float | None = None) -> float:
+        """Return the margin of the loss; `published` is the scenario's, in points."""
+        default = RELATIVE_MARGIN if self.loss == "relative" else published
+        margin = default if self.margin is None else self.margin
+        if margin is None:
+            raise BadInput("tuning.no-margin", "the published loss needs a margin, in points", "margin")
+        return margin
+
+    def coordinator_of(self, heuristic: HeuristicDeclaration) -> TuningCoordinator:
+        """Return the coordinator that tunes a heuristic by these settings."""
+        return TuningCoordinator(
+            heuristic, self.optimiser, self.closing, self.release, self.sure, self.keep, self.guard
+        )

@@ -12,24 +12,23 @@ randomised response (`studies.private_means`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
-from quorank.federation.server_optimisers import Rprop, Server
-from quorank.files.codec import decode, encode
+from quorank.files.codec import Range, decode, encode
 from quorank.files.documents import parse_toml, read_json
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
-from quorank.tuning.closing import CLOSINGS, Closing, Count
-from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS, TuningCoordinator, TuningState, Updates
-from quorank.tuning.guards import GUARDS, Guard, JudgedGuard
+from quorank.tuning.closing import CLOSINGS
+from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS, TuningCoordinator, TuningSettings, Updates
+from quorank.tuning.guards import GUARDS
 from quorank.tuning.heuristics.constraints import violations
-from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
+from quorank.tuning.heuristics.heuristic import Heuristic, HeuristicDeclaration
 from quorank.tuning.loss import first_places, gradients
 from quorank.tuning.releases import RELEASES, GradientRelease, Release, SignRelease
 from quorank.tuning.searches import count_searches
@@ -46,109 +45,38 @@ TRIAL, REFERENCE, ASKED = "trial", "reference", "asked"
 _FAMILIES: dict[str, Family[Any]] = {
     "optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS,
 }  # fmt: skip
-_RELEASES: tuple[Release, ...] = (
-    GradientRelease(), SignRelease(1), SignRelease(2), SignRelease(1, "vote"), SignRelease(2, "vote"),
-)  # fmt: skip
+_RELEASES: tuple[Release, ...] = (GradientRelease(), SignRelease(1), SignRelease(2))
 _KNOWN_RELEASES = {str(part): part for part in _RELEASES}
 """Releases that terms may name: no text from a service is parsed into a part."""
 
 
 @dataclass(frozen=True)
-class HeuristicDeclaration:
-    """Name, weights and orders of a heuristic: everything that both sides must agree on, without the score."""
-
-    name: str
-    weights: tuple[Weight, ...]
-    orders: tuple[Order, ...] = ()
-
-    @classmethod
-    def of(cls, heuristic: Heuristic) -> HeuristicDeclaration:
-        """Return the declaration of a heuristic."""
-        return cls(heuristic.name, heuristic.weights, heuristic.orders)
-
-    def heuristic(self) -> Heuristic:
-        """Return the heuristic without a score, which suffices to check and to move weights."""
-        return Heuristic(self.name, self.weights, self.orders, _no_score)
-
-
-def _no_score(weights: Doubles, items: Any) -> Doubles:
-    raise BadInput("heuristic.no-score", "only devices score: the service knows a heuristic's weights alone")
-
-
-@dataclass(frozen=True)
-class StudyTerms:
-    """Study as devices know it; arms are a list, since tables of other languages may lose their order."""
-
-    name: str
-    metrics: tuple[str, ...]
-    epsilon: float | None
-    arms: tuple[tuple[str, float], ...]
-    largest: Mapping[str, float]
-
-    @classmethod
-    def of(cls, study: Study) -> StudyTerms:
-        """Return the terms of a study."""
-        return cls(study.name, study.metrics, study.epsilon, tuple(study.arms.items()), dict(study.largest))
-
-    def study(self) -> Study:
-        """Return the study, with defaults for what only its planning needs."""
-        return Study(
-            self.name, dict(self.arms), self.metrics, self.metrics[0], epsilon=self.epsilon, largest=self.largest
-        )
-
-
-@dataclass(frozen=True)
-class FieldTuning:
+class FieldTuning(TuningSettings):
     """Tuning with real devices, as an operator configures it.
 
     Args:
-        heuristic: The heuristic to tune.
-        iterations: Number of versions.
-        loss: `relative` to the standard deviation of the scores, or as `published`.
-        margin: δ of the relative loss, or Δ of the published one in points.
-        optimiser: Server optimiser.
-        closing: Rule that closes an iteration.
-        release: Form of a device's update.
-        sure: Standard errors from 0 at which a slope moves its weight; see `TuningCoordinator.threshold`.
-        keep: Share of its sums that a weight which did not move keeps.
-        guard: Rule by which versions are published.
+        heuristic: The heuristic to tune; its score is not used.
         study: Arms and metrics, if there are any.
         answers: Number of devices asked for the study's metrics after the last version.
         days: Time limit for these answers.
     """
 
-    heuristic: Heuristic
-    iterations: int = 48
-    loss: Literal["relative", "published"] = "relative"
-    margin: float = 0.2
-    optimiser: Server = field(default_factory=Rprop)
-    closing: Closing = field(default_factory=Count)
-    release: Release = field(default_factory=GradientRelease)
-    sure: float | None = None
-    keep: float = 0.9
-    guard: Guard = field(default_factory=JudgedGuard)
+    heuristic: HeuristicDeclaration
     study: Study | None = None
-    answers: int = 0
-    days: float = 14.0
+    answers: Annotated[int, Range(0, 100_000_000)] = 0
+    days: Annotated[float, Range(above=0.0, most=3650.0)] = 14.0
 
     def __post_init__(self) -> None:
-        known = self.loss in ("relative", "published")
-        require(known, "value.not-a-choice", f"must be relative or published, got {self.loss!r}", "loss")
-        require_range("iterations", self.iterations, least=1, most=1_000_000)
-        require_range("margin", self.margin, least=0.0)
-        require_range("answers", self.answers, least=0, most=100_000_000)
-        require_range("days", self.days, above=0.0, most=3650.0)
+        super().__post_init__()
         private = self.study is not None and self.study.epsilon is not None
         sentence = "the study's metrics are collected by randomised response: give a [study] with an epsilon"
         require(self.answers == 0 or private, "study.no-epsilon", sentence, "answers")
-        _ = self.coordinator
+        _ = self.coordinator, self.loss_margin()
 
     @property
     def coordinator(self) -> TuningCoordinator:
-        """The coordinator of these parts."""
-        return TuningCoordinator(
-            self.heuristic, self.optimiser, self.closing, self.release, self.sure, self.keep, self.guard
-        )
+        """The coordinator of these settings."""
+        return self.coordinator_of(self.heuristic)
 
     @property
     def replies_needed(self) -> int:
@@ -157,26 +85,24 @@ class FieldTuning:
 
     def terms(self, run: str) -> TuningTerms:
         """Return the terms for devices."""
-        study = None if self.study is None else StudyTerms.of(self.study)
-        declaration = HeuristicDeclaration.of(self.heuristic)
-        return TuningTerms(run, self.iterations, declaration, self.loss, self.margin, str(self.release), study)
+        declared, margin = self.heuristic.declaration, self.loss_margin()
+        return TuningTerms(run, self.iterations, declared, self.loss, margin, str(self.release), self.study)
 
     def table(self) -> dict[str, Any]:
         """Return the JSON value for the service's folder."""
-        table = {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "heuristic"}
-        return table | {"heuristic": encode(HeuristicDeclaration.of(self.heuristic))}
+        table: dict[str, Any] = encode(replace(self, heuristic=self.heuristic.declaration))
+        return table
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], heuristic: Heuristic, where: str) -> FieldTuning:
-        """Return the tuning of a heuristic from the other keys of a table."""
-        values = dict(table) | {"heuristic": heuristic}
+    def of(cls, table: Mapping[str, Any], where: str) -> FieldTuning:
+        """Return the tuning of a table, in which a part may be a word."""
+        values = dict(table)
         for name, family in _FAMILIES.items():
             if name in values:
                 spec = values[name]
                 default = OPTIMISER_DEFAULTS.get(spec) if name == "optimiser" and isinstance(spec, str) else None
                 values[name] = default or family.read(spec, f"{where}: {name}")
         if values.get("study") is not None:
-            require(isinstance(values["study"], dict), "value.wrong-type", "must be a table", f"{where}: study")
             values["study"] = study_of(values["study"], f"{where}: study")
         try:
             return decode(cls, values)
@@ -189,8 +115,7 @@ class FieldTuning:
         advice = "; restore it from a copy"
         table: dict[str, Any] = read_json(file, advice=advice)
         try:
-            declaration: HeuristicDeclaration = decode(HeuristicDeclaration, table.pop("heuristic", None), "heuristic")
-            return cls.of(table, declaration.heuristic(), "")
+            return cls.of(table, "")
         except BadInput as error:
             raise BadInput("file.damaged", f"damaged: {error}{advice}", f"{file}") from None
 
@@ -204,13 +129,10 @@ def read_field_tuning(path: Path) -> FieldTuning:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput("file.unreadable", f"cannot be read ({error})", str(path)) from None
     content = parse_toml(text, str(path), "tuning.not-toml")
-    heuristic = find_heuristic(str(content.pop("heuristic", "frecency")))
-    if content.get("loss") == "published" and "margin" not in content:
-        scenario = SCENARIOS.get(heuristic.name)
-        if scenario is None:
-            raise BadInput("tuning.no-margin", "the published loss needs a margin, in points", str(path))
-        content["margin"] = scenario.margin
-    return FieldTuning.of(content, heuristic, str(path))
+    heuristic = find_heuristic(str(content.get("heuristic", "frecency")))
+    if content.get("loss") == "published" and heuristic.name in SCENARIOS:
+        content = {"margin": SCENARIOS[heuristic.name].margin} | content
+    return FieldTuning.of(content | {"heuristic": heuristic}, str(path))
 
 
 @dataclass(frozen=True)
@@ -220,18 +142,13 @@ class TuningTerms:
     kind: ClassVar[str] = "tuning"
 
     run: str
-    rounds: int  # versions
+    rounds: Annotated[int, Range(1)]  # versions
     heuristic: HeuristicDeclaration
     loss: str
     margin: float
     release: str
-    study: StudyTerms | None = None
-    client: int = 0  # the device's number, once it has enrolled
-
-    def __post_init__(self) -> None:
-        require_range("rounds", self.rounds, least=1)
-        require_range("client", self.client, least=0)
-        _ = self.declared, self.part, self.private_means
+    study: Study | None = None
+    client: Annotated[int, Range(0)] = 0  # the device's number, once it has enrolled
 
     @property
     def parameters(self) -> int:
@@ -239,8 +156,10 @@ class TuningTerms:
         return len(self.heuristic.weights) + EXTRA_VALUES
 
     def table(self) -> dict[str, Any]:
-        """Return the JSON value for an invitation."""
+        """Return the JSON value for an invitation; arms are a list, since readers may lose the order of a table."""
         table: dict[str, Any] = encode(self)
+        if self.study is not None:
+            table["study"]["arms"] = [*self.study.arms.items()]
         return table | {"parameters": self.parameters}
 
     @classmethod
@@ -255,17 +174,15 @@ class TuningTerms:
         values = dict(table) if isinstance(table, dict) else {}
         parameters = values.pop("parameters", None)
         try:
+            if values.get("study") is not None:
+                values["study"] = study_of(values["study"], "study")
             terms = decode(cls, values, "terms")
             require(parameters == terms.parameters, "value.out-of-range", "does not fit the heuristic", "parameters")
+            _ = terms.part, terms.private_means
         except BadInput as error:
             sentence = f"the terms of this tuning cannot be read ({error}); ask for a new invitation"
             raise BadInput("terms.malformed", sentence) from None
         return terms
-
-    @property
-    def declared(self) -> Heuristic:
-        """The heuristic, without its score."""
-        return self.heuristic.heuristic()
 
     @property
     def part(self) -> Release:
@@ -279,15 +196,15 @@ class TuningTerms:
         """Randomised response of the study's metrics; None without an ε."""
         if self.study is None or self.study.epsilon is None:
             return None
-        return PrivateMeans(self.study.study(), self.study.epsilon)
+        return PrivateMeans(self.study, self.study.epsilon)
 
     def arm(self, key: bytes) -> str | None:
         """Return the arm of a device with this public key; None without a study."""
-        return None if self.study is None else self.study.study().arm_of(key)
+        return None if self.study is None else self.study.arm_of(key)
 
     def learns(self, key: bytes) -> bool:
         """Return whether a device tunes: all without a study, else the first arm; others keep the shipped weights."""
-        return self.study is None or self.arm(key) == self.study.arms[0][0]
+        return self.study is None or self.arm(key) == next(iter(self.study.arms))
 
 
 # ------------------------------------------------------------ messages
@@ -308,12 +225,7 @@ class TuningTask(NamedTuple):
         return encode_task(Task(run, self.version, self.published, private))
 
 
-def task_of(state: TuningState, *, asks_metrics: bool = False) -> TuningTask:
-    """Return the task of a state."""
-    return TuningTask(state.version, state.published, state.weights, state.reference, asks_metrics)
-
-
-def read_task(content: bytes, run: str, heuristic: Heuristic) -> TuningTask:
+def read_task(content: bytes, run: str, heuristic: HeuristicDeclaration) -> TuningTask:
     """Read a task, and reject weights outside the heuristic's constraints, independent of their signature."""
     found = decode_task(content)
     require(found.run == run, "task.other-run", "the task belongs to another run; it is rejected")

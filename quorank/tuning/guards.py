@@ -16,7 +16,6 @@ halved. Published weights are still monitored: if they fall below the bound, cli
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -54,55 +53,14 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guard(ABC):
-    """Rule by which weights are published."""
-
-    kind: ClassVar[str]
-    judges: ClassVar[bool]  # versions are published only after a trial
-
-    @abstractmethod
-    def passes(self, evidence: Evidence) -> bool:
-        """Return whether a trial with this evidence is published."""
-
-    @abstractmethod
-    def withdraws(self, evidence: Evidence) -> bool:
-        """Return whether published weights with this evidence are withdrawn."""
-
-    @abstractmethod
-    def decides(self, trials: Sequence[Evidence]) -> bool:
-        """Return whether the evidence against both compared weights suffices to end a trial."""
-
-    @abstractmethod
-    def shortens(self, before: int) -> bool:
-        """Return whether a failed step is halved again, after `before` times."""
-
-
-@dataclass(frozen=True)
-class ImmediateGuard(Guard):
-    """Publication of every version at once, as in the paper.
-
-    >>> ImmediateGuard().passes(Evidence())
-    True
-    """
+class ImmediateGuard:
+    """Publication of every version at once, as in the paper: no trial, and nothing is withdrawn."""
 
     kind: ClassVar[str] = "immediate"
-    judges: ClassVar[bool] = False
-
-    def passes(self, evidence: Evidence) -> bool:
-        return True
-
-    def withdraws(self, evidence: Evidence) -> bool:
-        return False
-
-    def decides(self, trials: Sequence[Evidence]) -> bool:
-        return True
-
-    def shortens(self, before: int) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
-class JudgedGuard(Guard):
+class JudgedGuard:
     """Publication of versions that keep 1 − `bound` of the reference's rank accuracy, and withdrawal of those that do not.
 
     Args:
@@ -117,7 +75,6 @@ class JudgedGuard(Guard):
     """
 
     kind: ClassVar[str] = "judged"
-    judges: ClassVar[bool] = True
 
     bound: float = 0.01
     sure: float = 1.0
@@ -133,25 +90,24 @@ class JudgedGuard(Guard):
         require_range("halvings", self.halvings, least=0, most=50)
 
     def passes(self, evidence: Evidence) -> bool:
-        mean, error = evidence.mean_and_error()
-        return evidence.searches > 0 and mean - self.sure * error >= -self._allowed(evidence)
+        """Return whether a trial with this evidence is published."""
+        return evidence.searches > 0 and self._margin(evidence, -self.sure) >= 0.0
 
     def withdraws(self, evidence: Evidence) -> bool:
-        return self._below(evidence, self.surely)
+        """Return whether published weights with this evidence are withdrawn."""
+        return self._margin(evidence, self.surely) < 0.0
 
     def decides(self, trials: Sequence[Evidence]) -> bool:
+        """Return whether the evidence against both compared weights suffices to end a trial."""
         enough = any(evidence.searches >= self.most for evidence in trials)
-        return enough or all(map(self.passes, trials)) or any(self._below(evidence, self.sure) for evidence in trials)
+        failed = any(self._margin(evidence, self.sure) < 0.0 for evidence in trials)
+        return enough or failed or all(map(self.passes, trials))
 
-    def shortens(self, before: int) -> bool:
-        return before < self.halvings
-
-    def _below(self, evidence: Evidence, errors: float) -> bool:
+    def _margin(self, evidence: Evidence, errors: float) -> float:
+        """Return how far the mean gain and so many standard errors lie above the allowed loss."""
         mean, error = evidence.mean_and_error()
-        return evidence.searches > 0 and mean + errors * error < -self._allowed(evidence)
-
-    def _allowed(self, evidence: Evidence) -> float:
-        return self.bound * evidence.base / max(1, evidence.searches)
+        return mean + errors * error + self.bound * evidence.base / max(1, evidence.searches)
 
 
-GUARDS: Family[Guard] = Family("guard", JudgedGuard, ImmediateGuard, base=Guard)
+Guard = JudgedGuard | ImmediateGuard
+GUARDS: Family[Guard] = Family("guard", JudgedGuard, ImmediateGuard)

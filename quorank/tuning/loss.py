@@ -1,7 +1,9 @@
 """Pointwise SVM loss, its gradient by finite differences, and rank accuracy (Hartmann et al. 2019, §5.2 and §5.4).
 
-A client computes one gradient per search. The score is evaluated at 2·d + 1 weight vectors in one pass, by the
-heuristic's `probe` if it has one, else by its `score`. Searches are batched for simulations of many clients.
+A client computes one gradient per search: each weight is moved by ε in both directions while the others stay, and
+g'(x) ≈ (g(x + ε) − g(x − ε)) / 2ε. The score is evaluated at all 2·d + 1 weight vectors in one pass, by the heuristic's
+`probe` if it has one, else by its `score`. No place leaves the bounds of a weight: the difference at a bound is
+one-sided, over the actual distance. Searches are batched for simulations of many clients.
 
 Rank accuracy is the share of searches whose chosen item stands first. The published simulation counted a search as
 correct when the item with the highest score had the highest true score, so that equal items were no errors. Choices
@@ -16,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.errors import require_range
-from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.errors import BadInput, require_range
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
-from quorank.tuning.finite_differences import differences, ends, places
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.searches import check_items, check_scores, count_searches, search_blocks
 
@@ -101,9 +102,8 @@ def mean_loss_and_accuracy(
     """Compute the mean loss and the rank accuracy of one weight vector over all searches."""
     check_items(items)
     loss = right = 0.0
-    row = weights[None, :]
     for block in search_blocks(items, 16 * BLOCK):
-        scores = heuristic.score(row, block)
+        scores = heuristic.score(weights[None, :], block)
         check_scores(scores, 1, block)
         loss += float(losses(scores, block, margin, relative).sum())
         right += float(firsts(np.ascontiguousarray(scores[0]), block.offsets, block.chosen).sum())
@@ -112,47 +112,63 @@ def mean_loss_and_accuracy(
 
 def first_places(heuristic: Heuristic, weights: Doubles, items: Any) -> Doubles:
     """Compute the share of the first place that each chosen item has (searches, m) under each of m weight vectors."""
-    out = np.empty((count_searches(items), len(weights)))
-    done = 0
+    found = []
     for block in search_blocks(items, 16 * BLOCK):
         scores = heuristic.score(weights, block)
         check_scores(scores, len(weights), block)
-        after = done + count_searches(block)
-        for k, row in enumerate(scores):
-            out[done:after, k] = firsts(np.ascontiguousarray(row), block.offsets, block.chosen)
-        done = after
-    return out
+        each = [firsts(np.ascontiguousarray(row), block.offsets, block.chosen) for row in scores]
+        found.append(np.stack(each, axis=1))
+    return np.concatenate(found)
 
 
 def gradients(
     heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
 ) -> tuple[Doubles, Doubles]:
-    """Compute ∂E/∂w of every search (searches, weights), and its loss E (searches,)."""
+    """Compute ∂E/∂w of every search (searches, weights), and its loss E (searches,).
+
+    Where neither w − ε nor w + ε has a lower loss than w, the slope is 0: at such a kink 0 is a subgradient, while the
+    central difference points to the side on which the loss rises more slowly and would move an optimal weight.
+    """
     require_range("margin", margin, least=0.0)
     check_items(items)
     below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
-    probe = heuristic.probe
+    probe, d = heuristic.probe, weights.size
     score = partial(probe, weights, below, above) if probe else partial(heuristic.score, places(weights, below, above))
-    slopes = np.empty((count_searches(items), weights.size))
-    loss = np.empty(count_searches(items))
-    done = 0
+    slopes, loss = [np.empty((0, d))], [np.empty(0)]
     for block in search_blocks(items, BLOCK):
         scores = score(block)
-        check_scores(scores, 2 * weights.size + 1, block)
+        check_scores(scores, 2 * d + 1, block)
         each = losses(scores, block, margin, relative)
-        after = done + len(each)
-        slopes[done:after] = np.where(_is_minimum(each), 0.0, differences(each, below, above))
-        loss[done:after] = each[:, -1]
-        done = after
-    return slopes, loss
+        here = each[:, -1]
+        is_minimum = (each[:, :d] >= here[:, None]) & (each[:, d : 2 * d] >= here[:, None])
+        slopes.append(np.where(is_minimum, 0.0, differences(each, below, above)))
+        loss.append(here)
+    return np.concatenate(slopes), np.concatenate(loss)
 
 
-def _is_minimum(each: Doubles) -> Booleans:
-    """Return (searches, weights) where neither w − ε nor w + ε has a lower loss than w.
+def ends(theta: Doubles, reach: Doubles, lower: Doubles, upper: Doubles) -> tuple[Doubles, Doubles]:
+    """Return θ − ε and θ + ε of every parameter, kept within its bounds."""
+    if theta.ndim != 1 or reach.shape != theta.shape or not np.all(reach > 0.0):
+        wrong = f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}"
+        raise BadInput("finite-differences.bad-distance", wrong)
+    return np.maximum(theta - reach, lower), np.minimum(theta + reach, upper)
 
-    At such a kink 0 is a subgradient, while the central difference points to the side on which the loss rises more
-    slowly and would move an optimal weight.
+
+def places(theta: Doubles, below: Doubles, above: Doubles) -> Doubles:
+    """Return the (2d + 1, d) places of evaluation: row k has θ_k + ε, row d + k has θ_k − ε, the last row is θ itself."""
+    d = theta.size
+    rows, at = np.tile(theta, (2 * d + 1, 1)), np.arange(d)
+    rows[at, at], rows[d + at, at] = above, below
+    return rows
+
+
+def differences(losses: Doubles, below: Doubles, above: Doubles) -> Doubles:
+    """(g(x + ε) − g(x − ε)) / 2ε from the losses (n, 2d + 1) at the places above: the gradients (n, d).
+
+    A parameter whose two bounds coincide cannot be moved; its slope is 0.
     """
-    d = each.shape[1] // 2
-    here = each[:, -1:]
-    return np.asarray((each[:, :d] >= here) & (each[:, d : 2 * d] >= here), dtype=np.bool_)
+    d = below.size
+    distance = above - below
+    slope = np.zeros((len(losses), d))
+    np.divide(losses[:, :d] - losses[:, d : 2 * d], distance, out=slope, where=distance > 0.0)
+    return slope

@@ -1,8 +1,8 @@
 """Files of weights: one version of a heuristic's weights as clients fetch it, with a checksum.
 
 A file is JSON, written atomically. `checksum` is the SHA-256 of everything else in it, written without spaces and with
-sorted keys, so that a client in any language can verify it. The file includes the optimiser's memory: a stopped
-coordinator resumes from the newest version.
+sorted keys, so that a client in any language can verify it. The file includes all that a stopped coordinator needs to
+resume from it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from quorank.files.atomic import write_whole
 from quorank.files.codec import Range, decode, encode
 from quorank.files.documents import read_json
 from quorank.tuning.heuristics.constraints import violations
-from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.heuristics.heuristic import HeuristicDeclaration
 
-FORMAT = "quorank-weights/1"
-_JUDGED = ("trial", "reference", "shortened")  # only in files of judged versions
+FORMAT = "quorank-weights/2"
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,11 @@ class Model:
     updates: Annotated[int, Range(0)] = 0  # behind this version
     loss: float | None = None  # their mean, under the version before
     optimiser: str = ""
-    memory: Mapping[str, list[float]] = field(default_factory=dict)
-    # of judged versions only (`guards`)
+    memory: Mapping[str, list[float]] = field(default_factory=dict)  # of the optimiser
+    sums: tuple[list[float], ...] = ()  # that undecided weights take along: updates, Σ u and Σ u² of each weight
     trial: Mapping[str, float] | None = None  # weights on trial, at which clients take slopes
     reference: Mapping[str, float] | None = None  # weights at the start of the tuning
+    evidence: tuple[tuple[float, float, float, float], ...] = ()  # (`guards`): published, trial against both others
     shortened: Annotated[int, Range(0)] = 0  # number of times the step to the trial was halved
 
 
@@ -61,10 +61,7 @@ def model_file_name(version: int) -> str:
 def model_text(model: Model) -> str:
     """Return the content of a version's file."""
     content: dict[str, Any] = {"format": FORMAT, **encode(model)}
-    if model.reference is None:
-        content = {name: value for name, value in content.items() if name not in _JUDGED}
-    content["checksum"] = checksum(content)
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(content | {"checksum": checksum(content)}, indent=2) + "\n"
 
 
 def write_model(model: Model, file: Path | str) -> Path:
@@ -72,40 +69,33 @@ def write_model(model: Model, file: Path | str) -> Path:
     return write_whole(file, model_text(model))
 
 
-def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
+def read_model(file: Path | str, heuristic: HeuristicDeclaration | None = None) -> Model:
     """Read a version and verify its checksum; with `heuristic`, also its weights.
 
     Raises:
         BadInput: `file.missing`, `weights.wrong-format`, `file.damaged`, `weights.other-heuristic` or
         `weights.not-allowed`.
     """
-    where = str(file)
-    try:
-        content = read_json(Path(file), Any, code="weights.wrong-format", advice="; not a file of weights")
-    except BadInput as error:
-        if error.code != "file.missing":
-            raise
-        raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
-    return model_of(content, where, heuristic)
+    content = read_json(Path(file), Any, code="weights.wrong-format", advice="; not a file of weights")
+    return model_of(content, str(file), heuristic)
 
 
-def model_of(content: Any, where: str, heuristic: Heuristic | None = None) -> Model:
+def model_of(content: Any, where: str, heuristic: HeuristicDeclaration | None = None) -> Model:
     """Return the version in the content of a file, and verify its checksum; with `heuristic`, also its weights."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
-    good = content.get("checksum") == checksum(content)
+    same = content.get("checksum") == checksum(content)
+    require(same, "file.damaged", "damaged file of weights: its checksum does not match; fetch it again", where)
     try:
-        fields = {name: value for name, value in content.items() if name not in ("format", "checksum")}
-        model: Model = decode(Model, fields)
+        model: Model = decode(Model, {name: content[name] for name in content if name not in ("format", "checksum")})
     except BadInput as error:
         raise BadInput("file.damaged", f"damaged file of weights: {error}", where) from None
-    require(good, "file.damaged", "damaged file of weights: its checksum does not match; fetch it again", where)
     if heuristic is not None:
         check_model(model, heuristic, where)
     return model
 
 
-def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
+def check_model(model: Model, heuristic: HeuristicDeclaration, where: str) -> None:
     """Raise BadInput unless the model belongs to this heuristic and satisfies its constraints."""
     other = f"weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}"
     require(model.heuristic == heuristic.name, "weights.other-heuristic", other, where)

@@ -19,7 +19,7 @@ from quorank.errors import BadInput, require
 from quorank.federation.accepted_replies import ReplyLimits
 from quorank.federation.reply import Reply, decode_reply
 from quorank.tuning.coordinator import TuningState
-from quorank.tuning.field import MOST_SEARCHES, FieldTuning, task_of, updates_of
+from quorank.tuning.field import MOST_SEARCHES, FieldTuning, TuningTask, updates_of
 from quorank.tuning.models import Model
 from quorank.tuning.studies.private_means import LEAST_CLIENTS, PrivateMeans
 
@@ -71,7 +71,8 @@ class OpenVersion:
     def task(self, state: TuningState | None = None) -> bytes:
         """Return the task of a state, by default the current one."""
         found = state or self.state
-        return task_of(found, asks_metrics=found.version >= self.tuning.iterations).encode(self.run)
+        asks = found.version >= self.tuning.iterations
+        return TuningTask(found.version, found.published, found.weights, found.reference, asks).encode(self.run)
 
     def replies_needed(self, state: TuningState | None = None) -> int:
         """Return the number of replies to this version; 0 where it is not known in advance."""
@@ -102,12 +103,8 @@ class OpenVersion:
         shaped = reply.release.shape == (self.terms.parameters,) and reply.round == self.version
         require(shaped and reply.run == self.run, "reply.shape", "the reply is not to this version")
         if self.learned:
-            answer = reply.statistics[: len(self._private_means.study.metrics)]
-            require(
-                self._private_means.allows(answer),
-                "reply.no-answer",
-                "the answer has values that no honest device sends",
-            )
+            allowed = self._private_means.allows(reply.statistics[: len(self._private_means.study.metrics)])
+            require(allowed, "reply.no-answer", "the answer has values that no honest device sends")
         else:
             learns = self.terms.study is None or self.terms.learns(self._key_of(member))
             require(learns, "reply.not-treated", "this device is in a control arm")
@@ -122,8 +119,7 @@ class OpenVersion:
     def arms(self, keys: Iterable[bytes]) -> dict[str, int]:
         """Return the number of devices with these keys in each arm of the study."""
         study = self.tuning.study
-        found = Counter() if study is None else Counter(map(study.arm_of, keys))
-        return {} if study is None else {arm: found[arm] for arm in study.arms}
+        return {} if study is None else dict.fromkeys(study.arms, 0) | Counter(map(study.arm_of, keys))
 
     # ------------------------------------------------------------ results
 

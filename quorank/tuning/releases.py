@@ -1,11 +1,8 @@
 """Releases of a gradient: what leaves a client (Hartmann et al. 2019, §5.3).
 
 Rprop uses signs alone, so a client may release a sign for each weight, and the server takes the most common one. Two
-bits tell +, − and 0 apart; one bit cannot represent 0, and a coin decides there.
-
-"The most common sign" is read as a vote among the clients that have one: a search in which a weight plays no role says
-nothing about it. Read literally (`zeros` = "vote") such searches outvote all others, and the weight of a rare kind of
-visit never moves.
+bits tell +, − and 0 apart; one bit cannot represent 0, and a coin decides there. Zeros abstain from the majority: a
+search in which a weight plays no role says nothing about it, and most searches would outvote a rare kind of visit.
 """
 
 from __future__ import annotations
@@ -44,9 +41,9 @@ class GradientRelease:
         """Return the change of the loss over a declared step of each weight: comparable between weights of any unit."""
         return values * steps
 
-    def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
-        """Return the mean gradient (weights,)."""
-        return np.asarray(total / np.maximum(seen, 1e-300), dtype=np.float64)
+    def direction(self, mean: Doubles) -> Doubles:
+        """Return the direction (weights,) for the optimiser: the mean gradient."""
+        return mean
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class SignRelease:
 
     Args:
         bits: 2 for −1, 0 and 1; 1 for −1 and 1, where coins decide for zeros.
-        zeros: Part of the zeros in the majority: "abstain", or "vote" as a third choice.
 
     >>> SignRelease().apply(np.array([[1.5, -0.25, 0.0]])).tolist()
     [[1.0, -1.0, 0.0]]
@@ -64,12 +60,6 @@ class SignRelease:
     kind: ClassVar[str] = "signs"
 
     bits: Literal[1, 2] = 2
-    zeros: Literal["abstain", "vote"] = "abstain"
-
-    def __post_init__(self) -> None:
-        require(self.bits in (1, 2), "value.out-of-range", f"must be 1 or 2, got {self.bits}", "bits")
-        known, wrong = self.zeros in ("abstain", "vote"), f"must be abstain or vote, got {self.zeros!r}"
-        require(known, "value.out-of-range", wrong, "zeros")
 
     @property
     def needs_coins(self) -> bool:
@@ -95,13 +85,9 @@ class SignRelease:
         """Return the signs unchanged: they have no unit."""
         return values
 
-    def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
-        """Return the most common sign of each coordinate, from Σ signs and the number of those that are not 0."""
-        positive, negative = (squares + total) / 2.0, (squares - total) / 2.0
-        if self.zeros == "abstain":
-            return np.sign(total)
-        absent = seen - squares
-        return np.where(absent > np.maximum(positive, negative), 0.0, np.sign(total))
+    def direction(self, mean: Doubles) -> Doubles:
+        """Return the most common sign of each coordinate."""
+        return np.sign(mean)
 
 
 Release = GradientRelease | SignRelease

@@ -95,12 +95,6 @@ def check_items(items: Any) -> None:
         raise BadInput("searches.unknown-choice", wrong, f"search {at}")
 
 
-def check_score_count(scores: Doubles, count: int) -> None:
-    """Raise BadInput unless there is one score for each of `count` items."""
-    wrong = f"{count} items need as many scores, got an array of {scores.shape}"
-    require(scores.shape == (count,), "score.wrong-shape", wrong)
-
-
 def check_scores(scores: Doubles, vectors: int, items: Any) -> None:
     """Raise BadInput unless the scores have shape (vectors, items) and are finite."""
     expected = (vectors, int(items.offsets[-1]))

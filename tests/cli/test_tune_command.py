@@ -26,12 +26,12 @@ def test_the_checked_command(quorank: Quorank) -> None:
     assert figures["sigma"] == pytest.approx(math.sqrt(30))
 
 
-@pytest.mark.parametrize("heuristic", ["mail", "firefox"])
+@pytest.mark.parametrize("heuristic", ["decay", "firefox"])
 def test_other_heuristics_releases_and_closings(quorank: Quorank, heuristic: str) -> None:
     flags = ("--heuristic", heuristic, "--release", "signs", "--close", "stable", "--traffic", "day-night")
     figures = json.loads(quorank("tune", "simulate", *flags, *QUICK, "--json").out)
-    assert len(figures["weights"]) == {"mail": 12, "firefox": 22}[heuristic]
-    assert figures["closing"].startswith("Stable(") and figures["traffic"].startswith("DayNight(")
+    assert len(figures["weights"]) == {"decay": 4, "firefox": 22}[heuristic]
+    assert figures["closing"].startswith("Stable(") and "swing=0.9" in figures["traffic"]
     assert figures["violations"] == 0
 
 
@@ -104,17 +104,18 @@ def test_visits_are_written_counted_and_tuned_on(quorank: Quorank, own_folder: P
 
 def test_a_heuristic_of_ones_own(quorank: Quorank, own_folder: Path) -> None:
     (own_folder / "my_product.py").write_text(
-        "from quorank.tuning.heuristics.mail import MAIL, generate_mails\n"
+        "from quorank.tuning.heuristics.frecency import FRECENCY\n"
+        "from quorank.tuning.histories.generated import generate_suggestions\n"
         "from quorank.tuning.histories.scenarios import Scenario\n"
         "from dataclasses import replace\n"
-        'mine = replace(MAIL, name="mine")\nscenario = Scenario(mine, generate_mails, 5.0)\n'
+        'mine = replace(FRECENCY, name="mine")\nscenario = Scenario(mine, generate_suggestions, 30.0)\n'
     )
     flags = ("--heuristic", "my_product:scenario", *QUICK, "--out", "models", "--json")
     figures = json.loads(quorank("tune", "simulate", *flags).out)
-    assert figures["heuristic"] == "mine" and len(figures["weights"]) == 12
+    assert figures["heuristic"] == "mine" and len(figures["weights"]) == 9
     file = "models/weights-000003.json"
     assert json.loads(quorank("tune", "show", file, "--json").out)["shipped"] is None
     shown = json.loads(quorank("tune", "show", file, "--heuristic", "my_product:mine", "--json").out)
-    assert shown["shipped"]["sender"] == 5.0
-    refused = quorank("tune", "show", file, "--heuristic", "mail")
-    assert refused.code == 2 and "expected those of 'mail'" in refused.err
+    assert shown["shipped"]["type.typed"] == 2.0
+    refused = quorank("tune", "show", file, "--heuristic", "decay")
+    assert refused.code == 2 and "expected those of 'decay'" in refused.err

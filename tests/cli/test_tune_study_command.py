@@ -75,9 +75,9 @@ def test_analyse(quorank: Quorank) -> None:
     assert sum(arm["clients"] for arm in analysis["arms"].values()) == 400
     first = analysis["comparisons"][0]
     assert (first["metric"], first["arm"], first["baseline"]) == ("characters", "treatment", "control")
-    assert first["shift_low"] <= first["shift"] <= first["shift_high"]
+    assert first["difference"] < 0 < first["error"]
     shown = quorank("tune", "study", "analyse", "study.toml", "results.csv").out
-    assert "control-no-decay" in shown and "Hodges-Lehmann" in shown
+    assert "control-no-decay" in shown and "Mann-Whitney" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
     Path("study.toml").write_text(STUDY.replace("0.6", "0.5").replace("\ncontrol = 0.2", "\ncontrol = 0.3"))
@@ -129,8 +129,7 @@ def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> 
     assert (found["browser"], found["pages"], found["visits"], found["searches"]) == ("firefox", 2, 3, 1)
     assert found["span_days"] == pytest.approx(2.0) and found["types"] == {"link": 2, "typed": 1}
     assert found["gradient_norm"] > 0, "both pages are equally good: the margin is missed"
-    shown = quorank("tune", "import", places, "--show", 1).out.splitlines()
-    assert shown[-1].endswith("https://secret-one.example/") and max(map(len, shown[:-1])) <= 80
+    assert max(map(len, quorank("tune", "import", places).out.splitlines())) <= 80
 
 
 def test_import_refuses_what_it_cannot_read(quorank: Quorank) -> None:

@@ -22,8 +22,8 @@ from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.mail import MAIL
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.searches import slice_searches
@@ -207,7 +207,7 @@ def test_terms_that_change_at_enrolment_are_refused(service: Any, tmp_path: Path
 def test_another_heuristic_or_folder_is_refused(service: Any, tmp_path: Path) -> None:
     file = service.invitation(tmp_path / "i.json")
     with refused("terms.other-heuristic"):
-        Tuner.open(tmp_path / "mail", MAIL, file)
+        Tuner.open(tmp_path / "mail", DECAY_FRECENCY, file)
     with refused("device.missing"):
         Tuner.open(tmp_path / "none", FRECENCY)
     with opened(service, tmp_path) as tuner:

@@ -30,8 +30,8 @@ DEVICES, ITERATIONS = 20, 4
 
 @pytest.mark.parametrize(
     "more",
-    [{"guard": ImmediateGuard()}, {"heuristic": "mail", "release": SignRelease()}],
-    ids=["frecency at once", "mail by signs"],
+    [{"guard": ImmediateGuard()}, {"heuristic": "decay", "release": SignRelease()}],
+    ids=["frecency at once", "decay by signs"],
 )
 def test_versions_are_those_of_the_simulation_to_the_bit(tmp_path: Path, more: dict[str, object]) -> None:
     tuning, simulated = rehearsed(DEVICES, ITERATIONS, **more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from quorank.service.holders.tuning import TuningHome, TuningService, settings_o
 from quorank.service.store.group_commit import Outcome
 from quorank.service.store.sql_store import SqlStore
 from quorank.tuning.closing import Count
+from quorank.tuning.coordinator import TuningSettings
 from quorank.tuning.field import DeviceSums, FieldTuning, read_task
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.searches import slice_searches
@@ -23,9 +24,8 @@ from quorank.tuning.simulation import Tuning, TuningHistory, simulate_tuning
 
 def field_of(tuning: Tuning, **more: Any) -> FieldTuning:
     """The tuning in the field that a simulation rehearses."""
-    scenario = SCENARIOS[tuning.heuristic]
-    parts = tuning.optimiser, tuning.closing, tuning.release, tuning.sure, tuning.keep, tuning.guard
-    return FieldTuning(scenario.heuristic, tuning.iterations, tuning.loss, scenario.share, *parts, **more)
+    shared = {one.name: getattr(tuning, one.name) for one in fields(TuningSettings)}
+    return FieldTuning(SCENARIOS[tuning.heuristic].heuristic, **shared | more)
 
 
 def rehearsed(devices: int, iterations: int, **more: Any) -> tuple[Tuning, TuningHistory]:

@@ -17,7 +17,8 @@ from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import VISIT_TYPES, transition_type
 from quorank.errors import BadInput
 from quorank.files.untrusted_database import UntrustedDatabase
-from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
+from quorank.tuning.histories.browser import History, find_searches, page_words, pages_at
+from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.histories.visits import read_histories
 
 DAY = 86_400_000_000  # microseconds
@@ -39,6 +40,10 @@ VISITS = [
     (2, "yesterday", 1),  # no such time
     (9, NOW, 1),
 ]
+
+
+def suggestions_at(history: History, pages: list[int], time: float) -> Suggestions:
+    return pages_at(history, [np.array(pages)], [time]).suggestions(history)
 
 
 def read_file(file: Path) -> History:
@@ -77,7 +82,8 @@ def test_suggestions_at_a_moment_see_only_what_was_before(places: Path) -> None:
 
 def test_the_one_search_of_this_history(places: Path) -> None:
     """Typed again on day −2, when alpenrose.ch was known and also matches "al"; on day −20 nothing else was."""
-    found = extract_searches(read_file(places))
+    history = read_file(places)
+    found = find_searches(history).suggestions(history)
     assert found.offsets.tolist() == [0, 2] and found.chosen.tolist() == [0]
     assert found.visits.tolist() == [2, 1]
 

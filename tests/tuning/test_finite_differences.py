@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.tuning.finite_differences import differences, ends, places
+from quorank.tuning.loss import differences, ends, places
 
 
-def slopes(loss, theta, reach, lower=None, upper=None) -> np.ndarray:
+def slopes(loss, theta, reach, lower=-np.inf, upper=np.inf) -> np.ndarray:
     below, above = ends(theta, reach, lower, upper)
     return differences(np.atleast_2d(loss(places(theta, below, above))), below, above)
 
@@ -48,4 +48,4 @@ def test_at_a_bound_the_difference_is_one_sided() -> None:
     found = slopes(lambda rows: rows @ weights, np.array([0.0, 1.0, 5.0]), np.ones(3), lower, upper)
     assert np.allclose(found, [[3.0, -2.0, 0.0]])  # the last cannot be moved at all
     with refused("finite-differences.bad-distance"):
-        ends(np.zeros(2), np.array([0.1, 0.0]))
+        ends(np.zeros(2), np.array([0.1, 0.0]), np.zeros(2), np.ones(2))

@@ -89,7 +89,6 @@ def test_what_passes(gain: float, count: int, passes: bool, decided: bool) -> No
     assert guard.passes(evidence) is passes
     assert guard.decides([evidence, trial(0.0, 1000)]) is decided
     assert guard.decides([trial(0.0, 1000), evidence]) is decided  # against the published weights too
-    assert ImmediateGuard().passes(evidence) and not ImmediateGuard().withdraws(evidence)
 
 
 def updates(first: tuple[float, float, float], count: int = 400, *, of: int = 20) -> Updates:

@@ -14,48 +14,45 @@ from quorank.tuning.guards import GUARDS, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.histories.scenarios import Scenario, find_heuristic, find_scenario
 from quorank.tuning.releases import RELEASES, GradientRelease, SignRelease
-from quorank.tuning.simulation import TRAFFICS, DayNight, Flat
 
 MODULE = """
-import numpy as np
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight
-from quorank.tuning.heuristics.mail import Mails, generate_mails
+from quorank.tuning.histories.generated import generate_suggestions
 from quorank.tuning.histories.scenarios import Scenario
 
 def score(weights, items):
-    return weights[:, :1] * (items.age == 0) + weights[:, 1:2] * items.flagged + weights[:, 2:] * np.log1p(items.exchanged)
+    return weights[:, :1] * items.visits + weights[:, 1:] * (items.recency[:, 0] == 0)
 
-names = ("new", "flagged", "sender")
-heuristic = Heuristic("three", tuple(Weight(n, 10.0, 0.0, 40.0, 2.0) for n in names), (), score)
-scenario = Scenario(heuristic, generate_mails, 5.0)
+heuristic = Heuristic("two", tuple(Weight(n, 10.0, 0.0, 40.0, 2.0) for n in ("visits", "new")), (), score)
+scenario = Scenario(heuristic, generate_suggestions, 5.0)
 number = 3
 """
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "my_tuned_mail.py").write_text(MODULE)
+    (tmp_path / "my_tuned_pages.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "my_tuned_mail", raising=False)
-    return "my_tuned_mail"
+    monkeypatch.delitem(sys.modules, "my_tuned_pages", raising=False)
+    return "my_tuned_pages"
 
 
 def test_scenarios_and_heuristics_are_loaded(module: str) -> None:
     assert isinstance(find_scenario(f"{module}:scenario"), Scenario)
     for name in ("scenario", "heuristic", "scenario.heuristic"):
         found = find_heuristic(f"{module}:{name}")
-        assert isinstance(found, Heuristic) and found.name == "three"
-    assert find_heuristic("mail").name == "mail"
+        assert isinstance(found, Heuristic) and found.name == "two"
+    assert find_heuristic("decay").name == "decay"
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
         ("no_such_module_here:x", "heuristic.no-module"),
-        ("my_tuned_mail:nothing", "heuristic.no-object"),
-        ("../my_tuned_mail:scenario", "heuristic.unknown"),
-        ("my_tuned_mail:number", "heuristic.wrong-type"),
+        ("my_tuned_pages:nothing", "heuristic.no-object"),
+        ("../my_tuned_pages:scenario", "heuristic.unknown"),
+        ("my_tuned_pages:number", "heuristic.wrong-type"),
     ],
 )
 def test_refusals(module: str, text: str, code: str) -> None:
@@ -69,9 +66,9 @@ def test_a_simulation_needs_people(module: str) -> None:
 
 
 def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
-    (tmp_path / "my_broken_mail.py").write_text("1 / 0\n")
+    (tmp_path / "my_broken_pages.py").write_text("1 / 0\n")
     with refused("heuristic.no-module"):
-        find_heuristic("my_broken_mail:x")
+        find_heuristic("my_broken_pages:x")
 
 
 @pytest.mark.parametrize(
@@ -79,8 +76,7 @@ def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
     [
         *((CLOSINGS, part) for part in (Count(3), Time(60.0), Stable(known=2.0))),
         *((GUARDS, part) for part in (JudgedGuard(bound=0.02), ImmediateGuard())),
-        *((RELEASES, part) for part in (GradientRelease(), SignRelease(bits=1, zeros="vote"))),
-        *((TRAFFICS, part) for part in (Flat(10.0), DayNight(swing=0.5))),
+        *((RELEASES, part) for part in (GradientRelease(), SignRelease(bits=1))),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value),
 )

@@ -13,14 +13,12 @@ from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.studies.address_bar import (
     DECAY,
-    PageRanker,
+    PageOrder,
     People,
     Persons,
     PersonSearches,
-    arm_rankers,
     decayed,
     draw_searches,
-    frecency_ranker,
     generate_persons,
     observe_study,
     observe_typing,
@@ -76,7 +74,7 @@ def test_people_are_the_same_alone() -> None:
     low = int(many.suggestions.offsets[4])
     assert np.array_equal(many.truth[low:], alone.truth) and np.array_equal(many.idle[low:], alone.idle)
     assert np.array_equal(many.letters[many.texts[low] :], alone.letters)
-    rankers = {"a": frecency_ranker(FRECENCY.shipped)}
+    rankers = {"a": PageOrder(FRECENCY.shipped)}
     all_ = observe_typing(1, 0, 600, SMALL, rankers)["a"]
     part = observe_typing(1, 300, 300, SMALL, rankers)["a"]
     late = all_.client >= 300
@@ -104,7 +102,7 @@ def test_wanted_pages_follow_the_true_score() -> None:
 def test_decay_by_hand() -> None:
     assert decayed(np.array([8.0, 8.0, 8.0]), np.array([0.9, 1.0, 3.5]), 0.5).tolist() == [8.0, 4.0, 1.0]
     group = generate_persons(1, 0, 2, SMALL)
-    plain, with_decay = frecency_ranker(FRECENCY.shipped), frecency_ranker(FRECENCY.shipped, DECAY)
+    plain, with_decay = PageOrder(FRECENCY.shipped), PageOrder(FRECENCY.shipped, DECAY)
     expected = plain.scores(group) * 0.975 ** np.floor(group.idle)
     assert np.allclose(with_decay.scores(group), expected)
 
@@ -112,24 +110,21 @@ def test_decay_by_hand() -> None:
 def test_a_better_heuristic_types_less() -> None:
     """Ranked by what they want, people type less than under the shipped weights; upside down, they type more."""
     people = People(pages=60.0, spread=20.0)
-    own = frecency_ranker(np.array(people.taste))
-    rankers = {
-        "shipped": frecency_ranker(FRECENCY.shipped),
-        "own": own,
-        "upside down": PageRanker(lambda suggestions: -own.score(suggestions)),
-    }
+    taste = np.array(people.taste)
+    upside_down = np.concatenate((-taste[:5], taste[5:]))
+    rankers = {"shipped": PageOrder(FRECENCY.shipped), "own": PageOrder(taste), "upside down": PageOrder(upside_down)}
     means = {name: typed.characters.mean() for name, typed in observe_typing(1, 0, 1500, people, rankers).items()}
     assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
 
 
 def test_arms_of_a_study_get_their_rankers() -> None:
     study, people = Study(), People(pages=40.0, spread=15.0)
-    rankers = arm_rankers(frecency_ranker(np.array(people.taste)))
-    assert (rankers["control"].decay, rankers["no-decay"].decay) == (DECAY, 0)
-    found = observe_study(1, study, people, rankers, 0, 60)
-    plain = observe_typing(1, 0, 60, people, rankers)
-    for arm, ranker in {"treatment": "treatment", "control": "control", "control-no-decay": "no-decay"}.items():
+    taste, shipped = np.array(people.taste), FRECENCY.shipped
+    found = observe_study(1, study, people, taste, 0, 60)
+    orders = (PageOrder(taste), PageOrder(shipped, DECAY), PageOrder(shipped))
+    plain = observe_typing(1, 0, 60, people, dict(zip(study.arms, orders, strict=True)))
+    for arm in study.arms:
         for client, characters in zip(found[arm].client, found[arm].characters, strict=True):
             assert study.assign(f"person-{client}") == arm
-            assert characters in plain[ranker].characters[plain[ranker].client == client]
+            assert characters in plain[arm].characters[plain[arm].client == client]
     assert set(np.concatenate([typed.client for typed in found.values()]).tolist()) == set(range(60))

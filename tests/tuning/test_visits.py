@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from refusals import refused
 
 from quorank.data.logs.browser_history import VISIT_TYPES
-from quorank.tuning.histories.browser import extract_searches, find_searches
+from quorank.tuning.histories.browser import find_searches
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_histories, read_visits, write_visits
 from quorank.tuning.searches import count_searches, join_searches, pick_searches, slice_searches
@@ -86,8 +87,8 @@ def test_generated_visits_are_read_back(tmp_path: Path) -> None:
 def test_the_searches_of_a_history_look_the_same_with_ages(tmp_path: Path) -> None:
     write_visits(tmp_path / "v.csv", generate_visits(5, 1, 60))
     (history,) = read_visits(tmp_path / "v.csv")
-    shown, plain = find_searches(history), extract_searches(history)
-    aged = shown.aged(history)
+    shown = find_searches(history)
+    plain, aged = shown.suggestions(history), shown.aged(history)
     assert count_searches(plain) == count_searches(aged) > 20
     assert np.array_equal(plain.visits, aged.visits) and np.array_equal(plain.offsets, aged.offsets)
     there = plain.type >= 0
@@ -122,7 +123,7 @@ def test_recorded_searches_are_drawn_and_held_out_ones_kept_apart(tmp_path: Path
     both = halves[0] & halves[1]
     assert len(both) < 0.1 * len(halves[0])  # equal lists occur, the same search does not
     with refused("heuristic.no-visits"):
-        recorded_scenario(SCENARIOS["mail"], histories)
+        recorded_scenario(replace(SCENARIOS["decay"], recorded=None), histories)
     with refused("visits.too-few-searches"):
         few = tmp_path / "few.csv"
         few.write_text("time,url\n1,x\n")

@@ -12,8 +12,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.mail import MAIL
 from quorank.tuning.models import Model, model_file_name, read_model, write_model
 
 MODEL = Model(
@@ -57,8 +57,8 @@ def test_every_damaged_byte_is_seen(file: Path) -> None:
 
 
 def test_weights_of_another_heuristic_or_outside_of_the_constraints(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="heuristic 'frecency'; expected those of 'mail'"):
-        read_model(file, MAIL)
+    with pytest.raises(BadInput, match="heuristic 'frecency'; expected those of 'decay'"):
+        read_model(file, DECAY_FRECENCY)
     wrong = dict(MODEL.weights) | {"recency.older": 60.0}
     other = write_model(Model("frecency", 8, wrong), tmp_path / "other.json")
     assert read_model(other).version == 8

@@ -30,7 +30,7 @@ from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions, idle_days
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import firsts, gradients, losses
-from quorank.tuning.studies.address_bar import DECAY, People, arm_rankers, decayed, frecency_ranker, observe_study
+from quorank.tuning.studies.address_bar import DECAY, People, decayed, observe_study
 from quorank.tuning.studies.analysis import Analysis, analyse
 from quorank.tuning.studies.study import ARMS, Study
 
@@ -284,8 +284,7 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
 def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
     """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
     study = Study("firefox")
-    rankers = arm_rankers(frecency_ranker(tuning.weights[-1]))
-    return analyse(study, observe_study(seed, study, People(), rankers, 0, clients))
+    return analyse(study, observe_study(seed, study, People(), tuning.weights[-1], 0, clients))
 
 
 def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:
@@ -304,11 +303,11 @@ def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyRes
     one = found[0]
     comparisons = ReportTable(
         "First repetition: Mann-Whitney U between clients, p corrected for six comparisons",
-        ("comparison", "shift", "rank r", "corrected p", "pooled p"),
+        ("comparison", "difference", "rank r", "corrected p", "pooled p"),
         tuple(
             (
                 f"{c.metric}: {c.arm} against {c.baseline}",
-                f"{c.shift:+.3f} ({c.shift_low:+.3f} to {c.shift_high:+.3f})",
+                f"{c.difference:+.3f} ± {c.error:.3f}",
                 f"{c.rank_biserial:+.3f}",
                 f"{c.corrected_p:.2g}",
                 f"{c.pooled_p:.2g}",

@@ -15,12 +15,12 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.heuristics.heuristic import Heuristic, Weight
+from quorank.tuning.heuristics.heuristic import HeuristicDeclaration, Weight
 
 SWEEPS = 50  # of the sampler of random weights; the chains of orders are short
 
 
-def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None) -> Doubles:
+def project(heuristic: HeuristicDeclaration, wanted: Doubles, before: Doubles | None = None) -> Doubles:
     """Return the allowed weights nearest to `wanted`; with `before`, also within a step of those.
 
     Distances are Euclidean in units of the weights' steps, so the unit of a weight does not matter.
@@ -42,7 +42,7 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
     return _as_doubles(heuristic, near, lower, upper)
 
 
-def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
+def reachable(heuristic: HeuristicDeclaration, before: Doubles) -> tuple[Doubles, Doubles]:
     """Return the least and greatest doubles (weights,) whose computed distance from `before` is at most a step."""
     steps = heuristic.steps(before)
     least, most = before - steps, before + steps
@@ -53,7 +53,7 @@ def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
     return least, most
 
 
-def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = None) -> list[str]:
+def violations(heuristic: HeuristicDeclaration, weights: Doubles, before: Doubles | None = None) -> list[str]:
     """Return a sentence for every constraint that `weights` violate."""
     found = []
     names, steps = heuristic.names, None if before is None else heuristic.steps(before)
@@ -72,7 +72,7 @@ def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = 
     return found
 
 
-def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
+def random_weights(heuristic: HeuristicDeclaration, seed: int, which: int = 0) -> Doubles:
     """Draw weights uniformly from all that are allowed, by a Gibbs sampler.
 
     Each weight in turn is drawn uniformly within its bounds and the orders, given the others. A weight with a `share`
@@ -108,11 +108,13 @@ def interpolate_steps(weight: Weight, low: float, high: float, u: float) -> floa
     return min(max(turn * (there if there <= 1.0 else math.exp(there - 1.0)), low), high)
 
 
-def _in_order(heuristic: Heuristic, weights: Doubles) -> bool:
+def _in_order(heuristic: HeuristicDeclaration, weights: Doubles) -> bool:
     return all(weights[smaller] <= weights[greater] - by for greater, smaller, by in heuristic.gaps)
 
 
-def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubles, unit: Doubles) -> Doubles:
+def _nearest(
+    heuristic: HeuristicDeclaration, wanted: Doubles, lower: Doubles, upper: Doubles, unit: Doubles
+) -> Doubles:
     """Return arg min ‖x − wanted‖ with lower ≤ x ≤ upper and the orders, by least-distance programming.
 
     With z = x − wanted the constraints are G·z ≥ h. The residual r of min ‖(Gᵀ; hᵀ)·u − (0; 1)‖ over u ≥ 0 gives
@@ -138,7 +140,7 @@ def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubl
     return np.asarray(wanted - residual[:d] / residual[d] * scale * unit, dtype=np.float64)
 
 
-def _as_doubles(heuristic: Heuristic, near: Doubles, lower: Doubles, upper: Doubles) -> Doubles:
+def _as_doubles(heuristic: HeuristicDeclaration, near: Doubles, lower: Doubles, upper: Doubles) -> Doubles:
     """Return `near` with rounding removed: within the bounds, and each smaller weight at most its greater one."""
     allowed = np.clip(near, lower, upper)
     for _ in range(len(allowed)):

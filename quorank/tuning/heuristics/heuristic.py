@@ -6,8 +6,8 @@ the order of weights and the largest change per iteration are declared, and hold
 
 from __future__ import annotations
 
-import importlib
 import math
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,39 +82,34 @@ class Order:
         require_range(f"order of {self.greater} and {self.smaller}: by", self.by, least=0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Heuristic:
-    """A black-box score, its weights, and the orders among them.
-
-    Args:
-        name: Name of the heuristic.
-        weights: Its d weights.
-        orders: Orders among them.
-        score: Function of (m, d) weights and items to (m, items) scores.
-        probe: The same scores at the 2·d + 1 weight vectors of the finite differences, with shared work; optional.
-    """
+@dataclass(frozen=True)
+class HeuristicDeclaration:
+    """Name, weights and orders of a heuristic: everything that a service and its devices must agree on."""
 
     name: str
     weights: tuple[Weight, ...]
     orders: tuple[Order, ...]
-    score: Score
-    probe: Probe | None = None
 
     def __post_init__(self) -> None:
+        def check(condition: object, sentence: str) -> None:
+            require(condition, "heuristic.malformed", sentence, f"heuristic {self.name}")
+
         names = self.names
-        self._require(names, "at least one weight is needed")
-        self._require(len(set(names)) == len(names), "two weights have the same name")
+        check(names, "at least one weight is needed")
+        check(len(set(names)) == len(names), "two weights have the same name")
         for order in self.orders:
             for name in (order.greater, order.smaller):
-                self._require(name in names, f"an order names the unknown weight {name!r}")
+                check(name in names, f"an order names the unknown weight {name!r}")
         lower, upper = self.bounds
-        self._require(np.all(lower <= upper), "no weights satisfy its bounds and orders together")
+        check(np.all(lower <= upper), "no weights satisfy its bounds and orders together")
         for greater, smaller, by in self.gaps:
             above = f"the shipped {names[smaller]} is above {names[greater]} − {by:g}"
-            self._require(self.shipped[smaller] <= self.shipped[greater] - by, above)
+            check(self.shipped[smaller] <= self.shipped[greater] - by, above)
 
-    def _require(self, condition: object, sentence: str) -> None:
-        require(condition, "heuristic.malformed", sentence, f"heuristic {self.name}")
+    @property
+    def declaration(self) -> HeuristicDeclaration:
+        """Everything but the score."""
+        return HeuristicDeclaration(self.name, self.weights, self.orders)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -184,6 +179,22 @@ class Heuristic:
         return {name: float(value) for name, value in zip(self.names, weights, strict=True)}
 
 
+@dataclass(frozen=True, eq=False)
+class Heuristic(HeuristicDeclaration):
+    """A declaration with its score, a black box.
+
+    Args:
+        name: Name of the heuristic.
+        weights: Its d weights.
+        orders: Orders among them.
+        score: Function of (m, d) weights and items to (m, items) scores.
+        probe: The same scores at the 2·d + 1 weight vectors of the finite differences, with shared work; optional.
+    """
+
+    score: Score
+    probe: Probe | None = None
+
+
 def _least_above(smaller: float, by: float) -> float:
     """Return the least double g with smaller ≤ g − by, as doubles are subtracted."""
     greater = smaller + by
@@ -234,23 +245,13 @@ def load_object(text: str) -> Any:
     Importing a module runs it: the text must come from the person who runs the program (a command line, an operator's
     own file), never from a message or a file that somebody else may write.
     """
-    module, _, name = text.partition(":")
-    wrong = f"expected module:object, such as my_product.tuning:heuristic, got {text!r}"
-    parts = [*module.split("."), *name.split(".")]
-    require(all(part.isidentifier() for part in parts), "heuristic.unknown", wrong, text)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ModuleNotFoundError as error:
-        missing = f"there is no module {error.name!r}; it must be installed, or lie in this folder"
-        raise BadInput("heuristic.no-module", missing, text) from None
-    except AttributeError as error:
-        raise BadInput("heuristic.no-object", f"{error}", text) from None
-    except Exception as error:
-        fault = f"its module cannot be imported ({type(error).__name__}: {error})"
-        raise BadInput("heuristic.no-module", fault, text) from error
-    return found
+        return pkgutil.resolve_name(text)
+    except Exception as error:  # anything that a module may raise
+        codes = {ValueError: "heuristic.unknown", AttributeError: "heuristic.no-object"}
+        expected = "expected module:object, such as my_product.tuning:heuristic"
+        sentence = f"cannot be imported ({type(error).__name__}: {error}); {expected}"
+        raise BadInput(codes.get(type(error), "heuristic.no-module"), sentence, text) from None

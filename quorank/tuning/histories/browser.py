@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quorank.data.logs.browser_history import VISIT_TYPES, BrowserHistory
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
@@ -127,17 +126,6 @@ class ShownPages(NamedTuple):
         return np.zeros(len(self.offsets) - 1, np.int64)
 
 
-def suggestions_at(history: History, pages: npt.ArrayLike, time: float) -> Suggestions:
-    """Return one block of suggestions: these pages just before `time`, without a choice."""
-    wanted = np.asarray(pages, dtype=np.int64)
-    return _shown_pages(history, [wanted], [time]).suggestions(history)._replace(chosen=np.array([-1], np.int64))
-
-
-def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
-    """Return all searches of a history for learning, as items of frecency."""
-    return find_searches(history, shown=shown).suggestions(history)
-
-
 def find_searches(history: History, *, shown: int = 10) -> ShownPages:
     """Return all searches of a history for learning, each with the chosen page first and at least one other.
 
@@ -162,10 +150,11 @@ def find_searches(history: History, *, shown: int = 10) -> ShownPages:
                 blocks.append(np.concatenate(([page], others[newest])))
                 times.append(time)
         last_visit[page] = time
-    return _shown_pages(history, blocks, times)
+    return pages_at(history, blocks, times)
 
 
-def _shown_pages(history: History, blocks: list[Integers], times: list[float]) -> ShownPages:
+def pages_at(history: History, blocks: list[Integers], times: list[float]) -> ShownPages:
+    """Return blocks of pages with their visits before the time of each block."""
     sizes = np.array([len(block) for block in blocks], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     pages = np.concatenate([np.empty(0, np.int64), *blocks])

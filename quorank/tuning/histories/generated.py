@@ -30,7 +30,7 @@ import numpy.typing as npt
 from quorank.kernels.arrays import Bytes, Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
-from quorank.tuning.searches import Items, check_score_count
+from quorank.tuning.searches import Items
 
 RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
 """Ends of the buckets of §4: bucket 0 is the past four days, bucket 4 more than ninety."""
@@ -110,7 +110,6 @@ def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIG
     items: of any kind that has `offsets` and `chosen`; scores: (items,), the true score of each; first: the number of
     the first search, as in `generate_suggestions`. Of equal ones the first is chosen.
     """
-    check_score_count(scores, int(items.offsets[-1]))
     chosen = np.empty(len(items.offsets) - 1, np.int64)
     exact = np.ascontiguousarray(scores, dtype=np.float64)
     _choose(key_of(seed, Purpose.CHOICE), first, items.offsets, exact, sigma, chosen)

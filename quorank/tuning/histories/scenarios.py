@@ -20,10 +20,9 @@ from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, load_object
-from quorank.tuning.heuristics.mail import MAIL, generate_mails
 from quorank.tuning.histories.browser import History, find_searches
 from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices, generate_suggestions
-from quorank.tuning.searches import count_searches, join_searches, pick_searches
+from quorank.tuning.searches import check_scores, count_searches, join_searches, pick_searches
 
 ShowItems = Callable[[int, int, int], Any]
 """show(seed, searches, first) → items of these searches, without choices."""
@@ -40,13 +39,12 @@ LEAST = 20
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Heuristic with a generator of its items, and suitable margins of the loss.
+    """Heuristic with a generator of its items, and a suitable margin of the published loss.
 
     Args:
         heuristic: The heuristic.
         show: Generator of items without choices.
         margin: Δ of the published loss, in points.
-        share: δ of the relative loss.
         recorded: Function from a history to items, if the heuristic can score its pages.
     """
 
@@ -55,14 +53,14 @@ class Scenario:
     heuristic: Heuristic
     show: ShowItems
     margin: float
-    share: float = 0.2
     recorded: RecordedItems | None = None
 
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         """Return searches `first` to `first + count` of people who follow the weights `truth`."""
         items = self.show(seed, count, first)
-        scores = np.ascontiguousarray(self.heuristic.score(truth[None, :], items)[0])
-        return draw_choices(seed, items, scores, sigma=sigma, first=first)
+        scores = self.heuristic.score(truth[None, :], items)
+        check_scores(scores, 1, items)
+        return draw_choices(seed, items, scores[0], sigma=sigma, first=first)
 
 
 def _show_aged(seed: int, count: int, first: int) -> AgedSuggestions:
@@ -79,7 +77,6 @@ def _recorded_with_ages(history: History) -> AgedSuggestions:
 
 SCENARIOS = {
     "frecency": Scenario(FRECENCY, generate_suggestions, 30.0, recorded=_recorded),
-    "mail": Scenario(MAIL, generate_mails, 5.0),
     "firefox": Scenario(FIREFOX, _show_aged, 30.0, recorded=_recorded_with_ages),
     "decay": Scenario(DECAY_FRECENCY, _show_aged, 30.0, recorded=_recorded_with_ages),
 }
@@ -119,7 +116,7 @@ def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> Recor
     found = count_searches(items)
     few = f"there are {found} searches in these visits (typed again, with others that match); expected at least {LEAST}"
     require(found >= LEAST, "visits.too-few-searches", few)
-    return RecordedScenario(scenario.heuristic, scenario.show, scenario.margin, scenario.share, items=items)
+    return RecordedScenario(scenario.heuristic, scenario.show, scenario.margin, items=items)
 
 
 def find_scenario(name: str) -> Scenario:

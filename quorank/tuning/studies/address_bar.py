@@ -10,7 +10,7 @@ The text of a page is the name of its site and three words of its title. Words a
 as Zipf's law says, one over their rank, so sites and words recur among the pages of a person, and beginnings are
 shared.
 
-Pages that match what has been typed so far are ranked by a score. A person types letter by letter what they remember
+Pages that match what has been typed so far are ranked by frecency. A person types letter by letter what they remember
 of the wanted page, looks up after a few letters and then after each, and takes the page as soon as it is among the
 first `shown`; after all of it the person reads the whole list. A longer text never matches more pages, so a single pass
 over the pages that score higher is enough: the longest beginning that each of them matches says for how long it stands
@@ -22,7 +22,7 @@ Every draw has an address, so a person is the same alone or among a million, und
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ from quorank.tuning.histories.generated import (
     visits_of,
     vocabulary,
 )
-from quorank.tuning.searches import check_score_count, take_rows
+from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.study import Study, TypedSearches
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
@@ -211,32 +211,20 @@ def _write(chosen: Integers, words: Bytes, begins: Integers, ends: Integers, tex
             at += 1  # the space between two words
 
 
-@dataclass(frozen=True, eq=False)
-class PageRanker:
-    """Ranker of pages by a score that, with `decay`, loses that share every day since the last visit."""
+class PageOrder(NamedTuple):
+    """Order of pages by frecency (§4) with these weights, which loses a share every day since the last visit."""
 
-    score: Callable[[Suggestions], Doubles]
+    weights: Doubles
     decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_range("decay", self.decay, least=0, below=1)
 
     def scores(self, group: Persons) -> Doubles:
         """Return the scores (pages,) of all pages of these persons."""
-        scores = np.asarray(self.score(group.suggestions), dtype=np.float64)
-        check_score_count(scores, len(group.idle))
-        return decayed(scores, group.idle, self.decay)
+        return decayed(FRECENCY.score(self.weights[None, :], group.suggestions)[0], group.idle, self.decay)
 
 
 def decayed(scores: Doubles, idle: Doubles, decay: float) -> Doubles:
     """Return score · (1 − decay)^⌊days since the last visit⌋ (pages,)."""
     return scores * (1.0 - decay) ** np.floor(idle)
-
-
-def frecency_ranker(weights: Doubles, decay: float = 0.0) -> PageRanker:
-    """Return the ranker of frecency (§4) with these weights."""
-    row = np.ascontiguousarray(weights, dtype=np.float64)[None, :]
-    return PageRanker(lambda suggestions: FRECENCY.score(row, suggestions)[0], decay)
 
 
 def simulate_typing(group: Persons, searches: PersonSearches, scores: Doubles, people: People) -> TypedSearches:
@@ -247,15 +235,15 @@ def simulate_typing(group: Persons, searches: PersonSearches, scores: Doubles, p
 
 
 def observe_typing(
-    seed: int, first: int, count: int, people: People, rankers: Mapping[str, PageRanker]
+    seed: int, first: int, count: int, people: People, orders: Mapping[str, PageOrder]
 ) -> dict[str, TypedSearches]:
-    """Simulate the same searches of persons `first` to `first + count` under each ranker, by name."""
-    found: dict[str, list[TypedSearches]] = {name: [] for name in rankers}
+    """Simulate the same searches of persons `first` to `first + count` under each order of pages, by name."""
+    found: dict[str, list[TypedSearches]] = {name: [] for name in orders}
     for start in range(first, first + count, CHUNK):
         group = generate_persons(seed, start, min(CHUNK, first + count - start), people)
         searches = draw_searches(seed, group, people)
-        for name, ranker in rankers.items():
-            found[name].append(simulate_typing(group, searches, ranker.scores(group), people))
+        for name, order in orders.items():
+            found[name].append(simulate_typing(group, searches, order.scores(group), people))
     return {name: TypedSearches(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in found.items()}
 
 
@@ -295,28 +283,17 @@ def _simulate_typing(
         typed.characters[s], typed.rank[s] = count, standing
 
 
-# ------------------------------------------------------------ arms of a study
-
-
-def arm_rankers(treatment: PageRanker) -> dict[str, PageRanker]:
-    """Return the rankers of a study by name: the treatment, and the shipped product with and without daily decay."""
-    shipped = FRECENCY.shipped
-    return {
-        "treatment": treatment, "control": frecency_ranker(shipped, DECAY), "no-decay": frecency_ranker(shipped),
-    }  # fmt: skip
-
-
 def observe_study(
-    seed: int, study: Study, people: People, rankers: Mapping[str, PageRanker], first: int, clients: int
+    seed: int, study: Study, people: People, treatment: Doubles, first: int, clients: int
 ) -> dict[str, TypedSearches]:
-    """Simulate the searches of persons `first` to `first + clients`, each under the ranker of the person's arm.
+    """Simulate the searches of persons `first` to `first + clients`, each under the order of pages of the person's arm.
 
-    The first arm has the ranker "treatment", arms whose name ends in `no-decay` have "no-decay", all others "control".
+    The first arm has the weights of the treatment. The others have the shipped ones: with the daily decay, unless their
+    name ends in `no-decay`.
     """
+    shipped, (treated, *controls) = FRECENCY.shipped, study.arms
+    orders = {treated: PageOrder(treatment)}
+    orders |= {arm: PageOrder(shipped, 0.0 if arm.endswith("no-decay") else DECAY) for arm in controls}
     arms = np.array(study.assign_all(f"person-{number}" for number in range(first, first + clients)))
-    found, treatment = observe_typing(seed, first, clients, people, rankers), next(iter(study.arms))
-    names = {
-        arm: "treatment" if arm == treatment else "no-decay" if arm.endswith("no-decay") else "control"
-        for arm in study.arms
-    }
-    return {arm: take_rows(found[name], arms[found[name].client - first] == arm) for arm, name in names.items()}
+    found = observe_typing(seed, first, clients, people, orders)
+    return {arm: take_rows(typed, arms[typed.client - first] == arm) for arm, typed in found.items()}

@@ -21,10 +21,9 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.metrics.significance import bonferroni
 from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.privacy.streams import Seed
-from quorank.tuning.studies.analysis import client_means
+from quorank.tuning.studies.analysis import ArmComparison, client_means
 from quorank.tuning.studies.study import Study, TypedSearches
 
 LEAST_CLIENTS = 4
@@ -41,20 +40,6 @@ class PrivateArm:
 
 
 @dataclass(frozen=True)
-class PrivateComparison:
-    """Difference of two arms' means in one metric; negative is a fall from `baseline` to `arm`."""
-
-    metric: str
-    arm: str
-    baseline: str
-    difference: float
-    error: float  # standard error
-    p: float  # two-sided
-    corrected_p: float  # Bonferroni over all comparisons of the study
-    significant: bool
-
-
-@dataclass(frozen=True)
 class PrivateAnalysis:
     """Arms and comparisons of a study, estimated from answers."""
 
@@ -62,7 +47,7 @@ class PrivateAnalysis:
     epsilon: float
     alpha: float
     arms: dict[str, PrivateArm]
-    comparisons: tuple[PrivateComparison, ...]
+    comparisons: tuple[ArmComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -112,21 +97,17 @@ class PrivateMeans:
             few = f"arm {arm!r} has {count} answers; at least {LEAST_CLIENTS} are needed"
             require(count >= LEAST_CLIENTS, "study.empty-arm", few, f"study {study.name}")
             values = self.values(np.asarray(answers[arm]))
-            mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(count)
-            arms[arm] = PrivateArm(
-                count,
-                dict(zip(study.metrics, mean.tolist(), strict=True)),
-                dict(zip(study.metrics, error.tolist(), strict=True)),
-            )
-        compared = tuple(self._compare(m, a, b, arms) for m in study.metrics for a, b in study.pairs)
-        return PrivateAnalysis(study.name, self.epsilon, study.alpha, arms, compared)
-
-    def _compare(self, metric: str, arm: str, baseline: str, arms: Mapping[str, PrivateArm]) -> PrivateComparison:
-        difference = arms[arm].mean[metric] - arms[baseline].mean[metric]
-        error = math.hypot(arms[arm].error[metric], arms[baseline].error[metric])
-        p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
-        corrected = bonferroni(p, self.study.comparisons)
-        return PrivateComparison(metric, arm, baseline, difference, error, p, corrected, corrected < self.study.alpha)
+            mean, error = values.mean(axis=0).tolist(), (values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
+            by_metric = (dict(zip(study.metrics, numbers, strict=True)) for numbers in (mean, error))
+            arms[arm] = PrivateArm(count, *by_metric)
+        compared = []
+        for metric in study.metrics:
+            for one, other in study.pairs:
+                difference = arms[one].mean[metric] - arms[other].mean[metric]
+                error = math.hypot(arms[one].error[metric], arms[other].error[metric])
+                p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
+                compared.append(ArmComparison.of(study, (metric, one, other), difference, error, p))
+        return PrivateAnalysis(study.name, self.epsilon, study.alpha, arms, tuple(compared))
 
 
 def simulate_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], seed: int) -> dict[str, Integers]:

@@ -151,29 +151,28 @@ class Study:
 
 def read_study(path: Path) -> Study:
     """Read the study of a TOML file."""
-    expected = "a study, a TOML file with a name and [arms]"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
-    except UnicodeDecodeError as error:
-        raise BadInput("study.not-toml", f"not TOML ({first_line(error)})", str(path)) from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
+        expected = "expected a study, a TOML file with a name and [arms]"
+        raise BadInput("file.missing", f"no such file; {expected}", str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput("file.unreadable", f"cannot be read ({first_line(error)})", str(path)) from None
     return study_of(parse_toml(text, str(path), "study.not-toml"), str(path))
 
 
-def study_of(table: Mapping[str, Any], where: str) -> Study:
-    """Read a study from the table that a TOML file holds."""
+def study_of(content: object, where: str) -> Study:
+    """Read a study from the table of a TOML file or of a device's terms, where arms are a list of pairs."""
+    table: dict[str, Any] = decode(dict[str, Any], content, where)
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in table, "study.no-name", nameless, where)
-    largest = table.get("largest", {})
-    content = dict(table) | {"largest": LARGEST | largest if isinstance(largest, dict) else largest}
     try:
-        found: Study = decode(Study, content)
+        if isinstance(table.get("arms"), list):
+            table["arms"] = dict(decode(list[tuple[str, float]], table["arms"], "arms"))
+        table["largest"] = LARGEST | decode(dict[str, float], table.get("largest", {}), "largest")
+        return decode(Study, table)
     except BadInput as error:
         raise error.at(where) from None
-    return found
 
 
 def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
