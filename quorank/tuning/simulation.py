@@ -54,7 +54,7 @@ class Traffic:
         return np.asarray(self.per_hour / 3600.0 * (1.0 + self.swing * wave), dtype=np.float64)
 
 
-class Arrivals:
+class SearchTimes:
     """Times of all searches, seconds, drawn block by block as they are needed."""
 
     def __init__(self, traffic: Traffic, seed: int) -> None:
@@ -157,15 +157,15 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
     history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
     coordinator = tuning.coordinator_of(heuristic)
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
-    state, arrivals, now = coordinator.start(first), Arrivals(tuning.traffic, tuning.seed), 0.0
+    state, search_times, now = coordinator.start(first), SearchTimes(tuning.traffic, tuning.seed), 0.0
     gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)  # load compiled code before timing
     history.record(state.published, held_out, 0, 0.0)
     while len(history.models) < tuning.iterations:
         while not coordinator.closes(state, now):
-            count, now = _next_check(tuning.closing, state, arrivals, now)
+            count, now = _next_check(tuning.closing, state, search_times, now)
             if count:
                 state = coordinator.receive(state, _search(tuning, history, state, count, coordinator.judges))
-                arrivals.skip(count)
+                search_times.skip(count)
         before, count = state, state.estimate.count
         state, model = coordinator.advance(state, now)
         expected = before.weights if coordinator.judges else state.weights
@@ -199,11 +199,11 @@ def _search(tuning: Tuning, history: TuningHistory, state: TuningState, count: i
     return Updates(tuning.release.apply(slopes, coins), losses, first)
 
 
-def _next_check(closing: Closing, state: TuningState, arrivals: Arrivals, now: float) -> tuple[int, float]:
+def _next_check(closing: Closing, state: TuningState, search_times: SearchTimes, now: float) -> tuple[int, float]:
     """Return the number of searches before the next check of the closing rule, and its time."""
     end = state.since + closing.least_seconds
     if now < end:
-        return arrivals.count_until(end), end
+        return search_times.count_until(end), end
     missing = closing.missing_updates(state.estimate)
     size = CHECK_EVERY if missing is None else missing
-    return size, float(arrivals.upcoming(size)[-1])
+    return size, float(search_times.upcoming(size)[-1])

@@ -17,7 +17,7 @@ from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.histories.scenarios import SCENARIOS, find_scenario
 from quorank.tuning.releases import SignRelease
 from quorank.tuning.searches import slice_searches
-from quorank.tuning.simulation import DAY, Arrivals, Traffic, Tuning, simulate_tuning
+from quorank.tuning.simulation import DAY, SearchTimes, Traffic, Tuning, simulate_tuning
 
 
 @pytest.mark.parametrize("name", ["frecency", "decay"])
@@ -82,7 +82,7 @@ def test_stable_iterations_need_fewer_updates_than_half_hours() -> None:
 
 @pytest.mark.parametrize("traffic", [Traffic(500.0), Traffic(900.0, swing=1.0, peak=3.0)], ids=str)
 def test_arrivals_are_a_poisson_process_of_the_stated_rate(traffic: Traffic) -> None:
-    when = Arrivals(traffic, 1).upcoming(50_000)
+    when = SearchTimes(traffic, 1).upcoming(50_000)
     assert np.all(np.diff(when) >= 0)
     hours = np.arange(24 * int(when[-1] // DAY) + 1) * 3600.0
     counts, _ = np.histogram(when, hours)

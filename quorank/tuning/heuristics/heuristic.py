@@ -250,8 +250,10 @@ def load_object(text: str) -> Any:
         sys.path.insert(0, here)
     try:
         return pkgutil.resolve_name(text)
+    except ValueError:
+        wrong = "expected module:object, such as my_product.tuning:heuristic"
+        raise BadInput("heuristic.unknown", wrong, text) from None
+    except AttributeError as error:
+        raise BadInput("heuristic.no-object", f"{error}", text) from None
     except Exception as error:  # anything that a module may raise
-        codes = {ValueError: "heuristic.unknown", AttributeError: "heuristic.no-object"}
-        expected = "expected module:object, such as my_product.tuning:heuristic"
-        sentence = f"cannot be imported ({type(error).__name__}: {error}); {expected}"
-        raise BadInput(codes.get(type(error), "heuristic.no-module"), sentence, text) from None
+        raise BadInput("heuristic.no-module", f"cannot be imported ({type(error).__name__}: {error})", text) from None
