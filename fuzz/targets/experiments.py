@@ -12,8 +12,8 @@ from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values
-from quorank.experiments.finished_run import load_run, load_runs
 from quorank.experiments.grid import Grid
+from quorank.experiments.run_directory import load_run, load_runs
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.commit import finish_request, is_pending, left_before
 from quorank.files.documents import json_bytes, parse_json

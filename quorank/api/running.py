@@ -18,9 +18,9 @@ from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, find_experiment_file, set_value, with_seed
-from quorank.experiments.finished_run import Run, load_run
 from quorank.experiments.grid import Grid
 from quorank.experiments.progress import Progress
+from quorank.experiments.run_directory import Run, load_run
 from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
 from quorank.files.arrow import read_columns

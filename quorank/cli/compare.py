@@ -28,7 +28,7 @@ def compare(runs: Runs, as_json: Json = False) -> None:
     """
     from rich.console import Console
 
-    from quorank.experiments.finished_run import load_runs
+    from quorank.experiments.run_directory import load_runs
     from quorank.reports.comparison import compare_table, group_runs
 
     loaded = load_runs(runs)
@@ -48,8 +48,7 @@ def report(
 
     It holds settings, metrics, curves, privacy, and how to repeat the run.
     """
-    from quorank.experiments.finished_run import is_grid, load_runs
-    from quorank.experiments.run_directory import REPORT
+    from quorank.experiments.run_directory import REPORT, is_grid, load_runs
     from quorank.reports.comparison import group_runs
     from quorank.reports.report import write_comparison, write_report
 

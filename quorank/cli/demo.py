@@ -26,7 +26,7 @@ def demo(
 
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
-    from quorank.experiments.finished_run import load_run
+    from quorank.experiments.run_directory import load_run
     from quorank.experiments.runner import run_experiment
     from quorank.reports.comparison import RunGroup, compare_table
     from quorank.reports.panel_svg import write_picture

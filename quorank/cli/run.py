@@ -264,13 +264,13 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         say(f"quorank: a run was killed; continue with: {again}")
         raise typer.Exit(1) from None
     if options.json:
-        from quorank.experiments.finished_run import load_run
+        from quorank.experiments.run_directory import load_run
 
         print(json_.dumps([{"run": f.name, **load_run(f).summary} for f in folders]))
         return
     from rich.console import Console
 
-    from quorank.experiments.finished_run import load_runs
+    from quorank.experiments.run_directory import load_runs
     from quorank.reports.comparison import compare_table, group_runs
 
     groups = group_runs(load_runs([folder]))

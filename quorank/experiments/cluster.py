@@ -30,8 +30,8 @@ from quorank.files.atomic import write_whole
 from quorank.files.documents import parse_json
 
 if TYPE_CHECKING:
-    from quorank.experiments.finished_run import ReportPage
     from quorank.experiments.grid import Cell, Grid
+    from quorank.experiments.run_directory import ReportPage
 
 CONNECT_SECONDS = 20.0
 AGAIN = 2
@@ -60,7 +60,7 @@ def run_on_cluster(
     cells are kept, and unfinished ones begin again. `report` is a function of a module, which workers find by its name.
     """
     from quorank.experiments import run_directory as storage
-    from quorank.experiments.finished_run import RunSummary
+    from quorank.experiments.run_directory import RunSummary
 
     if not resume:
         storage.check_new(folder, overwrite=overwrite)

@@ -36,8 +36,6 @@ from quorank.rankers.starting import read_start
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the metrics of every round are kept in memory
-KEEP_EVERY, KEEP_CLIENTS, KEEP_BYTES = 10, 100, 1 << 26
-"""Defaults of kept updates: interval in rounds, limits on clients and on bytes."""
 COUNTS, METHODS = ("clients", "interactions", "rounds"), ("participation", "aggregation", "server", "personal")
 FEDERATION_KEYS = (*COUNTS, *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
@@ -176,9 +174,6 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     except BadInput as error:
         raise error.under("ranker") from None
     partition = PARTITIONS.read(tables.get("partition", Even.kind), "partition")
-    keep_every = counts.keep_every
-    if keep_every is None:
-        keep_every = 0 if partition.replays else keep_by_default(federation, ranker, counts.rounds)
     return Experiment(
         data,
         ranker,
@@ -188,7 +183,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         decode(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
         partition,
-        keep_every,
+        counts.keep_every,
     )
 
 
@@ -198,19 +193,6 @@ def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "
             what = "section" if isinstance(value, Mapping) and not above else "key"
             sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
             raise BadInput("experiment.unknown-key", sentence, f"{above}{key[:100]}")
-
-
-def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
-    """Δt where a file says nothing: small federations of which everyone takes part keep updates, others do not.
-
-    With privacy none do: what is kept are raw updates, which neither clip nor noise has touched. Room is counted for 136
-    features (MSLR-WEB10K), since the data are not read yet.
-    """
-    if federation.learner.grows_trees:
-        return 0
-    room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
-    small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
-    return KEEP_EVERY if small and federation.participation.everyone and not federation.privacy.protects else 0
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
@@ -243,7 +225,7 @@ class FederationCounts:
     interactions: int = 4  # B, searches of a client in a round
     rounds: int = Experiment.rounds  # T, rounds of the run
     client_momentum: float = 0.0  # β: how much of its last update a client carries into the next
-    keep_every: int | None = None  # Δt, rounds between the updates that clients keep for unlearning; 0 keeps none
+    keep_every: int = 0  # Δt, rounds between the updates that clients keep for unlearning; 0 keeps none
 
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from quorank.errors import BadInput, Interrupted, brief
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, flatten, set_key, write_toml
-from quorank.experiments.finished_run import ReportPage
+from quorank.experiments.run_directory import ReportPage
 from quorank.experiments.runner import run_experiment
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes

@@ -1,12 +1,13 @@
-"""Progress of a run: its metrics by round, and its checkpoint."""
+"""Progress of a run: its metrics by round, its checkpoint, and what its files say in the end."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,13 @@ from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
 from quorank.federation.checkpoint import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
+from quorank.federation.feature_ranges import noise_part, range_mechanism, range_release
 from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.kernels.arrays import Doubles
+from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import discounted_sum
+from quorank.privacy.ledger import combined_privacy
+from quorank.rankers.ranker_file import Origin, SavedRanker, stated_privacy
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
 ONLINE = ("online_ndcg@10", "online_maxrr", "clicks", "update_norm")
@@ -96,11 +101,8 @@ class Progress:
     @property
     def dropped(self) -> int:
         """Number of rounds whose secure sum was outside the bounds of honest clients and not used."""
-        unmoved, released = (
-            self.values["update_norm"][: self.done] == 0.0,
-            self.values["sensitivity"][: self.done] > 0.0,
-        )
-        return int(np.count_nonzero(unmoved & released))
+        norms, released = (self.values[name][: self.done] for name in ("update_norm", "sensitivity"))
+        return int(np.count_nonzero((norms == 0.0) & (released > 0.0)))
 
     def online_mean(self) -> float:
         return float(self.values["online_ndcg@10"][: self.done].mean())
@@ -204,3 +206,84 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
 def _digest(experiment: Experiment) -> str:
     """Return the digest of the settings that differ from the defaults."""
     return hashlib.blake2b(write_toml(experiment.tables(complete=False)).encode(), digest_size=16).hexdigest()
+
+
+# ---------------------------------------------------------------- results
+
+
+def summary_of(
+    experiment: Experiment,
+    progress: Progress,
+    evaluator: Evaluator,
+    test_queries: int,
+    online: Mapping[str, float | None],
+    privacy: Mapping[str, Any] | None,
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return `summary.json` of a run, with `more` that only its kind of run has."""
+    plan = experiment.evaluation
+    return {
+        "offline": progress.offline(),
+        "online": dict(online),
+        "rounds": progress.done,
+        "interactions": progress.interactions,
+        "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
+        "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
+        "privacy": privacy,
+        **more,
+        "seed": experiment.seed,
+        "version": __version__,
+        "evaluation": {
+            "k": plan.k,
+            "cutoffs": sorted({10, *plan.cutoffs}),
+            "no_relevant": plan.no_relevant,
+            "test_queries": test_queries,
+            "counted_queries": int(np.count_nonzero(evaluator.counted())),
+        },
+    }
+
+
+def saved_ranker(
+    experiment: Experiment,
+    theta: Doubles,
+    n_features: int,
+    statement: Mapping[str, Any] | None,
+    *,
+    rounds: int | None = None,  # None: all of them
+    names: Sequence[str] = (),
+    by: Literal["run", "coordinator", "unlearning"] = "run",
+) -> SavedRanker:
+    """Return a run's ranker as its file holds it.
+
+    `statement` is the privacy statement of all planned rounds, an upper bound for a ranker of fewer.
+    """
+    done = experiment.rounds if rounds is None else rounds
+    origin = Origin(by, experiment_digest(experiment), experiment.seed, done, stated_privacy(statement))
+    normalisation = experiment.data.normalize.known
+    return SavedRanker(experiment.ranker, n_features, theta, normalisation, tuple(names), 0.0, origin)
+
+
+def experiment_digest(experiment: Experiment) -> str:
+    """Return the SHA-256 of a resolved experiment, but for what its clients keep and how it is judged.
+
+    Of a folder of data it counts the last name and not where it lies; what parts have by default does not count, so that a
+    further field of a part leaves it as it is.
+    """
+    tables = experiment.tables(complete=False)
+    del tables["federation"]["keep_every"]
+    source = experiment.data.source.rstrip("/").rpartition("/")[2]
+    shown = {"k": experiment.evaluation.k}
+    content = tables | {"data": tables["data"] | {"source": source}, "evaluation": shown}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(b"quorank experiment " + text.encode()).hexdigest()
+
+
+def with_ranges_entry(book: dict[str, Any], experiment: Experiment, n_features: int) -> dict[str, Any]:
+    """Return a run's ledger with the release of learned normalisation constants, if there was one."""
+    normalize, clients = experiment.data.normalize, experiment.federation.clients
+    if normalize.epsilon is None:
+        return book
+    part = noise_part(normalize.epsilon, normalize.delta)
+    mechanism = range_mechanism(part, clients, n_features, experiment.seed)
+    book = {**book, "normalisation": range_release(part, mechanism, clients, n_features)}
+    return {**book, "altogether": combined_privacy(book["mechanism"], [book])}

@@ -6,11 +6,11 @@ There is one loop, `Runner.run`. The rounds in it are of updates (`update_rounds
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,21 @@ from quorank.engines.process import Simulator
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.network_run import check_network, network_rounds
-from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
-from quorank.experiments.run_results import saved_ranker, stated_altogether, summary_of, with_ranges_entry
+from quorank.experiments.progress import (
+    LEDGER,
+    Progress,
+    load_checkpoint,
+    save_checkpoint,
+    saved_ranker,
+    summary_of,
+    with_ranges_entry,
+)
+from quorank.experiments.run_directory import ReportPage, Run, spent_of
 from quorank.experiments.tree_rounds import TreeRounds
-from quorank.experiments.update_rounds import UpdateRounds
-from quorank.experiments.workload import Workload, experiment_collection, with_learned_ranges
-from quorank.federation import Report, State
+from quorank.experiments.update_rounds import UpdateRounds, check_network, network_rounds
+from quorank.experiments.workload import experiment_collection, with_learned_ranges
+from quorank.federation import State
 from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole
 from quorank.files.documents import json_bytes
@@ -37,7 +43,7 @@ from quorank.files.manifest import MANIFEST, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
 from quorank.learning.lambdamart import not_by_updates
-from quorank.privacy import Mechanism, Setting
+from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 
@@ -45,47 +51,6 @@ CHECKPOINT_SECONDS = 20.0
 
 Watch = Callable[[Progress], None]
 SaveCheckpoint = Callable[[State, Progress], None]
-
-
-class Rounds(Protocol):
-    """Rounds of a run: `start`, then `play` one after the other, then `close`."""
-
-    experiment: Experiment  # with the start of its ranker
-    evaluated_together: int  # states per call of `means`
-
-    @property
-    def workload(self) -> Workload: ...
-    @property
-    def mechanism(self) -> Mechanism: ...
-    @property
-    def setting(self) -> Setting: ...
-    @property
-    def releases_before(self) -> Doubles:
-        """Releases before the first round: (columns of the ledger, releases)."""
-
-    def initial(self) -> State:
-        """Return the state before the first round."""
-
-    def start(self, state: State, play: Play | None = None) -> None:
-        """Continue from a state; an engine's `play` plays rounds elsewhere."""
-
-    def play(self) -> tuple[State, Report]:
-        """Play the next round."""
-
-    def close(self) -> None:
-        """End threads."""
-
-    def means(self, states: Sequence[State], progress: Progress) -> Doubles:
-        """Return (2 + cut-offs, states) offline metrics of the published rankers."""
-
-    def ranker(self, state: State, progress: Progress) -> Doubles:
-        """Return the published parameters."""
-
-    def online(self, progress: Progress) -> dict[str, float | None]:
-        """Return the online metrics of the summary."""
-
-    def summary(self, state: State, progress: Progress) -> dict[str, Any]:
-        """Return entries of the summary that only these rounds have."""
 
 
 @dataclass(eq=False)
@@ -102,7 +67,7 @@ class Runner:
     def __post_init__(self) -> None:
         experiment = with_learned_ranges(self.experiment, self.given)
         self.collection = experiment_collection(experiment, self.given)
-        self.rounds: Rounds
+        self.rounds: UpdateRounds | TreeRounds
         if experiment.federation.learner.grows_trees:
             self.rounds = TreeRounds(experiment, self.collection, self.threads)
         else:
@@ -212,7 +177,9 @@ class Runner:
 
     def statement(self) -> Mapping[str, Any] | None:
         """Return the privacy statement of the rounds so far and of learned normalisation constants."""
-        return stated_altogether(self.ledger(curve=False))
+        book = self.ledger(curve=False)
+        stated: Mapping[str, Any] | None = book["altogether"] if "altogether" in book else book["privacy"]
+        return stated
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`."""

@@ -1,21 +1,31 @@
-"""Rounds of a run whose clients send updates: the simulator plays a cohort, the coordinator closes the round."""
+"""Rounds of a run whose clients send updates: the simulator or an engine plays a cohort, the coordinator closes the round.
+
+An engine plays the rounds over a network: `check_network` names the experiments that can be, `clients_of` makes the
+simulated clients behind it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quorank.data import Collection
-from quorank.engines.engine import Play
+from quorank.engines.carried_updates import CarriedUpdates
+from quorank.engines.engine import Engine, EngineRun, Play
 from quorank.engines.process import Simulator
+from quorank.engines.simulated_clients import SimulatedClients
+from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
+from quorank.experiments.run_directory import CARRIED, read_experiment
 from quorank.experiments.workload import (
     Workload,
     best_ranker,
@@ -47,20 +57,12 @@ class UpdateRounds:
         collection = self.collection
         experiment = started_experiment(self.experiment, collection.train.n_features, collection)
         self.experiment, self.workload = experiment, Workload(experiment, collection, self.threads)
-        shares = self.workload.shares
+        shares, plan = self.workload.shares, (self.threads, self.chunk, experiment.rounds)
         interactions = None if shares is None else shares.interactions
-        clients = interactions, self.workload.replay
-        simulation = self.workload.simulation
         self.simulator = Simulator(
-            experiment.federation, simulation, self.threads, self.chunk, experiment.rounds, *clients
+            experiment.federation, self.workload.simulation, *plan, interactions, self.workload.replay
         )
         self.simulator.world  # noqa: B018  built now, not in the first round's time
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> UpdateRounds:
-        """Return the rounds of an experiment on its own data, on one thread."""
-        experiment = with_learned_ranges(experiment)
-        return cls(experiment, experiment_collection(experiment))
 
     @property
     def mechanism(self) -> Mechanism:
@@ -152,7 +154,83 @@ class UpdateRounds:
         judge = LoggedClickEvaluator(test, log.test, propensities, experiment.evaluation.k)
         return {"counterfactual": judge.figures(scores(experiment.ranker, self.ranker(state, progress), test))}
 
-    @cached_property
+    @property
     def releases_before(self) -> Doubles:
         """Releases before the first round, in the columns of the ledger: none."""
         return np.empty((len(LEDGER), 0))
+
+
+# ---------------------------------------------------------------- over a network
+
+CLIENTS = f"{__name__}:simulated_clients"
+"""Factory of a run's clients, for processes that an engine starts."""
+
+
+def check_network(experiment: Experiment) -> None:
+    """Refuse an experiment that does not go over a network."""
+    federation = experiment.federation
+    privacy: Any = federation.privacy
+    secure = privacy.hides_single_updates
+    for where, wrong, what, instead in (
+        ("attack", federation.attack is not None, "attackers collude, so they are simulated", "without [attack]"),
+        (
+            "federation.personal", federation.personal.keeps_parameters, "personal parameters are kept",
+            'with personal = "shared"',
+        ),
+        ("partition.order", experiment.partition.replays, "a log is replayed", 'with partition.order = "random"'),
+        (
+            "privacy.dropouts", secure and privacy.dropouts > 0.0, "drop-outs of a secure sum are sampled",
+            "with dropouts = 0",
+        ),
+        (
+            "privacy.noise_by", secure and getattr(privacy, "noise_by", "clients") != "clients",
+            "a coordinator draws the noise of secure sums", 'with noise_by = "clients"',
+        ),
+    ):  # fmt: skip
+        sentence = f"{what} in process only; run without --engine, or {instead}"
+        require(not wrong, "option.conflict", sentence, where)
+
+
+def simulated_clients(folder: Path) -> SimulatedClients:
+    """Return the clients of the run in this directory, for another process."""
+    return clients_of(read_experiment(folder), folder)
+
+
+def clients_of(experiment: Experiment, folder: Path) -> SimulatedClients:
+    """Return the clients of an experiment whose run is in this directory."""
+    check_network(experiment)
+    experiment = with_learned_ranges(experiment)
+    simulator = UpdateRounds(experiment, experiment_collection(experiment)).simulator
+    federation, size = simulator.federation, simulator.simulation.parameters
+    keeper = KeptUpdates(experiment.keep_every, folder) if experiment.keep_every else None
+    if keeper is not None:
+        keeper.load(size)
+    carried = CarriedUpdates(folder / CARRIED, federation.clients, size) if federation.client_momentum > 0.0 else None
+    return SimulatedClients(simulator, keeper, carried)
+
+
+@contextmanager
+def network_rounds(
+    engine: Engine, experiment: Experiment, folder: Path, state: State, stop: Callable[[], bool]
+) -> Iterator[Play]:
+    """Start the engine of a run that stands at `state`; yield what plays its rounds.
+
+    Clients that carry updates into the next round keep them in a file of the run. After each round they become part of
+    the state, as in process, and so of checkpoints.
+    """
+    file = None if state.carried is None else CarriedUpdates.begin(folder / CARRIED, state.round, state.carried)
+    counts = experiment.federation.clients, file is not None, state.round, experiment.rounds
+    run = EngineRun(folder, lambda: clients_of(experiment, folder), CLIENTS, *counts, stop)
+    try:
+        with engine(run) as play:
+
+            def play_carrying(coordinator: Coordinator) -> Report:
+                report = play(coordinator)
+                if file is not None:
+                    after = coordinator.state
+                    coordinator.state = replace(after, carried=file.after(after.round - 1))
+                return report
+
+            yield play_carrying
+    finally:
+        (folder / CARRIED).unlink(missing_ok=True)

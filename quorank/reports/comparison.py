@@ -11,7 +11,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
-from quorank.experiments.finished_run import Run
+from quorank.experiments.run_directory import Run
 from quorank.files.atomic import sha256
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorank.errors import require
-from quorank.experiments.finished_run import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
+from quorank.experiments.run_directory import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.reports.comparison import RunGroup
 

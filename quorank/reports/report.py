@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from quorank.experiments.finished_run import Run, load_run
+from quorank.experiments.run_directory import Run, load_run
 from quorank.files.atomic import write_whole
 from quorank.reports import statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quorank.experiments.finished_run import Run
+from quorank.experiments.run_directory import Run
 
 NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
 CLICK_COLUMNS = ("by logged clicks", "this ranker", "as shown", "gain")

@@ -32,8 +32,8 @@ from quorank.data.source import INTENTS
 from quorank.errors import BadInput, require, require_range, suggest
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
-from quorank.experiments.finished_run import CURVES
 from quorank.experiments.grid import Cell
+from quorank.experiments.run_directory import CURVES
 from quorank.files.codec import Length, decode
 
 PAPERS = Path(__file__).parent / "papers"

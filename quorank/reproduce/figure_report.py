@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.experiments.progress import DISCOUNT
+from quorank.experiments.run_directory import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.metrics.significance import Difference
 from quorank.reports import statement
 from quorank.reports.comparison import p_text, tested_units

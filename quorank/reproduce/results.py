@@ -12,7 +12,7 @@ import numpy as np
 
 from quorank import __version__
 from quorank.errors import require
-from quorank.experiments.finished_run import ONLINE_DISCOUNTED, Run, load_run
+from quorank.experiments.run_directory import ONLINE_DISCOUNTED, Run, load_run
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
 from quorank.reports.panels import OF_ONE_ROUND, TITLES, Curve, aligned, block_means

@@ -13,7 +13,7 @@ import pytest
 from made_up_runs import load_run, load_runs
 
 from quorank.errors import BadInput
-from quorank.experiments.finished_run import is_grid
+from quorank.experiments.run_directory import is_grid
 
 
 def test_a_run_is_read_back(make_run) -> None:

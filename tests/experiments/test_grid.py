@@ -16,8 +16,8 @@ from quorank.experiments import grid as grids
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values
-from quorank.experiments.finished_run import load_runs
 from quorank.experiments.grid import Grid, run_grid
+from quorank.experiments.run_directory import load_runs
 from quorank.experiments.runner import Interrupted
 from quorank.reports.comparison import group_runs
 

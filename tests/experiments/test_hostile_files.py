@@ -24,9 +24,9 @@ from small_runs import experiment, files_of
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
-from quorank.experiments.finished_run import load_run
 from quorank.experiments.kept_updates import KeptUpdates, read_kept
 from quorank.experiments.progress import load_checkpoint
+from quorank.experiments.run_directory import load_run
 from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.checkpoint import CoordinatorCheckpoint

@@ -17,7 +17,7 @@ from quorank.data.logs.generated import LOG_SHAPES, log_blocks
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
-from quorank.experiments.finished_run import load_run
+from quorank.experiments.run_directory import load_run
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.rankers import scores
 from quorank.reports.report import report_page

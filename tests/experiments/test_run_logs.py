@@ -18,7 +18,7 @@ from small_runs import experiment
 from quorank.errors import Interrupted
 from quorank.experiments import run_logs
 from quorank.experiments.experiment_file import flatten
-from quorank.experiments.finished_run import load_run
+from quorank.experiments.run_directory import load_run
 from quorank.experiments.run_logs import Figures, LogTarget, open_logs
 
 NAMES = {

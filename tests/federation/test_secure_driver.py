@@ -17,7 +17,7 @@ from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.network_run import check_network
+from quorank.experiments.update_rounds import check_network
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import BEGUN, DirectoryStorage

@@ -13,7 +13,7 @@ from refusals import refused
 from small_runs import experiment
 
 from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery
-from quorank.experiments.run_results import experiment_digest
+from quorank.experiments.progress import experiment_digest
 from quorank.rankers import MLP, Linear
 from quorank.rankers.ranker_file import (
     Origin,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.experiments.finished_run import load_run, load_runs
+from quorank.experiments.run_directory import load_run, load_runs
 from quorank.reports.comparison import group_runs
 from quorank.reports.panels import Curve, aligned, block_means, compact, panels_of, spread_out, thin
 

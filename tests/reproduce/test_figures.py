@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from quorank.cli.main import app
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.finished_run import Run
+from quorank.experiments.run_directory import Run
 from quorank.metrics.lists import discounted_sum
 from quorank.metrics.significance import corrected, paired_t
 from quorank.reports.panels import PALETTE, Curve, paired_differences

@@ -13,8 +13,8 @@ from quorank.data.partition import Clicks, Quantity
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
 from quorank.errors import BadInput
-from quorank.experiments.finished_run import Run
 from quorank.experiments.grid import Cell
+from quorank.experiments.run_directory import Run
 from quorank.experiments.runner import Runner
 from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared

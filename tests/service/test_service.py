@@ -24,7 +24,7 @@ from refusals import refused
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.run_results import saved_ranker
+from quorank.experiments.progress import saved_ranker
 from quorank.experiments.runner import Runner
 from quorank.federation.reply import decode_task, encode_reply
 from quorank.privacy import Setting, accounting

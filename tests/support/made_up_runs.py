@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quorank.experiments import finished_run
+from quorank.experiments import run_directory as finished_run
 from quorank.files.atomic import sha256
 from quorank.files.manifest import write_manifest
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.network_run import clients_of
+from quorank.experiments.update_rounds import clients_of
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Reply, encode_reply
 from quorank.privacy.composition import Loss, compose

@@ -21,11 +21,12 @@ queries = 60
 clients = 6
 interactions = 5
 rounds = 40
+keep_every = 10
 """
 
 
 def experiment(extra: str = "", **changes: object) -> Experiment:
-    text = FILE
+    text = FILE.replace("keep_every = 10\n", "") if "keep_every" in extra else FILE
     for key, value in changes.items():
         lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
         text = "\n".join([*lines, f"{key} = {value}", ""])

@@ -25,9 +25,9 @@ from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.finished_run import ReportPage, load_run, spent_of
 from quorank.experiments.kept_updates import kept_rounds
-from quorank.experiments.run_results import saved_ranker
+from quorank.experiments.progress import saved_ranker
+from quorank.experiments.run_directory import ReportPage, load_run, spent_of
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
     check_erased,
@@ -139,11 +139,8 @@ class Unlearning:
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
         if self.method == "retrain" or (self.method == "fresh" and self.experiment.federation.everyone):
             kept = 1  # no kept update is read
-        again = f"run it again with --set federation.keep_every={INTERVAL}"
-        nothing = f"its clients kept no updates; {again}"
-        if self.experiment.federation.privacy.protects:
-            fresh = "use --method fresh, or " if self.experiment.federation.everyone else ""
-            nothing = f"its clients kept no updates, as with privacy none are by default; {fresh}{again}"
+        fresh = "use --method fresh, or " if self.experiment.federation.everyone else ""
+        nothing = f"its clients kept no updates; {fresh}run it again with --set federation.keep_every={INTERVAL}"
         has_kept = kept == 1 or (kept > 0 and storage.clients_with_kept(self.run))
         require(has_kept, "kept-updates.missing", nothing, str(self.run))
         self.every = self.interval if self.interval is not None else INTERVAL if INTERVAL % kept == 0 else kept

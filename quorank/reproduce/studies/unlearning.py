@@ -26,7 +26,7 @@ from quorank.errors import require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
+from quorank.experiments.run_directory import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files.atomic import write_whole

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from quorank.errors import BadInput
 from quorank.experiments.deployment import DeployedPrivacy, deployed_coordinator, setting_of, start_of
-from quorank.experiments.run_results import saved_ranker
+from quorank.experiments.progress import saved_ranker
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.federation.rounds import State as RoundState
