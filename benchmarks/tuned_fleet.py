@@ -49,7 +49,7 @@ def main() -> None:
         file = Path(folder) / "tune.toml"
         file.write_text(f"iterations = {args.iterations}\nclosing = {{ kind = 'count', updates = {args.devices} }}\n")
         start = ["coordinator", "start", f"{folder}/service", "--tune", str(file), "--port", str(args.port)]
-        command = [sys.executable, "-m", "quorank.cli.main", *start, "--enrolments", "0", "--run", "run"]
+        command = [sys.executable, "-m", "quorank.cli.main", *start, "--set", "enrolments=0", "--run", "run"]
         service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             play(Path(folder), tuning, read_field_tuning(file).terms("run"), args.devices)

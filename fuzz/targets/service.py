@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 from fuzz.target import target
-from quorank.cli.coordinator_display import print_status
+from quorank.cli.service import show_status
 from quorank.service.dashboard.metrics import exposition
 from quorank.service.dashboard.page import draw_sections
 from quorank.service.dashboard.status import Status
@@ -20,4 +20,4 @@ def service_status(data: bytes) -> None:
     draw_sections(found)
     exposition(found)
     with redirect_stdout(StringIO()):
-        print_status(found)
+        show_status(found, as_json=False)

@@ -345,8 +345,8 @@ def demo(
     import time
     from contextlib import ExitStack
 
-    from quorank.cli.coordinator import check_installed
     from quorank.cli.display import compiling, progress_lines
+    from quorank.cli.service import check_installed
     from quorank.files.atomic import make_private_folder
     from quorank.kernels.process import interruptible
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Option
 
-from quorank.cli import silo_group, silo_join, silo_search
+from quorank.cli import service, silo_group, silo_join, silo_search
 from quorank.cli.display import print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.text_collections import read_texts, skipped_of
@@ -89,6 +89,16 @@ def _show(figures: dict[str, Any]) -> None:
     print_rows(*told)
 
 
-for _verb in (silo_group.start, silo_group.invite, silo_join.join, silo_group.status, silo_group.revoke, silo_group.stop,
-              silo_group.ranker, silo_group.files, silo_search.search, silo_search.audit):  # fmt: skip
+for _verb in (
+    silo_group.start,
+    silo_group.invite,
+    silo_join.join,
+    service.status,
+    service.revoke,
+    service.stop,
+    service.ranker,
+    service.files,
+    silo_search.search,
+    silo_search.audit,
+):
     app.command()(_verb)

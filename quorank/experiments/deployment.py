@@ -65,7 +65,7 @@ def check_rounds(experiment: Experiment, least: float, report_epsilon: float) ->
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
     counts = experiment.federation.assumes_secret_cohorts and not participation.fixed_size
     require(report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
-    sentence = f"{incomplete_noise(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
+    sentence = f"{incomplete_noise(privacy.kind)}; let rounds wait for all of them with --set enough=1 --set least=1"
     require(least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
 
 

@@ -74,7 +74,7 @@ class Terms:
             require(
                 not masked,
                 "option.conflict",
-                "a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another privacy",
+                "a secure sum carries updates and nothing else; leave report_epsilon out, or choose another privacy",
                 "reports",
             )
 

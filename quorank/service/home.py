@@ -83,9 +83,9 @@ class Settings:
         times = (self.deadline, self.pause, self.quiet)
         require(min(times) > 0.0, "value.out-of-range", "deadline, pause and quiet must be above 0")
         both = bool(self.certificate) == bool(self.key)
-        require(both, "option.conflict", "give both --certificate and --key, or neither")
+        require(both, "option.conflict", "give both certificate and key, or neither")
         alone = not (self.behind_proxy and self.certificate)
-        require(alone, "option.conflict", "a proxy ends TLS: leave --certificate out, or --behind-proxy")
+        require(alone, "option.conflict", "a proxy ends TLS: leave certificate out, or behind_proxy")
 
     @property
     def url(self) -> str:

@@ -13,7 +13,7 @@ from refusals import refused
 from signed_calls import Caller, over_tls
 from typer.testing import CliRunner
 
-from quorank.cli import coordinator
+from quorank.cli import service
 from quorank.cli.coordinator import app
 from quorank.protocol.invitation import Invitation
 from quorank.service.home import Home
@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def started(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What would run is only written down."""
     calls: list[list[str]] = []
-    monkeypatch.setattr(coordinator, "replace_by", calls.append)
+    monkeypatch.setattr(service, "replace_by", calls.append)
     return calls
 
 
@@ -64,18 +64,20 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started: list[l
     settings = Home.open(here / "home").settings
     assert (settings.run, settings.n_features, settings.url) == ("small", 5, "https://s.example.org:443")
     assert (settings.host, settings.port, settings.workers) == ("0.0.0.0", 9092, 2)
-    call("start", "home", "--deadline", 60, "--workers", 4, "--exit-when-done")
+    call("start", "home", "--set", "deadline=60", "--workers", 4, "--exit-when-done")
     changed = Home.open(here / "home").settings
     assert (changed.deadline, changed.workers, changed.address) == (60.0, 4, "s.example.org:443")
     assert started[-1][-1] == "--exit-when-done"
-    call("start", "home", "--behind-proxy", "--url", "https://s.example.org")
+    call("start", "home", "--set", "behind_proxy=true", "--url", "https://s.example.org")
     assert Home.open(here / "home").settings.url == "https://s.example.org"
     with refused("option.fixed", "--experiment"):
         call("start", "home", "--experiment", "small.toml")
     with refused("option.fixed", "--features, --run"):
         call("start", "home", "--features", 46, "--run", "other")
     with refused("value.out-of-range"):
-        call("start", "home", "--least", 2)
+        call("start", "home", "--set", "least=2")
+    with refused("key.unknown", "--set"):
+        call("start", "home", "--set", "leest=2")
     with Home.open(here / "home").running(), refused("coordinator.running"):
         call("start", "home")
     call("start", "second", "--experiment", "small.toml", "--features", 12, "--run", "x", "--port", 7001)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from silo_groups import KEYS, NAMES, SMALL, call, group, refused, workplace
 
+from quorank.cli import service
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.silo_experiment import read_group
 from quorank.protocol.invitation import Invitation
-from quorank.service import supervisor
 from quorank.service.holders.group import SiloHome
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.session.terms import SiloTerms
@@ -38,7 +38,7 @@ def here(tmp_path, monkeypatch) -> Path:
 def started(here, monkeypatch) -> list[SiloHome]:
     """Nothing is started: what would run is only written down."""
     calls: list[SiloHome] = []
-    monkeypatch.setattr(supervisor, "supervise", lambda home, stay: calls.append(home))
+    monkeypatch.setattr(service, "replace_by", lambda words: calls.append(SiloHome.open(Path(words[3]))))
     return calls
 
 
@@ -123,7 +123,7 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     assert mode(home.path) == 0o700
     for name in ("ca.key", "server.key", "service.key", "operator.token", "coordinator.json", "terms.json"):
         assert mode(home.path / name) == 0o600, name
-    call("start", "home", "--pause", 2, "--workers", 3)
+    call("start", "home", "--set", "pause=2", "--workers", 3)
     changed = started[-1].settings
     assert (changed.pause, changed.workers, changed.address) == (2.0, 3, "s.example.org:443")
     assert SiloHome.open(here / "home").settings == changed
@@ -146,7 +146,7 @@ def test_folders_that_are_refused(started, here) -> None:
     (here / "full" / "thesis.txt").write_text("mine")
     assert "not empty" in refused("start", "full", "--parties", "a,b")
     assert "does not exist" in refused("start", "x/y", "--parties", "a,b")
-    assert "no group here" in refused("status", "full")
+    assert "no coordinator here" in refused("status", "full")
     assert sorted(path.name for path in here.iterdir()) == ["full", "small.toml"]
     call("start", "home", "--experiment", "small.toml")
     for name, texts in (
@@ -162,7 +162,7 @@ def test_folders_that_are_refused(started, here) -> None:
     (here / "home" / "coordinator.json").write_text(
         (here / "home" / "coordinator.json").read_text().replace('"silo"', '"coordinator"')
     )
-    assert "no group here" in refused("status", "home"), "a coordinator of devices is no group"
+    assert "no group here" in refused("invite", "home", "north"), "a coordinator of devices is no group"
 
 
 def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -> None:
@@ -214,7 +214,7 @@ def test_files_for_nginx_and_systemd(started, here) -> None:
 
 def test_a_ranker_is_handed_out_when_it_is_there(started, here) -> None:
     call("start", "home", "--experiment", "small.toml")
-    assert "not done" in refused("ranker", "home")
+    assert "no ranker yet" in refused("ranker", "home")
     (here / "home" / "ranker.json").write_text("{}")
     call("ranker", "home", "--out", "mine.json")
     assert (here / "mine.json").read_text() == "{}"

@@ -11,7 +11,7 @@ import pytest
 from refusals import refused
 from typer.testing import CliRunner
 
-from quorank.cli import coordinator
+from quorank.cli import coordinator, service
 from quorank.errors import BadInput
 from quorank.member import Client
 from quorank.rankers import Linear
@@ -28,7 +28,7 @@ WEIGHTS = np.array([0.0, 0.1, 0.0, 0.0, 20.0])
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(coordinator, "replace_by", lambda words: None)
+    monkeypatch.setattr(service, "replace_by", lambda words: None)
     return tmp_path
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.cli.coordinator_display import print_status, show_status
+from quorank.cli.service import show_status
 from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     KEPT_ROUNDS,
@@ -133,7 +133,7 @@ def test_a_fatal_problem_is_not_well() -> None:
 @pytest.mark.parametrize("kind", ["devices", "parties", "tuning", "simulation"])
 def test_the_terminal_shows_it_within_80_columns(kind, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_status(replace(FULL, kind=kind))
+    show_status(replace(FULL, kind=kind), as_json=False)
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "disk.full" in text and "running" in text
@@ -144,10 +144,10 @@ def test_the_terminal_shows_it_within_80_columns(kind, capsys, monkeypatch) -> N
 
 def test_the_terminal_says_what_is_withheld_and_what_is_not_known_yet(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_status(replace(FULL, withheld="not told", accepted=None, replies=None))
+    show_status(replace(FULL, withheld="not told", accepted=None, replies=None), as_json=False)
     text = capsys.readouterr().out
     assert "not told" in text and "accepted" not in text and "without a reply" not in text
-    print_status(Status("devices", "new", "demo", 0.0, quality=Quality("nDCG", least_devices=4)))
+    show_status(Status("devices", "new", "demo", 0.0, quality=Quality("nDCG", least_devices=4)), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
     assert "no device has come yet" in text and "too few to say" in text and "no round is done" in text
 
