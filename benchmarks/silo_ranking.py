@@ -41,14 +41,14 @@ ROWS = {
 def trial(source: PartySource, labelled: int, seed: int, *, ours_only: bool = False) -> dict[str, float]:
     """nDCG@10 of every row in one trial."""
     ours = SiloSetting(labelled=(labelled,))
-    found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, seed).outcome.table.items()}
+    found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, seed).table.items()}
     if ours_only:
         return found
     theirs = PublishedSetting(labelled=(labelled,), asked=25)
-    table = run_published_trial(source, theirs, None, seed).outcome.table
+    table = run_published_trial(source, theirs, None, seed).table
     found |= {row: table[row]["ndcg@10"] for row in ("local", "global", "cs-f-ltr")}
     as_printed = replace(theirs, augment=Augment.published())
-    found["published"] = run_published_trial(source, as_printed, None, seed).outcome.table["cs-f-ltr"]["ndcg@10"]
+    found["published"] = run_published_trial(source, as_printed, None, seed).table["cs-f-ltr"]["ndcg@10"]
     found["body"] = body_alone(source, ours, seed) if source.collections else float("nan")
     return found
 

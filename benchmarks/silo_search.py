@@ -24,10 +24,10 @@ from quorank.errors import BadInput
 from quorank.metrics.lists import ndcg
 from quorank.silos.holdings import Holding, make_holding, read_holdings
 from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates
-from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bundles
+from quorank.silos.search.decoys import CoherentDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.sketch.published_search import PublishedSearch, published_attack
+from quorank.silos.sketch.questions import published_attack
 from quorank.silos.training.statistics import exact_statistics
 from quorank.text import read_collection
 
@@ -88,15 +88,6 @@ def quality(name: str, holdings: Sequence[Holding], asked: Asked, judged: Grades
         return mean_ndcg(asked, judged, ranked)
 
     found["no noise"] = searched(SearchTerms("none", among=1, **FREE))
-    queries: dict[str, list[tuple[str, ...]]] = {}
-    for _, party, terms in asked:
-        queries.setdefault(party, []).append(terms)
-    published = PublishedSearch(holdings, SearchTerms("published", 0.5, among=1), queries, seed)
-
-    def by_term(party: str, words: tuple[str, ...]) -> list[str]:
-        return [each.id or by_name[each.party].ids[each.number] for each in published.search(party, words).found]
-
-    found["published 0.5"] = mean_ndcg(asked, judged, by_term)
     for epsilon in (16.0, 8.0, 4.0):
         found[f"strict {epsilon:g}"] = searched(SearchTerms(epsilon=epsilon, among=1, **FREE))
     found["strict 8, exact sums"] = searched(SearchTerms(among=1, **FREE), exact)
@@ -165,17 +156,14 @@ def guesses(holdings: Sequence[Holding], asked: Asked, seed: int, most: int) -> 
     order = np.random.default_rng(seed).permutation(len(asked))
     queries = [tuple(sorted(set(asked[at][2]))) for at in order]
     queries = [terms for terms in queries if 2 <= len(terms) <= 40][:most]
-    found = {}
-    for name, form in (("random", RandomDecoys), ("coherent", CoherentDecoys)):
-        made, questions = form(key, index, others, 3), []
-        for terms in queries:
-            own = index.statistics(index.term_ids(terms)).document_frequency
-            decoys = made.bundles(terms, np.maximum(statistics(terms)[0].document_frequency - own, 0.0))
-            if len(decoys) == 2:
-                questions.append(ordered_bundles(key, terms, decoys))
-        rates = guess_rates(holdings[0].documents.body, questions)
-        found |= {f"{name}, single": max(rates.single.values()), f"{name}, learned": rates.learned}
-    return found
+    made, questions = CoherentDecoys(key, index, others, 3), []
+    for terms in queries:
+        own = index.statistics(index.term_ids(terms)).document_frequency
+        decoys = made.bundles(terms, np.maximum(statistics(terms)[0].document_frequency - own, 0.0))
+        if len(decoys) == 2:
+            questions.append(ordered_bundles(key, terms, decoys))
+    rates = guess_rates(holdings[0].documents.body, questions)
+    return {"single": max(rates.single.values()), "learned": rates.learned}
 
 
 def run_collection(name: str, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
+from quorank.silos.sketch.count_sketch import Naive
 from quorank.silos.sketch.cover import (
-    CountedField,
-    Truth,
-    build_naive,
-    generated_field,
+    KEY,
+    generated_index,
     mean_cover,
     measure_sketches,
     query_milliseconds,
+    sampled_terms,
     timed_build,
-    without_empty,
 )
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
+from quorank.text import Index
 
 VARIED = (
     ("alpha", (1, 2, 3, 5, 8)),
@@ -48,9 +48,9 @@ PROPORTIONS = (
 )  # z, w, and some z1
 
 
-def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, CountedField, np.ndarray]]:
+def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, Index, np.ndarray]]:
     """Name, counts and query terms of each party."""
-    from quorank.text import Document, Index, Tokeniser, read_collection
+    from quorank.text import Document, Tokeniser, read_collection
 
     for given in arguments.collections:
         collections = [read_collection(path) for path in given.split("+")]
@@ -62,11 +62,11 @@ def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, CountedField, 
         index = Index.build(documents, Tokeniser(), "body")
         words = {t for c in collections for q in c.queries for t in index.tokeniser.tokenise(q.text)}
         ids = np.array(sorted(index.ids[word] for word in words if word in index.ids), dtype=np.int64)
-        yield "+".join(Path(path).name for path in given.split("+")), without_empty(index), ids
+        yield "+".join(Path(path).name for path in given.split("+")), index, ids
     if not arguments.collections:
         yield (
             f"generated, {arguments.documents:,} × {arguments.length:,}",
-            *generated_field(arguments.documents, arguments.length),
+            *generated_index(arguments.documents, arguments.length),
         )
 
 
@@ -82,14 +82,14 @@ def head(*names: str) -> None:
 def main_table(arguments: argparse.Namespace) -> None:
     head("party", "documents", "NAIVE", "recommended", "of NAIVE", "literal", "entries", "memory share",
          "query ms", "NAIVE ms", "million terms/s")  # fmt: skip
-    for name, field, queries in parties(arguments):
-        found = measure_sketches(field, queries, terms=arguments.terms)
+    for name, index, queries in parties(arguments):
+        found = measure_sketches(index, queries, terms=arguments.terms)
         line(
             name,
             f"{found['documents']:,}",
             found["cover"]["naive"],
             found["cover"]["rtk"],
-            found["cover_of_naive"],
+            found["cover"]["rtk"] / found["cover"]["naive"],
             found["cover"]["literal"],
             f"{found['entries']['stored']:,}",
             found["memory_share"],
@@ -103,11 +103,10 @@ def main_table(arguments: argparse.Namespace) -> None:
                  of["literal"][group], *[""] * 5)  # fmt: skip
 
 
-def mean_cover_of(arguments: argparse.Namespace, field: CountedField, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
+def mean_cover_of(arguments: argparse.Namespace, index: Index, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
     """Return a function from a query method `top(term, k)` to its mean cover."""
-    truth = Truth(field)
-    groups = truth.sample(arguments.terms, 1, queries)
-    return lambda top: mean_cover(top, truth, groups, field.vocabulary, k)["all"]
+    groups = sampled_terms(index, arguments.terms, 1, queries)
+    return lambda top: mean_cover(top, index, groups, k)["all"]
 
 
 def with_ranking(sketch: ReverseTopK, shape: Shape, real: int | None = None):  # type: ignore[no-untyped-def]
@@ -123,8 +122,8 @@ def with_ranking(sketch: ReverseTopK, shape: Shape, real: int | None = None):  #
 def causes(arguments: argparse.Namespace) -> None:
     """Vary which tail a cell keeps, and how absence is counted, one at a time; then the proportions."""
     head("party", "published z, w, αK", "keeps", "ranks by", "cover")
-    for name, field, queries in parties(arguments):
-        cover = mean_cover_of(arguments, field, queries)
+    for name, index, queries in parties(arguments):
+        cover = mean_cover_of(arguments, index, queries)
         literal = Shape.published()
         both = replace(literal, reading="recommended")
         minimum = replace(literal, sketch="count-min")
@@ -136,10 +135,10 @@ def causes(arguments: argparse.Namespace) -> None:
             (minimum, minimum, "largest values, Count-Min", "minimum where present"),
             (replace(minimum, reading="recommended"),) * 2 + ("largest values, Count-Min", "minimum, absence bounded"),
         ):
-            sketch, _ = timed_build(field, kept)
+            sketch, _ = timed_build(index, kept)
             line(name, "yes", keeps, ranks, cover(with_ranking(sketch, ranked)))
         for shape in (Shape(), replace(Shape(), sketch="count-min")):
-            sketch, _ = timed_build(field, shape)
+            sketch, _ = timed_build(index, shape)
             line(
                 name,
                 f"no: {shape.rows} × {shape.columns:,}",
@@ -147,13 +146,13 @@ def causes(arguments: argparse.Namespace) -> None:
                 "quartile, absence bounded",
                 cover(sketch.top),
             )
-        naive = build_naive(field, literal)
+        naive = Naive(literal.hashing(KEY), index)
         line(name, "yes", "all (NAIVE)", "median", cover(naive.top))
 
 
 def curves(arguments: argparse.Namespace) -> None:
     """As figure 4 of the paper; the recommended reading has as many entries as the literal one beside it."""
-    for name, field, queries in parties(arguments):
+    for name, index, queries in parties(arguments):
         head(f"{name}: varied", "value", "entries", "literal", "recommended")
         for what, values in VARIED:
             for value in values:
@@ -161,16 +160,16 @@ def curves(arguments: argparse.Namespace) -> None:
                 old = Shape.published(**settings)
                 entries = old.entries
                 new = Shape(capacity=max(16, 2_000 * settings["k"] // 150), entries=max(entries, 8 * 12_288))
-                cover = mean_cover_of(arguments, field, queries, settings["k"])
+                cover = mean_cover_of(arguments, index, queries, settings["k"])
                 line(
                     what,
                     value,
                     f"{entries:,}",
-                    cover(timed_build(field, old)[0].top),
-                    cover(timed_build(field, new)[0].top),
+                    cover(timed_build(index, old)[0].top),
+                    cover(timed_build(index, new)[0].top),
                 )
-        sketch, _ = timed_build(field, Shape.published())
-        cover = mean_cover_of(arguments, field, queries)
+        sketch, _ = timed_build(index, Shape.published())
+        cover = mean_cover_of(arguments, index, queries)
         for beta in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6):
             line(
                 "beta",
@@ -183,13 +182,13 @@ def curves(arguments: argparse.Namespace) -> None:
 
 def rows(arguments: argparse.Namespace) -> None:
     """z × w of the recommended reading at 4.5 million entries, and how many vocabulary terms one question fits."""
-    for name, field, queries in parties(arguments):
-        cover = mean_cover_of(arguments, field, queries)
+    for name, index, queries in parties(arguments):
+        cover = mean_cover_of(arguments, index, queries)
         head(f"{name}: z", "w", "z1", "cover", "terms that fit the z1 rows")
         for z, w, reals in PROPORTIONS:
             shape = Shape(rows=z, columns=w)
-            sketch, _ = timed_build(field, shape)
-            places, _ = shape.hashing(bytes(range(32))).places(field.vocabulary)
+            sketch, _ = timed_build(index, shape)
+            places, _ = shape.hashing(bytes(range(32))).places(index.vocabulary)
             for real in reals:
                 sample = np.arange(0, len(places), max(1, len(places) // 200))
                 fits = np.mean([(places[:, :real] == places[t, :real]).all(axis=1).sum() for t in sample])
@@ -200,11 +199,11 @@ def flat(arguments: argparse.Namespace) -> None:
     """Short documents, so that a million of them fit; cells are full from the first line on."""
     head("documents", "entries", "cell limit", "query ms", "million terms/s", "MB")
     for documents in (10_000, 100_000, 1_000_000):
-        field, queries = generated_field(documents, arguments.length if arguments.length < 1000 else 100)
-        sketch, seconds = timed_build(field, Shape())
-        words = [field.vocabulary[int(t)] for t in queries]
+        index, queries = generated_index(documents, arguments.length if arguments.length < 1000 else 100)
+        sketch, seconds = timed_build(index, Shape())
+        words = [index.vocabulary[int(t)] for t in queries]
         line(f"{documents:,}", f"{sketch.stored:,}", sketch.limit, query_milliseconds(sketch.top, words, 150),
-             int(field.counts.sum()) / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
+             index.collection_length / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
 
 
 TABLES = {"main": main_table, "causes": causes, "curves": curves, "rows": rows, "flat": flat}

@@ -51,7 +51,7 @@ def demo(
     BM25. The labels of all parties improve that ranking by sums under masks:
     no document, query or label leaves a party.
     """
-    from quorank.silos.training.comparison import PartySource, run_trial, summarise
+    from quorank.silos.training.comparison import PartySource, RepeatedComparison, run_trial
     from quorank.silos.training.setting import TRAININGS, SiloSetting
 
     paths = [str(path) for path in collection or ()]
@@ -62,7 +62,7 @@ def demo(
         say(f"trial {trial + 1} of {trials}: {len(paths) if len(paths) > 1 else parties} parties learn …")
         results.append(run_trial(PartySource(tuple(paths), parties), setting, seed + trial))
     chosen = {"collections": paths, "labelled": labelled, "training": training, "seed": seed}
-    print_result(summarise(results) | {"setting": chosen, "skipped": skipped}, json, _show)
+    print_result(RepeatedComparison(results).as_dict() | {"setting": chosen, "skipped": skipped}, json, _show)
 
 
 def _show(figures: dict[str, Any]) -> None:

@@ -134,9 +134,9 @@ def audit(
     """
     from quorank.silos.generated import Generator
     from quorank.silos.holdings import divide_collections, generated_holdings
-    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of
+    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, without_budgets
     from quorank.silos.search.settings import SearchTerms
-    from quorank.silos.sketch.published_search import published_attack
+    from quorank.silos.sketch.questions import published_attack
 
     read = read_texts(collection or ())
     say("making parties …")
@@ -146,20 +146,21 @@ def audit(
         else generated_holdings(Generator(parties=parties, documents=300, vocabulary=6000), seed)
     )
     terms = SearchTerms(epsilon=epsilon)
+    free = without_budgets(terms)
     frequent, rare = dictionary_of(holdings, words)
     owner = holdings[0]
     attacks: dict[str, Callable[[], AttackOutcome]] = {
         "frequent words first": lambda: dictionary_attack(owner, frequent, terms, seed),
         "rare words first": lambda: dictionary_attack(owner, rare, terms, seed),
         "one document": lambda: anchor_attack(owner, frequent, terms, seed),
-        "frequent words, no budget": lambda: dictionary_attack(owner, frequent, terms, seed, bounded=False),
-        "one document, no budget": lambda: anchor_attack(owner, frequent[:3000], terms, seed, bounded=False),
+        "frequent words, no budget": lambda: dictionary_attack(owner, frequent, free, seed),
+        "one document, no budget": lambda: anchor_attack(owner, frequent[:3000], free, seed),
         "published form": lambda: published_attack(holdings, 0, 1, frequent, seed=seed),
     }
     found = {}
     for name, attack in attacks.items():
         say(f"attack: {name} …")
-        found[name] = attack().to_table()
+        found[name] = attack()._asdict()
     index = owner.documents.body
     figures = {
         "collections": [str(path) for path in collection or ()],

@@ -58,20 +58,15 @@ class Holding:
         """Number of queries that a document of the party's own answers by its judgements."""
         return sum(any(grade > 0 for grade in graded.values()) for graded in self.grades)
 
-    def terms_of(self, queries: Sequence[int]) -> tuple[str, ...]:
-        """Return the distinct terms of some queries."""
-        return tuple(dict.fromkeys(term for q in queries for term in self.queries[q]))
-
 
 def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ...]:
     """Generate the parties of a generator, judged by the topics that made their documents."""
     words, topics = generator.words(), generator.topic_table(seed)
-    numbers = {word: number for number, word in enumerate(words)}
     found = []
     for number in range(generator.parties):
         made = generator.party(number, seed, topics)
         ids = tuple(f"{number}-{d}" for d in range(generator.documents))
-        documents = IndexedDocuments(ids, *(index_of(f, words, numbers) for f in (made.body, made.title)))
+        documents = IndexedDocuments(ids, index_of(made.body, words), index_of(made.title, words))
         grades: list[Grades] = []
         for topic in made.query_topics:
             graded = made.grades(int(topic), generator.strong, generator.weak)
@@ -83,7 +78,7 @@ def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ..
     return tuple(found)
 
 
-def index_of(made: TermCounts, words: list[str], numbers: dict[str, int]) -> Index:
+def index_of(made: TermCounts, words: list[str]) -> Index:
     """Return the index of a generated field, without any text in between."""
     documents = np.repeat(np.arange(len(made.offsets) - 1, dtype=np.int32), np.diff(made.offsets))
     by_term = np.argsort(made.terms, kind="stable")
@@ -93,7 +88,7 @@ def index_of(made: TermCounts, words: list[str], numbers: dict[str, int]) -> Ind
     return Index(
         Tokeniser(stop_words="none"),
         words,
-        numbers,
+        {word: number for number, word in enumerate(words)},
         made.offsets,
         made.terms,
         made.counts,

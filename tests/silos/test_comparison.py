@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,21 +12,21 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.metrics.lists import err, ndcg
 from quorank.silos.generated import Generator
-from quorank.silos.holdings import generated_holdings
+from quorank.silos.holdings import FIELDS, generated_holdings
 from quorank.silos.sketch.augmentation import Augment, ExactAnswers
-from quorank.silos.sketch.descent import RoundRobin
-from quorank.silos.sketch.exchange import QuestionProtocol, exchange_answers
 from quorank.silos.sketch.published import (
     METHODS,
     PublishedSetting,
+    RoundRobin,
     augment_parties,
     compare_methods,
     mean_cover_by_field,
     prepare_parties,
     run_published_trial,
 )
+from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
 from quorank.silos.sketch.reverse_top_k import Shape
-from quorank.silos.training.comparison import PartySource, RepeatedComparison, run_trial, summarise, verdict
+from quorank.silos.training.comparison import PartySource, RepeatedComparison, run_trial, verdict
 from quorank.silos.training.setting import SiloSetting
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
@@ -40,7 +41,7 @@ TERMS = [PREPARED.terms(p) for p in range(3)]
 
 def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
     """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
-    heard = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, shape=SHAPE), seed=2)
+    heard = QuestionSession(PARTIES, QuestionProtocol("none", k=20, shape=SHAPE), seed=2)
     assert mean_cover_by_field(PREPARED, heard, 20)["body"] > 0.97
     agreed = []
     for asker in range(3):
@@ -57,10 +58,13 @@ def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
 
 
 def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
-    plain = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
-    hidden = exchange_answers(PARTIES, TERMS, QuestionProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
-    for key, answer in plain.found.items():
-        assert answer.documents.tolist() == hidden.found[key].documents.tolist()
+    plain, hidden = (
+        QuestionSession(PARTIES, QuestionProtocol("none", k=20, among=among, shape=SHAPE), seed=2) for among in (1, 3)
+    )
+    for asker, owner, name in product(range(3), range(3), FIELDS):
+        for term in TERMS[asker] if asker != owner else ():
+            one, other = (each.answer(asker, owner, name, term) for each in (plain, hidden))
+            assert one.documents.tolist() == other.documents.tolist()
     assert hidden.spent["questions"] == 3 * plain.spent["questions"]
     asked = sum(len(terms) for terms in TERMS)
     assert plain.spent["questions"] == asked * 2 * 2  # two fields, two other parties
@@ -72,11 +76,10 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
     for kind in ("none", "published", "strict"):
         shape = replace(SHAPE, columns=64, entries=50_000)
         protocol = QuestionProtocol(kind, 0.5, k=20, among=1, shape=shape)
-        heard = exchange_answers(PARTIES, TERMS, protocol, seed=2)
+        heard, again = (QuestionSession(PARTIES, protocol, seed=2) for _ in range(2))
+        one, other = (each.answer(0, 1, "body", TERMS[0][0]) for each in (heard, again))
+        assert one.counts.tolist() == other.counts.tolist()
         covers[kind] = mean_cover_by_field(PREPARED, heard, 20)["body"]
-        again = exchange_answers(PARTIES, TERMS, protocol, seed=2)
-        key = (0, 1, "body", TERMS[0][0])
-        assert heard.found[key].counts.tolist() == again.found[key].counts.tolist()
         if kind == "strict":
             assert heard.spent["epsilon"] == 0.5
         else:
@@ -143,10 +146,10 @@ def test_a_trial_repeats_and_sums_up() -> None:
     source, protocol = PartySource(parties=3, generator=SMALL), QuestionProtocol("published", 0.5, k=20, shape=SHAPE)
     results = [run_published_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
     again = run_published_trial(source, QUICK, protocol, 1)
-    assert again.outcome.table == results[0].outcome.table
-    figures = summarise(results)
+    assert again.table == results[0].table
+    figures = RepeatedComparison(results).as_dict()
     assert set(figures["table"]) == {"bm25", "w0", *METHODS}
-    values = [[r.outcome.table[m]["ndcg@10"] for r in results] for m in ("cs-f-ltr", "global")]
+    values = [[r.table[m]["ndcg@10"] for r in results] for m in ("cs-f-ltr", "global")]
     assert figures["table"]["cs-f-ltr"]["ndcg@10"] == pytest.approx(np.mean(values[0]))
     found = figures["significance"]["global"]
     assert found["difference"] == pytest.approx(np.mean(values[0]) - np.mean(values[1]))
@@ -161,8 +164,8 @@ def test_a_trial_repeats_and_sums_up() -> None:
 def test_a_trial_from_the_prior_repeats() -> None:
     source, setting = PartySource(parties=3, generator=SMALL), SiloSetting(labelled=(3,), tested=8)
     first, again = (run_trial(source, setting, 1) for _ in range(2))
-    assert list(first.outcome.table) == ["bm25", "w0", "alone", "ours"]
-    assert first.outcome.table == again.outcome.table and first.spent == first.wire == {}
+    assert list(first.table) == ["bm25", "w0", "alone", "ours"]
+    assert first.table == again.table and first.privacy == first.wire == {}
 
 
 def test_differences_in_words() -> None:
@@ -177,7 +180,6 @@ def test_differences_in_words() -> None:
         (lambda: PublishedSetting(noise=(1.5,)), "noise"),
         (lambda: SiloSetting(test_share=1.0), "test_share"),
         (lambda: Augment(take=0), "take: must be at least 1"),
-        (lambda: Augment(highly=0.9, relevant=0.5), "highly ≤ relevant"),
         (lambda: Augment(weights=(-1.0,)), "weights: must be 0 or more"),
         (lambda: QuestionProtocol(k=0), "k: must be at least 1"),
         (lambda: QuestionProtocol(epsilon=0.0), "epsilon: must be"),

@@ -1,4 +1,4 @@
-"""Places of terms: uniform, independent, keyed, and one digest each."""
+"""Places of terms: uniform, independent and keyed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.hashing import Hashing, RememberedPlaces, bits_of, column_of
+from quorank.silos.hashing import Hashing
 
 KEY = bytes(range(32))
 TERMS = [f"term{i}" for i in range(20_000)]
@@ -44,41 +42,14 @@ def test_rows_are_independent() -> None:
         assert stats.chi2_contingency(table).pvalue > 1e-4
 
 
-def test_places_are_cut_from_one_blake2b_digest() -> None:
-    hashing = Hashing(KEY, 30, 200)
-    assert hashing.digests == 1
-    assert hashing.bits == 17
-    number = int.from_bytes(hashlib.blake2b(b"word", key=KEY, person=b"quorank term", salt=bytes(4)).digest(), "little")
-    columns, signs = hashing.places(["word"])
+def test_places_are_cut_from_one_keyed_output() -> None:
+    prefix = hashlib.blake2b(key=KEY, digest_size=32, person=b"quorank term").digest()
+    output = hashlib.shake_256(prefix + b"word").digest(4 * 30)
+    columns, signs = Hashing(KEY, 30, 200).places(["word"])
     for a in range(30):
-        cut = number >> 17 * a & (1 << 17) - 1
-        assert columns[0, a] == (cut >> 1) * 200 >> 16
+        cut = int.from_bytes(output[4 * a : 4 * a + 4], "little")
+        assert columns[0, a] == (cut >> 1) * 200 >> 31
         assert signs[0, a] == (-1 if cut & 1 else 1)
-
-
-@given(st.integers(1, 256), st.integers(2, 1 << 20))
-def test_the_bias_of_a_column_is_bounded(rows: int, columns: int) -> None:
-    hashing = Hashing(KEY, rows, columns)
-    assert columns / 2 ** (hashing.bits - 1) <= 2**-8 * 1.0000001
-    each = -(-rows // hashing.digests)
-    assert each * hashing.bits <= 512
-    if rows * (1 + (columns - 1).bit_length() + 8) <= 512:
-        assert hashing.digests == 1
-
-
-@given(st.integers(2, 300), st.integers(9, 12))
-def test_no_column_has_more_than_its_share_of_values(columns: int, bits: int) -> None:
-    values = column_of(np.arange(1 << bits, dtype=np.uint64), bits, columns)
-    times = np.bincount(values, minlength=columns)
-    assert len(times) == columns
-    assert set(times) <= {(1 << bits) // columns, -(-(1 << bits) // columns)}
-
-
-@given(st.binary(min_size=72, max_size=72), st.integers(0, 500), st.integers(1, 32))
-def test_bits_are_those_of_the_number(digest: bytes, start: int, bits: int) -> None:
-    number = int.from_bytes(digest, "little")
-    found = bits_of(np.frombuffer(digest, dtype=np.uint8)[None, :], np.array([start]), bits)
-    assert int(found[0, 0]) == number >> start & (1 << bits) - 1
 
 
 def test_another_key_gives_other_places_and_another_fingerprint() -> None:
@@ -90,16 +61,6 @@ def test_another_key_gives_other_places_and_another_fingerprint() -> None:
     assert one.fingerprint() == Hashing(KEY, 3, 64).fingerprint()
     assert KEY.hex() not in repr(one)
     assert "\\x01" not in repr(one)
-
-
-def test_remembered_places_are_the_same_and_bounded() -> None:
-    hashing = Hashing(KEY, 4, 50)
-    places = RememberedPlaces(hashing)
-    for first in (0, 30, 5):
-        terms = [*TERMS[first : first + 40], TERMS[first]]
-        found, wanted = places.places(terms), hashing.places(terms)
-        assert np.array_equal(found[0], wanted[0])
-        assert np.array_equal(found[1], wanted[1])
 
 
 @pytest.mark.parametrize(

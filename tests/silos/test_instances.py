@@ -12,24 +12,18 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, to_three_grades
-from quorank.silos.sketch.augmentation import (
-    Augment,
-    ExactAnswers,
-    augmented_instances,
-    cross_features,
-    find_candidates,
-)
+from quorank.silos.sketch.augmentation import Augment, ExactAnswers, cross_features, find_candidates
 from quorank.silos.sketch.instances import (
-    Lists,
-    ReferenceRank,
-    local_instances,
+    Instances,
+    noisy_labels,
     own_rows,
+    reference_cuts,
+    reference_grades,
     reference_scores,
-    with_label_noise,
 )
-from quorank.silos.training.setting import split_queries
+from quorank.silos.training.setting import SiloSetting, divide_queries
 from quorank.silos.training.statistics import exact_statistics, share_statistics
-from quorank.text import Document, Features, Query, QueryRows, TextCollection, Tokeniser
+from quorank.text import Document, Features, Query, TextCollection, Tokeniser
 
 SMALL = Generator(parties=3, documents=120, queries=20, body=40, vocabulary=1500, topics=9, topic_terms=40)
 PARTIES = generated_holdings(SMALL, seed=4)
@@ -113,23 +107,20 @@ def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
             p = sum(text[t] for text in texts) / total
             expected += np.log((texts[d][t] + mu * p) / (sum(texts[d].values()) + mu))
         assert scores[d] == pytest.approx(expected)
-    part = ReferenceRank(share=0.1, mu=mu)
-    highly, relevant = part.cuts(360)
-    assert (highly, relevant) == (3, 36)
-    grades = part.grades(PARTIES)[0][2]
-    best = [int(d) for d in np.argsort(-scores, kind="stable")[:36] if np.isfinite(scores[d])]
-    assert grades == {d: 2 if rank < 3 else 1 for rank, d in enumerate(best) if d < 120}
+    grades = reference_grades(PARTIES, mu)[0][2]
+    best = [int(d) for d in np.argsort(-scores, kind="stable")[:20] if np.isfinite(scores[d])]
+    assert grades == {d: 2 if rank < 2 else 1 for rank, d in enumerate(best) if d < 120}
 
 
 def test_published_cuts_for_the_published_size() -> None:
-    assert ReferenceRank().cuts(4 * 36_400) == (10, 100)
-    assert ReferenceRank().cuts(1000) == (2, 20)
+    assert reference_cuts(4 * 36_400) == (10, 100)
+    assert reference_cuts(1000) == (2, 20)
 
 
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 50))
 def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -> None:
     grades = [{0: 1} if q % 3 else {0: 0} for q in range(30)]
-    parts = split_queries(grades, labelled, share, seed, 1)
+    parts = divide_queries(SiloSetting((labelled,), test_share=share), grades, seed, 1)
     assert sorted(parts.labelled + parts.unlabelled + parts.test) == list(range(30))
     assert all(q % 3 for q in parts.labelled + parts.test)
     assert len(parts.test) == min(max(1, round(share * 20)), 19)
@@ -137,16 +128,16 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
 
 
 def test_a_party_with_few_answered_queries_learns_first_and_tests_later() -> None:
-    nothing = split_queries([{0: 0}, {}], 3, 0.5, 1, 0)
+    nothing = divide_queries(SiloSetting((3,)), [{0: 0}, {}], 1, 0)
     assert (nothing.labelled, nothing.test, sorted(nothing.unlabelled)) == ((), (), [0, 1])
-    one = split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
+    one = divide_queries(SiloSetting((3,)), [{0: 0}, {1: 1}], 1, 0)
     assert (one.labelled, one.test, one.unlabelled) == ((1,), (), (0,))
 
 
 def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
     party, statistics = PARTIES[0], exact_statistics(PARTIES)
     queries = [0, 3, 5]
-    rows = own_rows(party, queries, party.grades, Lists(10, 5), statistics, Features(), 1, 0)
+    rows = own_rows(party, queries, party.grades, statistics, Features(), 1, 0)
     for q, row in zip(queries, rows, strict=True):
         listed = [party.documents.rows[id_] for id_ in row.document_ids]
         assert listed == sorted(set(listed))
@@ -157,16 +148,15 @@ def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
         text = text_of(party.documents.body, d)
         assert row.features[0, 0] == sum(text.values())
         assert row.features[0, 1] == pytest.approx(sum(text[t] for t in party.queries[q]) / sum(text.values()))
-    data = local_instances(rows).data
+    data = Instances.of(rows).data
     assert data.features.min() >= 0.0 and data.features.max() <= 1.0
     assert data.n_queries == 3
 
 
 def test_bad_labels_are_other_labels_of_the_list_at_the_asked_rate() -> None:
     labels = np.array([0] * 4000 + [1] * 4000 + [2] * 2000)
-    rows = [QueryRows("q", [str(i) for i in range(10_000)], np.zeros((10_000, 2)), labels)]
-    assert np.array_equal(with_label_noise(rows, 0.0, 1, 0)[0].labels, labels)
-    changed = np.asarray(with_label_noise(rows, 0.5, 1, 0)[0].labels)
+    assert np.array_equal(noisy_labels(labels, 0.0, 1, 0, 0), labels)
+    changed = noisy_labels(labels, 0.5, 1, 0, 0)
     same = 0.5 + 0.5 * (0.4**2 + 0.4**2 + 0.2**2)
     assert (changed == labels).mean() == pytest.approx(same, abs=0.02)
     assert np.bincount(changed) / 10_000 == pytest.approx([0.4, 0.4, 0.2], abs=0.02)
@@ -200,13 +190,6 @@ def test_features_across_parties_are_the_owners_when_counts_are_exact() -> None:
     assert across[:, without_distinct] == pytest.approx(own[:, without_distinct])
 
 
-def test_labels_by_rank() -> None:
-    part = Augment(highly=0.1, relevant=0.5)
-    assert part.labels(10).tolist() == [2, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-    assert part.labels(3).tolist() == [2, 1, 0]
-    assert Augment.published().labels(20).tolist() == [2, 2] + [1] * 18
-
-
 def test_augmented_lists_rank_what_was_found_and_add_what_was_not() -> None:
     statistics, answers = exact_statistics(PARTIES), ExactAnswers(PARTIES, k=30)
     part = Augment(take=12, negatives=7)
@@ -222,14 +205,6 @@ def test_augmented_lists_rank_what_was_found_and_add_what_was_not() -> None:
     )[:, [4, 12]].sum(axis=1)
     limit = np.sort(scores)[-12]
     assert set(found.documents[scores > limit].tolist()) <= set(documents[labels > 0])
-
-
-def test_augmented_instances_come_from_every_other_party() -> None:
-    answers = ExactAnswers(PARTIES, k=30)
-    made = augmented_instances(Augment(), answers, PARTIES, 1, [0, 1], exact_statistics(PARTIES), Features(), seed=1)
-    owners = {name.rsplit("@", 1)[1] for name in made.data.query_ids}
-    assert owners == {"0", "2"}
-    assert made.data.n_queries == 4
 
 
 def test_shared_statistics_are_the_sums_over_all_parties() -> None:

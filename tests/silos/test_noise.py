@@ -25,7 +25,7 @@ from quorank.silos.discrete_laplace import (
 )
 from quorank.silos.hashing import Hashing
 from quorank.silos.sketch.count_sketch import count_sketch_table
-from quorank.silos.sketch.noise import AtBuild, Exact, OneSample
+from quorank.silos.sketch.questions import QuestionProtocol, one_sample_noise, strict_lengths, strict_table
 
 HASHING = Hashing(bytes(range(32)), 5, 12)
 DOCUMENT = {"star": 3, "ship": 1, "moon": 2, "tide": 5}
@@ -107,9 +107,8 @@ def test_addressed_draws_are_repeatable_and_differ_by_address() -> None:
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), 1e-7, "0.5"])
 def test_epsilons_that_cannot_be_are_refused(epsilon) -> None:
-    for part in (OneSample, AtBuild):
-        with pytest.raises(BadInput, match="epsilon"):
-            part(epsilon)
+    with pytest.raises(BadInput, match="epsilon"):
+        QuestionProtocol(epsilon=epsilon)
 
 
 @given(st.integers(1, 257), st.floats(1e-3, 1e3))
@@ -139,7 +138,7 @@ def test_one_occurrence_changes_one_cell_of_each_row_by_one(counts, extra, seed)
 def published_answer(sketched: np.ndarray, columns: np.ndarray, stream) -> np.ndarray:
     z = len(sketched)
     cells = sketched[np.arange(z), columns].astype(np.int64)
-    return OneSample(0.5).perturb_answer(np.zeros(z, np.int64), cells, stream)
+    return cells + one_sample_noise(np.zeros(z, np.int64), 0.5, stream)
 
 
 def test_one_sample_leaves_all_differences_bare() -> None:
@@ -270,15 +269,14 @@ def test_the_published_form_fails_the_same_test() -> None:
     for t in (one, two):
         cells = np.tile(t[np.arange(5), columns].astype(np.int64), 5000)
         ids = np.repeat(np.arange(5000), 5)
-        drawn.append(OneSample(0.5).perturb_answer(ids, cells, stream).reshape(-1, 5)[:, :2])
+        drawn.append((cells + one_sample_noise(ids, 0.5, stream)).reshape(-1, 5)[:, :2])
     worst, _ = log_ratio_limits(*(np.clip(d, -12, 12) for d in drawn))
     assert worst > 3.0  # claimed: 0.5
 
 
 def test_every_cell_of_a_table_gets_noise_of_its_own() -> None:
-    part, empty = AtBuild(1.0), np.zeros((3, 8), dtype=np.int32)
-    stream = AddressedStream(12)
-    noisy = np.array([part.perturb_table(empty, stream) for _ in range(4000)])
+    empty, stream = np.zeros((3, 8), dtype=np.int32), AddressedStream(12)
+    noisy = np.array([strict_table(empty, 1.0, stream) for _ in range(4000)])
     scale = float(scale_for(4, 1.0))
     assert_mean((noisy.reshape(4000, 24) / deviation(scale)) ** 2, np.ones(24))
     assert_follows(np.clip(noisy[:, 1, 3], -1, 1).tolist(), {
@@ -293,14 +291,14 @@ def test_many_noisy_tables_of_neighbours_stay_within_the_bound(epsilon, spoilt) 
     """Events over the cells that differ and the length's noise, ε = 1 claimed, one row. Three times the ε is noticed."""
     hashing = Hashing(bytes(range(16)), 1, 4)
     one, two = neighbours(hashing=hashing)
-    part, stream = AtBuild(epsilon), AddressedStream(13)
+    stream = AddressedStream(13)
     column = int(hashing.places([EXTRA])[0][0, 0])
     length = sum(DOCUMENT.values())
     drawn = []
     for t, exact in ((one, length), (two, length + 1)):
         stacked = np.tile(t[:, column : column + 1], (1, 120_000)).astype(np.int32)
-        cells = part.perturb_table(stacked, stream)[0] - one[0, column]
-        lengths = part.perturb_lengths(np.full(120_000, exact), 1, stream) - length
+        cells = strict_table(stacked, epsilon, stream)[0] - one[0, column]
+        lengths = strict_lengths(np.full(120_000, exact), 1, epsilon, stream) - length
         drawn.append(np.clip(np.stack((cells, lengths), axis=1), -3, 4))
     worst, tested = log_ratio_limits(*drawn)
     assert tested > 50 and worst > 0.7
@@ -309,33 +307,28 @@ def test_many_noisy_tables_of_neighbours_stay_within_the_bound(epsilon, spoilt) 
 
 def test_int32_cells_do_not_wrap_around() -> None:
     most = np.full((1, 2000), 2**30 - 1, dtype=np.int32)
-    noisy = AtBuild(0.5).perturb_table(most, AddressedStream(1))
+    noisy = strict_table(most, 0.5, AddressedStream(1))
     assert 2**30 - 1000 < noisy.min() < noisy.max() == 2**30 - 1
 
 
-# ---------------------------------------------------------------- the parts
+# ---------------------------------------------------------------- the protocol
 
 
-@pytest.mark.parametrize("part", [Exact(), OneSample(0.25), AtBuild()])
-def test_parts_are_read_back_and_say_what_they_promise(part) -> None:
-    assert Family("perturbation", type(part)).parse(str(part)) == part
-    statement = part.statement(10)
+@pytest.mark.parametrize(("kind", "promised"), [("none", None), ("published", None), ("strict", 8.0)])
+def test_protocols_are_read_back_and_say_what_they_promise(kind, promised) -> None:
+    protocol = QuestionProtocol(kind)
+    assert Family("protocol", QuestionProtocol).parse(str(protocol)) == protocol
+    statement = protocol.statement(10)
     assert statement["unit"] == "one occurrence of one term in one document"
-    promised = {"exact": None, "published": None, "at-build": 8.0}[part.kind]
-    assert statement["epsilon"] == promised
-    assert (statement["delta"] is None) == (promised is None)
+    assert statement["epsilon"] == promised and (statement["delta"] is None) == (promised is None)
 
 
-def test_only_the_strict_form_perturbs_lengths() -> None:
-    lengths, stream = np.arange(1, 2000), AddressedStream(3)
-    for part in (Exact(), OneSample()):
-        assert part.perturb_lengths(lengths, 5, stream) is lengths
-    for part, sensitivity in ((AtBuild(0.5), 6),):
-        noise = part.perturb_lengths(lengths, 5, stream) - lengths
-        assert_mean((noise / deviation(float(scale_for(sensitivity, 0.5)))) ** 2, 1.0)
+def test_strict_lengths_have_the_noise_of_a_cell() -> None:
+    lengths = np.arange(1, 2000)
+    noise = strict_lengths(lengths, 5, 0.5, AddressedStream(3)) - lengths
+    assert_mean((noise / deviation(float(scale_for(6, 0.5)))) ** 2, 1.0)
 
 
 def test_one_sample_is_shared_by_the_rows_of_a_document_and_not_by_documents() -> None:
-    ids = np.tile(np.arange(300), 4)
-    noise = OneSample(0.1).perturb_answer(ids, np.zeros(1200, np.int64), AddressedStream(1)).reshape(4, 300)
+    noise = one_sample_noise(np.tile(np.arange(300), 4), 0.1, AddressedStream(1)).reshape(4, 300)
     assert np.all(noise == noise[0]) and len(set(noise[0].tolist())) > 20

@@ -16,7 +16,7 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.hashing import Hashing
-from quorank.silos.sketch.obfuscation import KeyedBlocks
+from quorank.silos.sketch.questions import KeyedBlocks
 
 KEY = bytes(range(32))
 PUBLISHED = Hashing(KEY, 30, 200)  # z and w of the paper

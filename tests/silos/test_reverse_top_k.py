@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.silos.sketch.count_sketch import CountedField, count_min_table, count_sketch_table
+from quorank.silos.sketch.count_sketch import count_min_table, count_sketch_table
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
+from quorank.text import Document, Index, Tokeniser
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(25)]
@@ -35,11 +35,9 @@ def table_of(shape: Shape, document: dict[str, int]):
     return count_min_table(columns, counts, shape.columns)
 
 
-def field_of(documents: list[dict[str, int]]) -> CountedField:
-    terms = [TERMS.index(term) for document in documents for term in document]
-    counts = [count for document in documents for count in document.values()]
-    offsets = np.cumsum([0, *map(len, documents)])
-    return CountedField(offsets, np.array(terms, np.int32), np.array(counts, np.int32), TERMS)
+def index_of(documents: list[dict[str, int]]) -> Index:
+    texts = [" ".join(f"{term} " * count for term, count in document.items()) for document in documents]
+    return Index.build([Document(str(d), "", text) for d, text in enumerate(texts)], Tokeniser(stop_words="none"))
 
 
 def cell_of(cells: Cells, a: int) -> dict[int, int]:
@@ -51,10 +49,9 @@ def cell_of(cells: Cells, a: int) -> dict[int, int]:
 @settings(max_examples=30)
 @given(DOCUMENTS)
 def test_cells_hold_the_largest_values_and_floors_bound_the_others(shape: Shape, documents) -> None:
-    held = {3 * number: table_of(shape, document) for number, document in enumerate(documents)}
-    hashing, numbers = shape.hashing(KEY), np.array(list(held))
-    sketch = ReverseTopK(hashing, shape, field_of(documents), numbers)
-    finished = ReverseTopK(hashing, shape, field_of(documents), numbers, lambda number, table: held[number])
+    held = {number: table_of(shape, document) for number, document in enumerate(documents)}
+    sketch = ReverseTopK(KEY, shape, index_of(documents))
+    finished = ReverseTopK(KEY, shape, index_of(documents), lambda number, table: held[number])
     assert sketch.documents == len(documents)
     size = (lambda v: v) if shape.reading == "literal" else abs
     for j in range(shape.columns):
@@ -74,18 +71,15 @@ def test_one_limit_fills_the_entries_and_equal_values_keep_the_same_documents() 
     shape = Shape("count", "recommended", 2, 64, 1000, 2000)
     random = np.random.default_rng(3)
     words = [f"w{i}" for i in range(500)]
-    terms = np.concatenate([random.permutation(500)[:40] for _ in range(1500)]).astype(np.int32)
-    field = CountedField(np.arange(0, len(terms) + 1, 40), terms, np.ones(len(terms), np.int32), words)
-    sketch = ReverseTopK(shape.hashing(KEY), shape, field)
+    index = index_of([{words[i]: 1 for i in random.permutation(500)[:40]} for _ in range(1500)])
+    sketch = ReverseTopK(KEY, shape, index)
     assert 2000 - 128 < sketch.stored <= 2000
     assert sketch.limit == 2000 // 128
     assert sketch.memory_bytes <= 2000 * 8 + 128 * 20
-    assert ReverseTopK(shape.hashing(KEY), replace(shape, entries=128 * 1000), field).limit == 1000
-    with pytest.raises(BadInput, match=r"take shape\.hashing"):
-        ReverseTopK(shape.hashing(KEY), replace(shape, columns=6), field)
+    assert ReverseTopK(KEY, replace(shape, entries=128 * 1000), index).limit == 1000
 
-    same = CountedField(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.int32), ["a"])
-    cells = ReverseTopK(SHAPES[0].hashing(KEY), SHAPES[0], same).cells(SHAPES[0].hashing(KEY).places(["a"])[0][0])
+    same = ReverseTopK(KEY, SHAPES[0], index_of([{"a": 1}] * 100))
+    cells = same.cells(same.hashing.places(["a"])[0][0])
     assert set(cell_of(cells, 0)) == set(cell_of(cells, 1)) != set(range(6))
 
 
@@ -98,10 +92,10 @@ def test_shapes_have_the_paper_s_size() -> None:
 def test_without_pressure_the_top_k_is_exact() -> None:
     counts = np.random.default_rng(2).integers(0, 20, (60, len(TERMS)))
     counts[:, 0] += 1
-    field = field_of([{TERMS[i]: int(row[i]) for i in np.flatnonzero(row)} for row in counts])
+    index = index_of([{TERMS[i]: int(row[i]) for i in np.flatnonzero(row)} for row in counts])
     for sketch in ("count", "count-min"):
         shape = Shape(sketch, "recommended", 3, 4096, 100, 40_000)  # type: ignore[arg-type]
-        structure = ReverseTopK(shape.hashing(KEY), shape, field)
+        structure = ReverseTopK(KEY, shape, index)
         for i, term in enumerate(TERMS):
             ids, estimates = structure.top(term, 10)
             assert estimates.tolist() == sorted(counts[:, i].tolist(), reverse=True)[:10]

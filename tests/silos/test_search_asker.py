@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 from refusals import refused
 
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, party_name
 from quorank.silos.search.asker import SearchAsker, rank_found
-from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates
-from quorank.silos.search.decoys import CoherentDecoys, RandomDecoys, ordered_bundles
+from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates, without_budgets
+from quorank.silos.search.decoys import CoherentDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
 from quorank.silos.search.messages import SearchQuestion
 from quorank.silos.search.settings import SearchTerms
-from quorank.silos.sketch.published_search import PublishedSearch, published_attack
+from quorank.silos.sketch.questions import published_attack
 from quorank.silos.training.statistics import exact_statistics
 from quorank.text import IndexedDocuments, Tokeniser
 from quorank.text.collection import Document, TextCollection
@@ -29,10 +26,10 @@ QUERIES = [query for holding in HOLDINGS for query in holding.queries]
 KEY = bytes(range(32))
 
 
-def decoys_of(form, among: int = 3, key: bytes = KEY):
+def decoys_of(key: bytes = KEY) -> CoherentDecoys:
     index = HOLDINGS[0].documents.body
     others = STATISTICS(index.vocabulary)[0].document_frequency - index.document_frequency
-    return form(key, index, others, among)
+    return CoherentDecoys(key, index, others, 3)
 
 
 def asker_of(terms=None, key: bytes = KEY, kept=None) -> SearchAsker:
@@ -43,9 +40,8 @@ def asker_of(terms=None, key: bytes = KEY, kept=None) -> SearchAsker:
 # ---------------------------------------------------------------- decoys
 
 
-@pytest.mark.parametrize("form", [RandomDecoys, CoherentDecoys])
-def test_decoys_are_keyed_stable_and_share_no_term(form) -> None:
-    one, again, other = decoys_of(form), decoys_of(form), decoys_of(form, key=bytes(32))
+def test_decoys_are_keyed_stable_and_share_no_term() -> None:
+    one, again, other = decoys_of(), decoys_of(), decoys_of(bytes(32))
     differ = 0
     for query in QUERIES[:10]:
         terms = tuple(sorted(set(query)))
@@ -59,7 +55,7 @@ def test_decoys_are_keyed_stable_and_share_no_term(form) -> None:
 
 
 def test_decoys_have_like_frequencies() -> None:
-    made = decoys_of(CoherentDecoys)
+    made = decoys_of()
     distances = []
     for query in QUERIES[:20]:
         terms = tuple(sorted(set(query)))
@@ -90,15 +86,12 @@ def test_terms_of_coherent_decoys_belong_together_and_are_guessed_less() -> None
     queries = [
         tuple(f"t{topic}w{word}" for word in (first, first + 1, first + 2)) for topic in range(12) for first in (0, 4)
     ]
-    rates, topics = {}, {}
-    for form in (RandomDecoys, CoherentDecoys):
-        made = form(KEY, mine.body, mine.body.document_frequency.astype(float), 3)
-        bundles = [made.bundles(query) for query in queries]
-        topics[form] = np.mean([len({word.split("w")[0] for word in decoy}) == 1 for each in bundles for decoy in each])
-        questions = [ordered_bundles(KEY, query, each) for query, each in zip(queries, bundles, strict=True)]
-        rates[form] = max(guess_rates(theirs.body, questions).single.values())
-    assert topics[CoherentDecoys] > 0.9 > 0.2 > topics[RandomDecoys]
-    assert rates[CoherentDecoys] < 0.7 < 0.9 < rates[RandomDecoys]
+    made = CoherentDecoys(KEY, mine.body, mine.body.document_frequency.astype(float), 3)
+    bundles = [made.bundles(query) for query in queries]
+    topics = [len({word.split("w")[0] for word in decoy}) == 1 for each in bundles for decoy in each]
+    questions = [ordered_bundles(KEY, query, each) for query, each in zip(queries, bundles, strict=True)]
+    assert np.mean(topics) > 0.9
+    assert max(guess_rates(theirs.body, questions).single.values()) < 0.7
 
 
 def test_the_same_query_has_the_same_bytes_in_any_order_of_words() -> None:
@@ -111,10 +104,9 @@ def test_the_same_query_has_the_same_bytes_in_any_order_of_words() -> None:
         assert all(list(bundle) == sorted(bundle) for bundle in columns)  # the order of words does not show
 
 
-@pytest.mark.parametrize("decoys", ["coherent", "random"])
-def test_a_reworded_query_keeps_its_decoys_word_for_word(decoys) -> None:
+def test_a_reworded_query_keeps_its_decoys_word_for_word() -> None:
     """A term dropped, a term added: every bundle changes by as many words, so none stands out as the one that stays."""
-    asker = asker_of(SearchTerms(decoys=decoys))
+    asker = asker_of()
     for number, query in enumerate(QUERIES[:6]):
         terms = tuple(sorted(set(query)))
         first = asker.question(terms)
@@ -145,9 +137,9 @@ def test_questions_that_cannot_be_asked() -> None:
     few = IndexedDocuments.build([Document("d", "", "one two three")], Tokeniser(stop_words="none"))
     terms = SearchTerms()
     empty = IndexedDocuments.build([], Tokeniser(stop_words="none"))
-    for documents, form in ((few, terms), (empty, terms), (few, replace(terms, decoys="random"))):
+    for documents in (few, empty):
         with refused("silo-search.no-decoys"):
-            SearchAsker("A", documents, search_hashing(1, form), KEY, form, STATISTICS).question(["four", "five"])
+            SearchAsker("A", documents, search_hashing(1, terms), KEY, terms, STATISTICS).question(["four", "five"])
     assert len(asker_of(SearchTerms(among=1)).question(["one"]).bundles) == 1
 
 
@@ -194,11 +186,6 @@ def test_an_owner_that_refuses_is_named_and_the_others_are_ranked() -> None:
     assert set(result.refused) == {"B"} and {each.party for each in result.found} & {"C"}
 
 
-def test_the_published_form_is_there_for_comparison_with_its_warning() -> None:
-    result = PublishedSearch(HOLDINGS, SearchTerms("published", 0.5), {"A": [QUERIES[0]]}).search("A", QUERIES[0])
-    assert result.warning and {each.party for each in result.found} - {"A"}
-
-
 def test_answers_about_unknown_documents_and_before_a_catalogue_are_refused() -> None:
     session = SearchSession(HOLDINGS, statistics=STATISTICS)
     asker, asked = session.askers["A"], session.askers["A"].question(QUERIES[0])
@@ -228,7 +215,7 @@ def test_a_dictionary_rebuilds_less_than_a_twentieth_and_of_the_published_form_n
         assert outcome.refused and outcome.recovered < 0.05
     document = anchor_attack(HOLDINGS[0], frequent, terms)
     assert document.recovered < 0.05 and document.document < 0.35
-    free = dictionary_attack(HOLDINGS[0], frequent[:300], terms, bounded=False)
+    free = dictionary_attack(HOLDINGS[0], frequent[:300], without_budgets(terms))
     assert not free.refused and free.recovered > 0.10  # it is the budget that holds
     published = published_attack(HOLDINGS, 0, 1, dictionary_of(HOLDINGS, 10**6)[0])
     assert published.recovered > 0.9 and published.precision > 0.9

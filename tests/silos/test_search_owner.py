@@ -387,8 +387,3 @@ def test_hostile_answers_are_refused() -> None:
             assert error.code in ("silo-message.malformed", "silo-message.other-version", "silo-search.other-question")
     with refused("silo-search.other-question"):
         SearchAnswer.from_bytes(answer, "alpha", question(("w000",)), FREE)
-
-
-def test_the_published_form_has_no_owner_here() -> None:
-    with refused("option.conflict", "perturbation"):
-        owner_of(OWN, SearchTerms("published"))

@@ -9,8 +9,9 @@ from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
-from quorank.silos.sketch.descent import INSTANCE_TRAININGS, Averaging, RoundRobin, best_weight
-from quorank.silos.sketch.instances import Instances, join_instances, select_lists, weigh_augmented
+from quorank.silos.sketch.instances import Instances
+from quorank.silos.sketch.published import RoundRobin, best_weight
+from quorank.silos.training.lists import join_data
 
 DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
 
@@ -32,11 +33,11 @@ def least_squares(instances: Instances) -> np.ndarray:
     return np.linalg.lstsq(root * x, root[:, 0] * instances.data.labels / 2, rcond=None)[0][:-1]
 
 
-@pytest.mark.parametrize("training", [RoundRobin(decay=0.0), Averaging(decay=0.0)])
-def test_parties_together_end_where_all_data_would(training) -> None:
+def test_parties_together_end_where_all_data_would() -> None:
     parties = [lists(seed) for seed in range(4)]
-    theta = training.train(parties, seed=2)
-    assert np.abs(theta - least_squares(join_instances(parties))).max() < 0.05
+    theta = RoundRobin(decay=0.0).train(parties, seed=2)
+    together = join_data([party.data for party in parties])
+    assert np.abs(theta - least_squares(Instances(together, np.ones(together.n_rows)))).max() < 0.05
 
 
 def test_one_party_alone_is_plain_sgd() -> None:
@@ -49,25 +50,23 @@ def test_weights_decide() -> None:
     """Two sources that contradict each other: the heavier one wins, as in weighted least squares."""
     good, bad = lists(1), lists(2, flip=1.0)
     for weight in (0.2, 5.0):
-        both = weigh_augmented(good, bad, weight)
+        both = good.with_augmented(bad, weight)
         assert both.weights[good.n_rows :].sum() == pytest.approx(weight * good.n_rows)
         theta = RoundRobin(decay=0.0).train([both], seed=2)
         assert np.abs(theta - least_squares(both)).max() < 0.05
         assert np.sign(theta[0]) == (1 if weight < 1 else -1)
-    assert (weigh_augmented(good, bad, None).weights == 1.0).all()
-    assert weigh_augmented(good, bad, 0.0) is good
+    assert (good.with_augmented(bad, None).weights == 1.0).all()
+    assert good.with_augmented(bad, 0.0) is good
 
 
-@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(turns=5)])
-def test_training_is_a_function_of_its_seed(training) -> None:
-    parties = [lists(1), lists(2)]
+def test_training_is_a_function_of_its_seed() -> None:
+    parties, training = [lists(1), lists(2)], RoundRobin(turns=20)
     assert training.train(parties, 7).tobytes() == training.train(parties, 7).tobytes()
     assert training.train(parties, 7).tobytes() != training.train(parties, 8).tobytes()
-    assert INSTANCE_TRAININGS.parse(str(training)) == training
 
 
 def test_parties_without_instances_do_not_count() -> None:
-    nothing = select_lists(lists(1), np.empty(0, dtype=np.int64))
+    nothing = lists(1).select(np.empty(0, dtype=np.int64))
     own = lists(2)
     alone = RoundRobin(turns=20).train([own], 1)
     assert RoundRobin(turns=20).train([nothing, own], 1).tobytes() == alone.tobytes()
@@ -80,11 +79,11 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
     good, bad = [lists(10 + s) for s in range(3)], [lists(20 + s, flip=1.0) for s in range(3)]
     weights = (1.0, 0.0, 3.0)
     training = RoundRobin(turns=100)
-    assert best_weight(training, few, bad, weights, 5, seed=1) == 0.0
-    chosen = best_weight(training, few, good, (0.0, 3.0), 5, seed=1)
+    assert best_weight(training, few, bad, weights, seed=1) == 0.0
+    chosen = best_weight(training, few, good, (0.0, 3.0), seed=1)
     test = Evaluator(lists(99, queries=100).data, Linear())
     scores = [
-        test.means([training.train([weigh_augmented(o, g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
+        test.means([training.train([o.with_augmented(g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
         for w in (chosen, 0.0)
     ]
     assert scores[0] >= scores[1] - 0.01
@@ -92,13 +91,13 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
 
 def test_some_lists_of_a_set() -> None:
     own = lists(3, queries=6, length=4)
-    some = select_lists(own, np.array([1, 4]))
+    some = own.select(np.array([1, 4]))
     assert some.data.n_queries == 2
     assert np.array_equal(some.data.features[:4], own.data.features[4:8])
     assert np.array_equal(some.data.labels[4:], own.data.labels[16:20])
 
 
-@pytest.mark.parametrize("make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0)])
-def test_no_training_without_steps(make) -> None:
+@pytest.mark.parametrize("name", ["turns", "steps", "batch"])
+def test_no_training_without_steps(name: str) -> None:
     with pytest.raises(BadInput, match="at least 1"):
-        make()
+        RoundRobin(**{name: 0})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.silos.sketch.obfuscation import HiddenTerm
+from quorank.silos.sketch.questions import HiddenTerm
 
 
 class FreshDecoys:

@@ -29,7 +29,7 @@ from quorank.silos.sketch.count_sketch import (
     count_sketch_table,
     sketch_cells,
 )
-from quorank.silos.sketch.instances import Lists
+from quorank.silos.sketch.instances import list_rows
 from quorank.silos.training.statistics import exact_statistics
 from quorank.text import FieldCounts, Index, pair_features
 
@@ -120,7 +120,7 @@ def choose_pairs(party: Holding, count: int, seed: int) -> Integers:
     """Return (pairs, 3) query, document, label: half positive where there are enough, negatives mostly at random."""
     found = []
     for q, grades in enumerate(party.grades):
-        for row in Lists(depth=1, random=40).rows(party, q, grades, seed, 0):
+        for row in list_rows(party, q, grades, seed, 0, depth=1):
             found.append((q, int(row), grades.get(int(row), 0)))
     every = np.array(found, dtype=np.int64)
     parts = []

@@ -16,20 +16,17 @@ from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyRes
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding
 from quorank.silos.sketch.augmentation import Augment
-from quorank.silos.sketch.descent import INSTANCE_TRAININGS
-from quorank.silos.sketch.exchange import QuestionProtocol
-from quorank.silos.sketch.instances import LABELS
 from quorank.silos.sketch.published import (
     METHODS,
     PreparedParties,
     PublishedSetting,
     augment_parties,
-    collect_answers,
     compare_methods,
     prepare_parties,
     sum_statistics,
     train_together,
 )
+from quorank.silos.sketch.questions import QuestionProtocol
 from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison, verdict
 from quorank.silos.training.lists import MEASURES, SearchedLists
 
@@ -51,7 +48,6 @@ class SiloTable:
     noise: tuple[float, ...] = (0.0, 0.0, 0.3, 0.3)  # of labels: A and B have good ones, C and D bad ones
     labels: tuple[Literal["judged", "reference-rank"], ...] = ("judged", "reference-rank")
     instances: tuple[Literal["recommended", "published"], ...] = ("recommended", "published")
-    training: Literal["round-robin", "averaging"] = "round-robin"
     perturbation: Literal["published", "strict", "none"] = "published"
     epsilon: float = 0.5  # ε
     seed: int = 1
@@ -76,15 +72,9 @@ class SiloTable:
             statistics = sum_statistics(parties, protocol, seed)
             for label in self.labels:
                 request.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
-                setting = PublishedSetting(
-                    labels=LABELS.read(label, "labels"),
-                    labelled=(self.labelled,),
-                    noise=self.noise,
-                    asked=self.asked,
-                    training=INSTANCE_TRAININGS.read(self.training, "training"),
-                )
+                setting = PublishedSetting(label, (self.labelled,), self.noise, self.asked)
                 base = prepare_parties(parties, setting, seed, statistics)
-                answers, _ = collect_answers(base, protocol)
+                answers = base.answers(protocol)
                 for name in self.instances:
                     variant = with_instances(base, INSTANCES[name]())
                     outcome = compare_methods(variant, augment_parties(variant, answers))
@@ -162,15 +152,13 @@ def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[s
     def row(name: str, figures: dict[str, float]) -> None:
         rows.append((name, *(f"{figures[m]:.3f}" for m in MEASURES)))
 
-    outcomes = repeated.outcomes
     for method in METHODS:
         if method in ("local", "local+"):
             for p, name in enumerate(names):
-                of_party = [o.by_party[method][p] for o in outcomes]
-                row(f"{TITLES[method]}, {name}", {m: float(np.mean([f[m] for f in of_party])) for m in MEASURES})
+                row(f"{TITLES[method]}, {name}", repeated.party_means(method, p))
         mean = {m: repeated.mean(method, m) for m in MEASURES}
         row(TITLES[method] + (", average" if method in ("local", "local+") else ""), mean)
-    row("BM25 of title and body", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
+    row("BM25 of title and body", {m: repeated.mean("bm25", m) for m in MEASURES})
     title = f"labels: {LABEL_TITLES[key[0]]}; instances {key[1]}"
     return ReportTable(title, ("", "ERR", "nDCG@10", "nDCG"), tuple(rows))
 
@@ -202,10 +190,7 @@ class SiloSweep:
         protocols += [_protocol("published", epsilon) for epsilon in self.epsilons]
         protocols += [_protocol("strict", epsilon) for epsilon in self.strict]
         setting = PublishedSetting(
-            labels=LABELS.read(self.labels, "labels"),
-            labelled=(self.labelled,),
-            asked=self.asked,
-            augment=INSTANCES[self.instances](),
+            labels=self.labels, labelled=(self.labelled,), asked=self.asked, augment=INSTANCES[self.instances]()
         )
         budget: dict[QuestionProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
         number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
@@ -219,7 +204,7 @@ class SiloSweep:
                     done, total, f"trial {repetition + 1}, {protocol.perturbation} ε = {protocol.epsilon:g}"
                 )
                 base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
-                answers, _ = collect_answers(base, protocol)
+                answers = base.answers(protocol)
                 budget[protocol].append(compare_methods(base, augment_parties(base, answers)))
                 done += 1
             request.progress(done, total, f"trial {repetition + 1}, numbers of parties")
@@ -303,7 +288,7 @@ def measure_by_parties(parties: Sequence[Holding], setting: PublishedSetting, se
     rankers = [setting.training.train(whole.own[:1], seed)]
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
-        answers, _ = collect_answers(few, None)
+        answers = few.answers(None)
         rankers.append(train_together(few, augment_parties(few, answers), range(n))[1])
     return dict(enumerate(SearchedLists.joined(whole.tests).figures(rankers), start=1))
 

@@ -11,17 +11,18 @@ from quorank.errors import require_range
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.silos.sketch.count_sketch import CountedField
+from quorank.silos.sketch.count_sketch import Naive
 from quorank.silos.sketch.cover import (
-    Truth,
-    build_naive,
-    generated_field,
+    KEY,
+    generated_index,
     mean_cover,
+    naive_bytes,
     query_milliseconds,
+    sampled_terms,
     timed_build,
-    without_empty,
 )
 from quorank.silos.sketch.reverse_top_k import Shape
+from quorank.text import UNSEEN, Index, Tokeniser, read_collection
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
 METHODS = ("literal", "recommended", "NAIVE")
@@ -60,51 +61,46 @@ class SketchCurves:
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
         total, done = request.repetitions * len(settings), 0
         for repetition in range(request.repetitions):
-            field, queries = self._field(request, self.seed + repetition)
-            truth = Truth(field)
-            groups = truth.sample(self.terms, self.seed + repetition, queries)
+            index, queries = self._index(request, self.seed + repetition)
+            groups = sampled_terms(index, self.terms, self.seed + repetition, queries)
             known: Known = {}
             for name, value in settings:
                 request.progress(done, total, f"{name} = {value:g}")
-                found[name, value].append(_measure(field, truth, groups, PUBLISHED | {name: value}, known))
+                found[name, value].append(_measure(index, groups, PUBLISHED | {name: value}, known))
                 done += 1
         request.progress(total, total, "done")
         return _measured(sweeps, found)
 
-    def _field(self, request: StudyRequest, seed: int) -> tuple[CountedField, Any]:
+    def _index(self, request: StudyRequest, seed: int) -> tuple[Index, Any]:
         if not request.data:
-            return generated_field(self.documents, self.length, seed=seed)
-        from quorank.text import UNSEEN, Index, Tokeniser, read_collection
-
+            return generated_index(self.documents, self.length, seed=seed)
         collection, tokeniser = read_collection(request.data), Tokeniser()
         index = Index.build(collection.documents, tokeniser, "body")
         words = sorted({t for query in collection.queries for t in tokeniser.tokenise(query.text)})
         ids = np.unique(index.term_ids(words)).astype(np.int64)
-        return without_empty(index), ids[ids != UNSEEN]
+        return index, ids[ids != UNSEEN]
 
 
-def _measure(
-    field: CountedField, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
-) -> dict[str, dict[str, float]]:
+def _measure(index: Index, groups: Any, setting: dict[str, Any], known: Known) -> dict[str, dict[str, float]]:
     """Cover, milliseconds and bytes of each method; what a method does not depend on is not measured again."""
     k = int(setting["K"])
     literal = Shape.published(rows=int(setting["z"]), columns=int(setting["w"]), alpha=setting["α"], k=k)
     literal = replace(literal, beta=float(setting["β"]))
     ours = Shape.recommended(k)
     ours = replace(ours, entries=max(literal.entries, 2 * ours.rows * ours.columns))
-    asked = [field.vocabulary[int(t)] for group in groups.values() for t in group][:40]
+    asked = [index.vocabulary[int(t)] for group in groups.values() for t in group][:40]
     keys: tuple[Any, ...] = ((literal, k), (ours, k), (literal.rows, literal.columns, k))
     for key in zip(METHODS, keys, strict=True):
         if key in known:
             continue
         if key[0] == "NAIVE":
-            made: Any = build_naive(field, literal)
-            memory = field.documents * literal.rows * literal.columns * 4
+            made: Any = Naive(literal.hashing(KEY), index)
+            memory = naive_bytes(index, literal)
         else:
-            made, _ = timed_build(field, literal if key[0] == "literal" else ours)
+            made, _ = timed_build(index, literal if key[0] == "literal" else ours)
             memory = made.memory_bytes
         known[key] = {
-            "cover": mean_cover(made.top, truth, groups, field.vocabulary, k)["all"],
+            "cover": mean_cover(made.top, index, groups, k)["all"],
             "milliseconds": query_milliseconds(made.top, asked, k),
             "bytes": float(memory),
         }

@@ -12,7 +12,7 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.hashing import Hashing
-from quorank.silos.search.decoys import Bundle, CoherentDecoys, RandomDecoys, ordered_bundles
+from quorank.silos.search.decoys import Bundle, CoherentDecoys, ordered_bundles
 from quorank.silos.search.estimates import K1, B, count_prior, expected_count, expected_frequency, shrink_lengths
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.settings import MOST_TERMS, SearchTerms
@@ -144,11 +144,10 @@ class SearchAsker:
         return best[1] or None
 
     @cached_property
-    def _decoys(self) -> CoherentDecoys | RandomDecoys:
+    def _decoys(self) -> CoherentDecoys:
         index = self.documents.body
         others = self.statistics(index.vocabulary)[0].document_frequency - index.document_frequency
-        form = CoherentDecoys if self.terms.decoys == "coherent" else RandomDecoys
-        return form(self._key, index, np.maximum(others, 0.0), self.terms.among)
+        return CoherentDecoys(self._key, index, np.maximum(others, 0.0), self.terms.among)
 
     # ------------------------------------------------------------ reading
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -124,10 +125,6 @@ class AttackOutcome(NamedTuple):
     precision: float  # share of the told pairs that are true
     document: float = 0.0  # share of the pairs of the attacked document, where there is one
 
-    def to_table(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return self._asdict()
-
 
 class SearchAttacker:
     """Attacker that asks one owner as fast as it answers, and waits for the next day when refused.
@@ -135,7 +132,7 @@ class SearchAttacker:
     It has the group's hashing key, as every party does, and knows the vocabulary.
     """
 
-    def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, *, bounded: bool = True) -> None:
+    def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1) -> None:
         self._now = 0.0
         self.terms, self.index = terms, holding.documents.body
         self.hashing = search_hashing(seed, terms)
@@ -145,8 +142,6 @@ class SearchAttacker:
         self.owner = SearchOwner(
             holding.name, holding.documents, self.hashing, secret, terms, ledger, distinct=distinct_share(body)
         )
-        if not bounded:
-            self.owner.remove_limits()
         self.told: set[tuple[int, str]] = set()  # (row of the document, term)
         self.questions = 0
 
@@ -192,43 +187,38 @@ class SearchAttacker:
                     break
         return False
 
-    def outcome(self, refused: bool, document: int | None = None) -> AttackOutcome:
-        """Compare the learned pairs with the owner's documents."""
-        pairs = len(self.index.terms)
-        right = [(row, term) for row, term in self.told if self._holds(row, term)]
-        of_document = 0.0
-        if document is not None:
-            held = int(self.index.distinct[document])
-            of_document = sum(row == document for row, _ in right) / max(held, 1)
-        precision = len(right) / len(self.told) if self.told else 0.0
-        return AttackOutcome(self.questions, refused, len(right) / max(pairs, 1), precision, of_document)
 
-    def _holds(self, row: int, term: str) -> bool:
-        number = self.index.ids.get(term, UNSEEN)
-        own = self.index.terms[self.index.offsets[row] : self.index.offsets[row + 1]]
-        at = int(np.searchsorted(own, number))
-        return number != UNSEEN and at < len(own) and int(own[at]) == number
-
-
-def dictionary_attack(
-    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
+def compare_pairs(
+    index: Index, told: set[tuple[int, str]], questions: int, *, refused: bool, document: int | None = None
 ) -> AttackOutcome:
+    """Compare the learned (row of the document, term) pairs with the owner's documents."""
+    right = [(row, term) for row, term in told if row in index.postings(index.ids.get(term, UNSEEN))[0]]
+    of_document = 0.0 if document is None else sum(row == document for row, _ in right) / index.distinct[document]
+    precision = len(right) / max(len(told), 1)
+    return AttackOutcome(questions, refused, len(right) / max(len(index.terms), 1), precision, float(of_document))
+
+
+def without_budgets(terms: SearchTerms) -> SearchTerms:
+    """Return the same search with limits that are never reached, to measure what budgets prevent."""
+    return replace(terms, share=1.0, share_of_all=1.0, share_of_document=1.0, questions_a_day=10**9)
+
+
+def dictionary_attack(holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1) -> AttackOutcome:
     """Ask about every word of a dictionary in order, one word per bundle, until the owner refuses."""
-    attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
-    return attacker.outcome(attacker.ask_everything([(word,) for word in dictionary]))
+    attacker = SearchAttacker(holding, terms, seed)
+    refused = attacker.ask_everything([(word,) for word in dictionary])
+    return compare_pairs(holding.documents.body, attacker.told, attacker.questions, refused=refused)
 
 
-def anchor_attack(
-    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, bounded: bool = True
-) -> AttackOutcome:
+def anchor_attack(holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1) -> AttackOutcome:
     """Rebuild the first document with a unique word: ask about that word together with every word of a dictionary."""
     index = holding.documents.body
     alone = np.flatnonzero(index.document_frequency == 1)
     document = int(index.postings(int(alone[0]))[0][0]) if len(alone) else 0
     anchor = index.vocabulary[int(alone[0])] if len(alone) else dictionary[0]
-    attacker = SearchAttacker(holding, terms, seed, bounded=bounded)
+    attacker = SearchAttacker(holding, terms, seed)
     refused = attacker.ask_everything([(anchor, word) for word in dictionary if word != anchor])
-    return attacker.outcome(refused, document)
+    return compare_pairs(index, attacker.told, attacker.questions, refused=refused, document=document)
 
 
 def dictionary_of(holdings: Sequence[Holding], words: int) -> tuple[list[str], list[str]]:

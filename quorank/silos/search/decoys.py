@@ -1,10 +1,10 @@
 """Decoys of a search: bundles of terms among which the query is hidden from the owners.
 
 The owner sees M bundles of T columns and knows the hash functions, so it reads every bundle with a dictionary. Decoys of
-independently drawn terms (`RandomDecoys`: terms of similar frequency) are revealed by their lack of coherence: no document
-of the owner contains several of them. `CoherentDecoys` takes the terms of a decoy from one document of the asker's own,
-each similar in frequency to a term of the query, and selects the document whose terms are as coherent as the query's,
-measured on the asker's other documents.
+independently drawn terms would be revealed by their lack of coherence: no document of the owner contains several of them.
+`CoherentDecoys` therefore takes the terms of a decoy from one document of the asker's own, each similar in frequency to a
+term of the query, and selects the document whose terms are as coherent as the query's, measured on the asker's other
+documents.
 
 All draws are keyed by the asker's own key: the same query has the same bundles in the same order for every owner, every
 time. A reworded query would be recognised as the bundle that recurs, so the decoys of the earlier query are reworded with
@@ -37,16 +37,19 @@ WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])
 """Weights of the five measures of coherence in a distance."""
 OVERSHOOT = np.array([0.075, 0.075, 0.0375, 0.75, 0.225])
 """Added to the query's coherence: what was chosen to look coherent in own documents is less so in others'."""
-LIKE = 48
-"""Terms of the nearest frequency that `RandomDecoys` draws from."""
 Bundle = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class KeyedDecoys:
-    """Base of decoys from the asker's own vocabulary under a key that no owner has."""
+class CoherentDecoys:
+    """Decoys of terms that belong together as much as the query's do, begun from one own document each.
 
-    key: bytes = field(repr=False)
+    From each of some documents T terms are taken, of like frequency as the query's. The set whose `coherence` is nearest
+    to the query's is improved term by term, by others of like frequency from the document and from those that hold most
+    of the terms, for as long as it comes nearer. The document itself does not count: no owner has it.
+    """
+
+    key: bytes = field(repr=False)  # no owner has it
     index: Index = field(repr=False)  # the asker's own documents
     frequency: Doubles = field(repr=False)  # (vocabulary,) documents of the group that hold a term
     among: int = 3  # M
@@ -125,48 +128,6 @@ class KeyedDecoys:
                 return str(self.index.vocabulary[term])
         return None
 
-
-@dataclass(frozen=True, eq=False)
-class RandomDecoys(KeyedDecoys):
-    """Decoys of terms that are drawn one by one from those of like frequency."""
-
-    @cached_property
-    def _by_level(self) -> tuple[Integers, Doubles]:
-        order = np.argsort(self._level, kind="stable")
-        return order, self._level[order]
-
-    def bundles(self, terms: Bundle, frequency: Doubles | None = None) -> list[Bundle]:
-        """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms."""
-        order, levels = self._by_level
-        used = set(terms)
-        found: list[Bundle] = []
-        name = " ".join(sorted(terms))
-        for number in range(self.among - 1):
-            bundle: list[str] = []
-            for term, level in zip(terms, self._levels(terms, frequency), strict=True):
-                middle = int(np.searchsorted(levels, level))
-                first = min(max(middle - LIKE // 2, 0), max(len(order) - LIKE, 0))
-                near = [self.index.vocabulary[each] for each in order[first : first + LIKE]]
-                free = [word for word in near if word not in used]
-                if not free:
-                    return found
-                bundle.append(free[int(self._draws(f"random {number} {term} {name}", 1, len(free))[0])])
-                used.add(bundle[-1])
-            found.append(tuple(bundle))
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class CoherentDecoys(KeyedDecoys):
-    """Decoys of terms that belong together as much as the query's do, begun from one own document each.
-
-    From each of some documents T terms are taken, of like frequency as the query's. The set whose `coherence` is nearest
-    to the query's is improved term by term, by others of like frequency from the document and from those that hold most
-    of the terms, for as long as it comes nearer. The document itself does not count: no owner has it.
-    """
-
-    candidates: int = CANDIDATES
-
     def bundles(self, terms: Bundle, frequency: Doubles | None = None) -> list[Bundle]:
         """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms."""
         if not self.index.n_documents:
@@ -176,9 +137,7 @@ class CoherentDecoys(KeyedDecoys):
         wanted, ids = levels[order], self.index.term_ids(terms)[order]
         taken = set(ids.tolist())
         target = self._coherence(ids, wanted) + OVERSHOOT
-        drawn = self._draws(
-            f"documents {terms[int(order[0])]}", 16 * self.candidates * self.among, self.index.n_documents
-        )
+        drawn = self._draws(f"documents {terms[int(order[0])]}", 16 * CANDIDATES * self.among, self.index.n_documents)
         documents = iter(dict.fromkeys(drawn.tolist()))
         found: list[Bundle] = []
         for _ in range(self.among - 1):
@@ -187,7 +146,7 @@ class CoherentDecoys(KeyedDecoys):
                 matched = self._matched(self._terms_of(document), wanted, taken)
                 if matched is not None:
                     options.append((self._distance(matched, document, target), document, matched))
-                if len(options) == self.candidates:
+                if len(options) == CANDIDATES:
                     break
             if not options:  # a query longer than any document is hidden among terms of several
                 document = int(drawn[len(found)])

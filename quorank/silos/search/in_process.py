@@ -31,7 +31,6 @@ class GroupSearchResult:
     refused: Mapping[str, str]  # party → reason why it has not answered
     parties: Mapping[str, Mapping[str, Any]] = field(repr=False)  # party → bytes, budget and guarantee
     statistics_epsilon: float | None = None  # ε of one occurrence in the group's summed statistics
-    warning: str = ""
 
     def to_table(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -47,7 +46,6 @@ class GroupSearchResult:
             "refused": dict(self.refused),
             "parties": {name: dict(told) for name, told in self.parties.items()},
             "statistics_epsilon": self.statistics_epsilon,
-            "warning": self.warning,
         }
 
 

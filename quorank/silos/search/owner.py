@@ -33,7 +33,6 @@ from quorank.text.features import idf_smoothed
 KEPT_CELLS = 1 << 22
 """Limit on the cached cells of noisy columns."""
 _COUNTS_EACH = 1.5  # cf/df that an owner assumes: its own would be exact
-_UNLIMITED = 1 << 62
 _CANDIDATES = 20  # times k documents are considered where some have exhausted their budget
 
 
@@ -167,8 +166,6 @@ class SearchOwner:
         distinct: float = DISTINCT,
         new_release: bool = False,
     ) -> None:
-        said = "the published form answers by the term, not by the query; see silos.sketch.exchange"
-        require(terms.perturbation != "published", "option.conflict", said, "perturbation")
         self.name, self.terms, self.documents = name, terms, documents
         self.ledger = ledger or SearchLedger(name)
         key = release_key(secret, self.ledger.salt, hashing, terms)
@@ -205,11 +202,6 @@ class SearchOwner:
     def spent(self, asker: str) -> SearchSpending:
         """Return the entries told to an asker, and its limits."""
         return self.ledger.spent(asker, self.limits)
-
-    def remove_limits(self) -> None:
-        """Answer without budgets, to measure what they prevent."""
-        self.limits = SearchLimits(_UNLIMITED, _UNLIMITED, _UNLIMITED)
-        self._most[:] = _UNLIMITED
 
     def statement(self) -> dict[str, Any]:
         """Return the guarantee of this owner over all releases of its ledger."""

@@ -31,11 +31,10 @@ class SearchTerms:
 
     kind: ClassVar[str] = "search"
 
-    perturbation: Literal["strict", "published", "none"] = "strict"  # noise in sketches, or on answers
+    perturbation: Literal["strict", "none"] = "strict"  # noise in every cell and length, or in none
     epsilon: float = 8.0  # ε of one occurrence of one term in one document, cells and length together
     k: int = 5  # documents that an owner names for one bundle
     among: int = 3  # M, bundles of a question, one of which is the query; 1 hides nothing
-    decoys: Literal["coherent", "random"] = "coherent"  # bundles of terms that occur together, or random ones
     share: float = 0.05  # largest share of an owner's (document, term) pairs told to one asker
     share_of_all: float = 0.10  # largest share told to all askers together
     share_of_document: float = 0.25  # largest share of one document's pairs told to one asker
@@ -44,8 +43,7 @@ class SearchTerms:
     columns: int = 1 << 20  # w, columns of a sketch
 
     def __post_init__(self) -> None:
-        require_choice("perturbation", self.perturbation, ("strict", "published", "none"))
-        require_choice("decoys", self.decoys, ("coherent", "random"))
+        require_choice("perturbation", self.perturbation, ("strict", "none"))
         require_range("epsilon", self.epsilon, least=0.001, most=64.0)
         require_range("k", self.k, least=1, most=MOST_NAMED)
         require_range("among", self.among, least=1, most=MOST_AMONG)

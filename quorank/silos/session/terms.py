@@ -57,9 +57,6 @@ class SiloTerms:
         said = f"a session has a name of 1 to 200 characters, got {len(self.run)}; rename it"
         require(0 < len(self.run) <= 200, "run.name", said)
         check_names(self.parties)
-        said = "the published form answers by the term and exists for comparison in one process; choose strict"
-        published = self.search is not None and self.search.perturbation == "published"
-        require(not published, "option.conflict", said, "search.perturbation")
 
     @property
     def settings(self) -> dict[str, str]:

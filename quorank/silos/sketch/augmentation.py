@@ -22,14 +22,15 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Int8s, Integers
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.holdings import FIELDS, Holding
-from quorank.silos.sketch.instances import Instances, local_instances
 from quorank.silos.training.lists import Statistics
 from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features
 
 OTHERS = 1 << 23  # in the addresses of draws; owners follow
+HIGHLY = 0.1
+"""Share of the found documents, from the top, that is labelled 2; the others are labelled 1."""
 BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
 
 
@@ -87,19 +88,17 @@ class Candidates(NamedTuple):
 def find_candidates(answers: Answers, asker: int, owner: int, terms: Sequence[str]) -> Candidates:
     """Combine the answers of one owner about all terms of a query."""
     given = {f: [answers.answer(asker, owner, f, term) for term in terms] for f in FIELDS}
-    named = [answer.documents for of_field in given.values() for answer in of_field]
-    documents = np.unique(np.concatenate(named)) if named else np.empty(0, dtype=np.int64)
-    counts = {}
-    for name, of_field in given.items():
-        counts[name] = np.zeros((len(documents), len(terms)))
+    documents = np.unique(np.concatenate([answer.documents for of_field in given.values() for answer in of_field]))
+    counts = np.zeros((len(FIELDS), len(documents), len(terms)))
+    for of_field, out in zip(given.values(), counts, strict=True):
         for t, answer in enumerate(of_field):
-            counts[name][np.searchsorted(documents, answer.documents), t] = answer.counts
-    return Candidates(documents, counts["body"], counts["title"])
+            out[np.searchsorted(documents, answer.documents), t] = answer.counts
+    return Candidates(documents, *counts)
 
 
 def cross_features(
     candidates: Candidates,
-    lengths: tuple[Integers, Integers],
+    lengths: Sequence[Integers],
     statistics: tuple[FieldStatistics, FieldStatistics],
     features: Features | None = None,
 ) -> Doubles:
@@ -119,8 +118,6 @@ class Augment:
 
     ranking: Literal["bm25", "count"] = "bm25"  # score by which found documents are ranked
     take: int = 50  # found documents of a query at one owner; the paper's K = 150 over three owners
-    highly: float = 0.1  # share of them, from the top, that is labelled 2
-    relevant: float = 1.0  # share of them, from the top, that is labelled 1 or 2; the rest is 0
     negatives: int = 50  # documents in no answer, labelled 0
     # of all of them together, relative to all own instances; several: chosen by validation; none: all instances alike
     weights: tuple[float, ...] = (1.0,)
@@ -128,8 +125,6 @@ class Augment:
 
     def __post_init__(self) -> None:
         require_range("take", self.take, least=1)
-        is_ordered = 0.0 <= self.highly <= self.relevant <= 1.0
-        require(is_ordered, "value.out-of-range", "expected 0 ≤ highly ≤ relevant ≤ 1", "highly")
         require_range("negatives", self.negatives, least=0)
         sound = all(0.0 <= weight < math.inf for weight in self.weights)
         require(sound, "value.out-of-range", f"must be 0 or more, got {self.weights}", "weights")
@@ -143,13 +138,6 @@ class Augment:
     def published(cls) -> Augment:
         """Return ranking by counts, all positive, for the labelled queries; all instances have the same weight."""
         return cls(ranking="count", negatives=0, weights=(), queries="labelled")
-
-    def labels(self, found: int) -> Int8s:
-        """Return (found,) labels from the first rank to the last."""
-        labels = np.zeros(found, dtype=np.int8)
-        labels[: math.ceil(self.relevant * found)] = 1
-        labels[: math.ceil(self.highly * found)] = 2
-        return labels
 
     def rows(
         self,
@@ -167,45 +155,25 @@ class Augment:
         found = find_candidates(answers, asker, owner, terms)
         if not len(found.documents):
             return None
-        body, title = (answers.lengths(owner, name) for name in FIELDS)
-        known = statistics(terms)
-        values = cross_features(found, (body, title), known, features)
+        lengths, known = [answers.lengths(owner, name) for name in FIELDS], statistics(terms)
+        values = cross_features(found, lengths, known, features)
         scores = found.body.sum(axis=1) if self.ranking == "count" else values[:, BM25].sum(axis=1)
         best = np.argsort(-scores, kind="stable")[: self.take]  # ties: the earlier one
-        labels = self.labels(len(best))
-        kept = found.selected(best, self._others(found, len(body), seed, asker, owner, query))
-        values = cross_features(kept, (body, title), known, features)
-        labels = np.concatenate((labels, np.zeros(len(values) - len(labels), dtype=np.int8)))
+        draws = uniforms(
+            seed, Purpose.INSTANCES, 2 * self.negatives, round_=OTHERS + owner, client=asker, interaction=query
+        )
+        others = np.setdiff1d((draws * len(lengths[0])).astype(np.int64), found.documents)
+        if len(others) > self.negatives:
+            others = others[np.linspace(0, len(others) - 1, self.negatives).round().astype(np.int64)]
+        kept = found.selected(best, others)
+        labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), _parts(len(best), len(others)))
         order = np.argsort(kept.documents, kind="stable")
         ids = [str(d) for d in kept.documents[order]]
+        values = cross_features(kept, lengths, known, features)
         return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])
 
-    def _others(self, found: Candidates, documents: int, seed: int, asker: int, owner: int, query: int) -> Integers:
-        """Draw documents of the owner in no answer; fewer where nearly all were found."""
-        count, round_ = 2 * self.negatives, OTHERS + owner
-        draws = uniforms(seed, Purpose.INSTANCES, count, round_=round_, client=asker, interaction=query)
-        drawn = np.setdiff1d((draws * documents).astype(np.int64), found.documents)
-        if len(drawn) <= self.negatives:
-            return drawn
-        every = np.linspace(0, len(drawn) - 1, self.negatives).round().astype(np.int64)
-        return np.asarray(drawn[every])
 
-
-def augmented_instances(
-    augment: Augment,
-    answers: Answers,
-    parties: Sequence[Holding],
-    asker: int,
-    queries: Sequence[int],
-    statistics: Statistics,
-    features: Features,
-    seed: int,
-) -> Instances:
-    """Return one party's instances at all other owners: a list for each query and owner."""
-    rows = [
-        augment.rows(answers, asker, owner, parties[asker], query, statistics, features, seed)
-        for query in queries
-        for owner in range(len(parties))
-        if owner != asker
-    ]
-    return local_instances([row for row in rows if row is not None])
+def _parts(found: int, others: int) -> tuple[int, int, int]:
+    """Return the numbers of documents that are labelled 2, 1 and 0."""
+    highly = math.ceil(HIGHLY * found)
+    return highly, found - highly, others

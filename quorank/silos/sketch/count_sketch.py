@@ -16,50 +16,37 @@ a term falls into are contiguous over documents: a query copies z stretches of m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from quorank.errors import require, require_range
+from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
-from quorank.silos.hashing import Hashing, RememberedPlaces
+from quorank.silos.hashing import Hashing
+from quorank.text import Index
 
 MOST_OCCURRENCES = 2**30 - 1
 """Largest number of occurrences in one document, which a cell can hold with either sign."""
 
 
-class CountedField(NamedTuple):
-    """Term counts as arrays: document i has terms[j], counts[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
-
-    offsets: Integers
-    terms: Int32s
-    counts: Int32s
-    vocabulary: Sequence[str]
-
-    @property
-    def documents(self) -> int:
-        return len(self.offsets) - 1
-
-    def sketch_rows(self, hashing: Hashing, sketch: Literal["count", "count-min"]) -> Iterator[Any]:
-        """Compute the sparse (documents, w) cells of each of the z rows: eq. 2 for all documents at once."""
-        columns, signs = hashing.places(self.vocabulary)
-        words = len(self.vocabulary)
-        counts = csr_array((self.counts.astype(np.int32), self.terms, self.offsets), (self.documents, words))
-        sides = (signs if sketch == "count" else np.ones_like(signs)).astype(np.int32)
-        starts, shape = np.arange(words + 1), (words, hashing.columns)
-        for a in range(hashing.rows):
-            yield counts @ csr_array((sides[:, a].copy(), columns[:, a].copy(), starts), shape)
+def sketch_rows(index: Index, hashing: Hashing, sketch: Literal["count", "count-min"]) -> Iterator[Any]:
+    """Compute the sparse (documents, w) cells of each of the z rows: eq. 2 for all documents at once."""
+    columns, signs = hashing.places(index.vocabulary)
+    words = len(index.vocabulary)
+    counts = csr_array((index.counts.astype(np.int32), index.terms, index.offsets), (index.n_documents, words))
+    sides = (signs if sketch == "count" else np.ones_like(signs)).astype(np.int32)
+    for a in range(hashing.rows):
+        hashed = (sides[:, a].copy(), columns[:, a].copy(), np.arange(words + 1))
+        yield counts @ csr_array(hashed, (words, hashing.columns))
 
 
 def count_sketch_table(columns: Int32s, signs: Int8s, counts: npt.ArrayLike, width: int) -> Int32s:
     """Compute the (z, w) Count Sketch of a document (eq. 2) from its terms' (terms, z) columns and signs, and counts."""
-    rows = columns.shape[1]
-    out = np.zeros((rows, width), dtype=np.int32)
-    for a in range(rows):
-        np.add.at(out[a], columns[:, a], (signs[:, a] * np.asarray(counts, dtype=np.int64)).astype(np.int32))
+    out = np.zeros((columns.shape[1], width), dtype=np.int32)
+    np.add.at(out, (np.arange(len(out)), columns), signs * np.asarray(counts, dtype=np.int32)[:, None])
     return out
 
 
@@ -84,37 +71,23 @@ def count_min_estimate(values: npt.ArrayLike) -> Doubles:
 
 
 class Naive:
-    """Sketches of a party's documents, one each; a cell (`counter`) is an int32, or an int16 in half of the memory."""
+    """Sketches of a party's documents, one each; cells are int16 where the longest document allows, else int32."""
 
-    def __init__(
-        self,
-        hashing: Hashing,
-        field: CountedField,
-        sketch: Literal["count", "count-min"] = "count",
-        counter: type = np.int32,
-    ) -> None:
-        self.sketch = sketch
-        self._places, self._rows = RememberedPlaces(hashing), np.arange(hashing.rows)
-        self.table: npt.NDArray[Any] = np.empty((hashing.rows, hashing.columns, field.documents), dtype=counter)
-        for a, row in enumerate(field.sketch_rows(hashing, sketch)):
-            said = f"a document has too many terms for {self.table.dtype} cells; take int32"
-            require(abs(row).max() <= np.iinfo(counter).max, "sketch.out-of-range", said)
+    def __init__(self, hashing: Hashing, index: Index, sketch: Literal["count", "count-min"] = "count") -> None:
+        self.hashing, self.sketch = hashing, sketch
+        kind = np.int16 if index.lengths.max(initial=0) < 2**15 else np.int32
+        self.table: npt.NDArray[Any] = np.empty((hashing.rows, hashing.columns, index.n_documents), dtype=kind)
+        for a, row in enumerate(sketch_rows(index, hashing, sketch)):
             self.table[a] = row.toarray().T
-
-    def estimates(self, term: str) -> Doubles:
-        """Estimate the (documents,) counts of a term (eq. 3, or the minimum)."""
-        columns, signs = self._places.places([term])
-        cells = self.table[self._rows, columns[0]].T
-        return count_sketch_estimate(cells, signs[0]) if self.sketch == "count" else count_min_estimate(cells)
 
     def top(self, term: str, k: int) -> tuple[Integers, Doubles]:
         """Return the k documents with the largest estimates, largest first (algorithm 3); of equal ones the earlier."""
         require_range("k", k, least=1)
-        estimates = self.estimates(term)
+        columns, signs = self.hashing.places([term])
+        cells = self.table[np.arange(self.hashing.rows), columns[0]].T
+        estimates = count_sketch_estimate(cells, signs[0]) if self.sketch == "count" else count_min_estimate(cells)
         chosen = np.arange(len(estimates))
         if len(estimates) > k:
-            limit = np.partition(estimates, len(estimates) - k)[len(estimates) - k]
-            above = np.flatnonzero(estimates > limit)
-            chosen = np.concatenate((above, np.flatnonzero(estimates == limit)[: k - len(above)]))
-        chosen = chosen[np.argsort(-estimates[chosen], kind="stable")]
+            chosen = np.flatnonzero(estimates >= np.partition(estimates, len(estimates) - k)[len(estimates) - k])
+        chosen = chosen[np.argsort(-estimates[chosen], kind="stable")][:k]
         return chosen, estimates[chosen]

@@ -22,7 +22,8 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
-from quorank.silos.sketch.count_sketch import CountedField, Naive
+from quorank.silos.holdings import index_of
+from quorank.silos.sketch.count_sketch import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index
 
@@ -33,66 +34,40 @@ KEY = bytes(range(32))
 RARE = 5  # documents that a term of the second group has at least
 
 
-CountedDocuments = CountedField | Index
-"""Term counts of one field of a party's documents."""
-
-
-def without_empty(field: CountedDocuments) -> CountedField:
-    """Return the same field without documents that hold no term: no sketch can find these."""
-    lengths = np.diff(field.offsets)
-    offsets = np.concatenate(([0], np.cumsum(lengths[lengths > 0]))).astype(np.int64)
-    return CountedField(offsets, field.terms, field.counts, field.vocabulary)
-
-
-def generated_field(
+def generated_index(
     documents: int = 36_400, length: int = 1_000, vocabulary: int = 50_000, seed: int = 1
-) -> tuple[CountedField, Integers]:
+) -> tuple[Index, Integers]:
     """Generate the documents of one party with the paper's sizes, and the terms of a hundred queries."""
     generator = Generator(parties=1, documents=documents, queries=100, body=length, vocabulary=vocabulary)
-    party = generator.party(0, seed)
-    field = CountedField(party.body.offsets, party.body.terms, party.body.counts, generator.words())
-    return field, np.unique(np.concatenate(party.queries))
+    party, words = generator.party(0, seed), generator.words()
+    return index_of(party.body, words), np.unique(np.concatenate(party.queries))
 
 
-class Truth:
-    """Exact counts of every term in every document."""
-
-    def __init__(self, field: CountedDocuments) -> None:
-        self.documents = len(field.offsets) - 1
-        owner = np.repeat(np.arange(self.documents, dtype=np.int32), np.diff(field.offsets))
-        order = np.argsort(field.terms, kind="stable")
-        self._owner, self._counts = owner[order], field.counts[order]
-        self.frequency = np.bincount(field.terms, minlength=len(field.vocabulary))
-        self.occurrences = np.bincount(field.terms, weights=field.counts, minlength=len(field.vocabulary))
-        self._offsets = np.concatenate(([0], np.cumsum(self.frequency)))
-
-    def of(self, term: int) -> Int32s:
-        """Return the (documents,) occurrences of a term."""
-        out = np.zeros(self.documents, dtype=np.int32)
-        part = slice(self._offsets[term], self._offsets[term + 1])
-        out[self._owner[part]] = self._counts[part]
-        return out
-
-    def sample(self, number: int, seed: int, queries: Integers | None = None) -> dict[str, Integers]:
-        """Draw terms to ask for: frequent ones, any, and those of queries."""
-        spread = np.flatnonzero(self.frequency >= min(RARE, max(1, self.frequency.max())))
-        groups = {
-            "frequent": _draw(self.occurrences.astype(np.float64), number, seed, 0),
-            "any": spread[_draw(np.ones(len(spread)), number, seed, 1)],
-        }
-        if queries is not None:
-            held = queries[self.frequency[queries] > 0]
-            if len(held):
-                groups["queries"] = held[_draw(np.ones(len(held)), number, seed, 2)]
-        return groups
+def sampled_terms(index: Index, number: int, seed: int, queries: Integers | None = None) -> dict[str, Integers]:
+    """Draw terms to ask for: frequent ones, any, and those of queries."""
+    held, everything = index.document_frequency, np.arange(len(index.vocabulary))
+    weights = {
+        "frequent": index.collection_frequency.astype(np.float64),
+        "any": (held >= min(RARE, max(1, held.max(initial=0)))).astype(np.float64),
+        "queries": (np.isin(everything, [] if queries is None else queries) & (held > 0)).astype(np.float64),
+    }
+    return {name: _draw(of, number, seed, at) for at, (name, of) in enumerate(weights.items()) if of.any()}
 
 
 def _draw(weights: Doubles, number: int, seed: int, group: int) -> Integers:
     """Draw a weighted sample without replacement: the smallest of exponential waiting times."""
     waits = -np.log1p(-uniforms(seed, Purpose.DOCUMENTS, len(weights), round_=5, client=group))
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         order = np.argsort(waits / weights, kind="stable")
     return order[: min(number, int((weights > 0).sum()))]
+
+
+def exact_counts(index: Index, term: int) -> Int32s:
+    """Return the (documents,) occurrences of a term."""
+    out = np.zeros(index.n_documents, dtype=np.int32)
+    documents, counts = index.postings(term)
+    out[documents] = counts
+    return out
 
 
 def term_cover(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
@@ -104,17 +79,14 @@ def term_cover(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
     return int((counts[chosen] >= max(least, 1)).sum()) / most
 
 
-def mean_cover(
-    top: Top, truth: Truth, groups: Mapping[str, Integers], vocabulary: Sequence[str], k: int
-) -> dict[str, float]:
+def mean_cover(top: Top, index: Index, groups: Mapping[str, Integers], k: int) -> dict[str, float]:
     """Compute the mean cover of each group of terms, and of all of them."""
-    out = {}
-    for name, terms in groups.items():
-        covers = [term_cover(truth.of(int(t)), top(vocabulary[int(t)], k)[0], k) for t in terms]
-        out[name] = float(np.mean(covers))
-    sizes = [len(terms) for terms in groups.values()]
-    out["all"] = float(np.average(list(out.values()), weights=sizes))
-    return out
+    covers = {
+        name: [term_cover(exact_counts(index, t), top(index.vocabulary[t], k)[0], k) for t in terms.tolist()]
+        for name, terms in groups.items()
+    }
+    means = {name: float(np.mean(of)) for name, of in covers.items()}
+    return means | {"all": float(np.mean([cover for of in covers.values() for cover in of]))}
 
 
 def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
@@ -128,64 +100,53 @@ def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
     return 1e3 * float(np.median(times))
 
 
-def timed_build(field: CountedField, shape: Shape) -> tuple[ReverseTopK, float]:
+def timed_build(index: Index, shape: Shape) -> tuple[ReverseTopK, float]:
     """Build a party's RTK-Sketch, and measure the seconds of one core that it takes."""
     start = time.thread_time()
-    sketch = ReverseTopK(shape.hashing(KEY), shape, field)
+    sketch = ReverseTopK(KEY, shape, index)
     return sketch, time.thread_time() - start
 
 
-def build_naive(field: CountedField, shape: Shape) -> Naive:
-    """Build NAIVE with the same z and w; int16 counters where the longest document allows."""
-    longest = int(np.add.reduceat(field.counts.astype(np.int64), field.offsets[:-1]).max())
-    counter = np.int16 if longest < 2**15 else np.int32
-    return Naive(shape.hashing(KEY), field, shape.sketch, counter)
+def naive_bytes(index: Index, shape: Shape) -> int:
+    """Return the memory of NAIVE in int32, the type of the values in an RTK-Sketch."""
+    return index.n_documents * shape.rows * shape.columns * 4
 
 
 def measure_sketches(
-    party: CountedDocuments, queries: Integers | None = None, *, k: int = 150, terms: int = 100, seed: int = 1
+    index: Index, queries: Integers | None = None, *, k: int = 150, terms: int = 100, seed: int = 1
 ) -> dict[str, Any]:
     """Measure cover, memory and speed of the recommended reading beside NAIVE and the literal reading as published.
 
     NAIVE has the published z and w. Queries are timed by the clock, building by the time that its one thread had a core,
-    which is what a second and core mean on a machine with other work. NAIVE's memory is counted in int32, the type of the
-    values in an RTK-Sketch.
+    which is what a second and core mean on a machine with other work.
     """
-    field = without_empty(party)
-    require(len(field.offsets) > 1, "cover.no-document", "there are no documents to measure with")
+    require(len(index.terms), "cover.no-document", "there are no documents to measure with")
     chosen, old = Shape.recommended(k), Shape.published(k=k)
-    truth = Truth(field)
-    groups = truth.sample(terms, seed, queries)
-    asked = [field.vocabulary[int(t)] for group in groups.values() for t in group]
-    sketch, seconds = timed_build(field, chosen)
-    cover = {"rtk": mean_cover(sketch.top, truth, groups, field.vocabulary, k)}
-    time_rtk = query_milliseconds(sketch.top, asked, k)
-    memory, stored, limit = sketch.memory_bytes, sketch.stored, sketch.limit
-    literal, _ = timed_build(field, old)
-    cover["literal"] = mean_cover(literal.top, truth, groups, field.vocabulary, k)
-    del literal
-    naive = build_naive(field, old)
-    cover["naive"] = mean_cover(naive.top, truth, groups, field.vocabulary, k)
-    time_naive = query_milliseconds(naive.top, asked[:: max(1, len(asked) // 50)], k)
-    naive_memory = field.documents * old.rows * old.columns * 4
-    occurrences = int(field.counts.sum())
+    groups = sampled_terms(index, terms, seed, queries)
+    asked = [index.vocabulary[t] for group in groups.values() for t in group.tolist()]
+    sketch, seconds = timed_build(index, chosen)
+    forms: dict[str, Callable[[], Any]] = {
+        "rtk": lambda: sketch,
+        "literal": lambda: timed_build(index, old)[0],
+        "naive": lambda: Naive(old.hashing(KEY), index),
+    }
+    cover, milliseconds = {}, {}
+    for name, make in forms.items():
+        made = make()
+        cover[name] = mean_cover(made.top, index, groups, k)
+        milliseconds[name] = query_milliseconds(made.top, asked[:: max(1, len(asked) // 50)], k)
     return {
-        "documents": truth.documents,
-        "occurrences": occurrences,
-        "vocabulary": len(field.vocabulary),
+        "documents": index.n_documents,
+        "occurrences": index.collection_length,
+        "vocabulary": len(index.vocabulary),
         "k": k,
         "terms": {name: len(group) for name, group in groups.items()},
-        "cover": {name: cover[name]["all"] for name in ("naive", "rtk", "literal")},
-        "cover_by_terms": {name: cover[name] for name in ("naive", "rtk", "literal")},
-        "cover_of_naive": cover["rtk"]["all"] / cover["naive"]["all"] if cover["naive"]["all"] else 1.0,
-        "entries": {"stored": stored, "most": chosen.entries, "published": old.entries, "cell_limit": limit},
-        "memory_bytes": memory,
-        "naive_memory_bytes": naive_memory,
-        "memory_share": memory / naive_memory,
-        "query_milliseconds": time_rtk,
-        "naive_query_milliseconds": time_naive,
+        "cover": {name: of["all"] for name, of in cover.items()},
+        "cover_by_terms": cover,
+        "entries": {"stored": sketch.stored, "most": chosen.entries, "published": old.entries},
+        "memory_share": sketch.memory_bytes / naive_bytes(index, old),
+        "query_milliseconds": milliseconds["rtk"],
+        "naive_query_milliseconds": milliseconds["naive"],
         "build_seconds": seconds,
-        "build_terms_per_second": occurrences / seconds,
-        "shape": str(chosen),
-        "published_shape": str(old),
+        "build_terms_per_second": index.collection_length / seconds,
     }

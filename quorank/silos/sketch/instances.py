@@ -5,30 +5,25 @@ Here a party's queries are divided: some have labels, some are held out for the 
 judged. A list holds a query's relevant documents, its best documents by BM25, and random ones. Its features are exact,
 since both sides of every pair belong to the party.
 
-`ReferenceRank` labels *as published*, without human judgement: "highly relevant" are the first 10 results of a reference
-retrieval over the documents of all parties, "relevant" those up to 100. The paper's reference is the top 100 of MS MARCO;
-ours is the query likelihood of title and body with Dirichlet smoothing. The paper has 145,600 documents; with fewer, the
-first 100 would be most of the matches, so they become the `share` of all documents and the first 10 a tenth of that. Such a
-label is a function of term counts, and so are the features: a ranker that imitates the reference scores as relevant.
-`Judged` takes the collection's judgements.
-
-Whether labels by rank help depends on the quality of a party's own labels. The weight of augmented instances is therefore
-cross-validated: each fold of the labelled queries is ranked by rankers trained without it, once for each weight.
+Labels are the collection's judgements, or *reference ranks* as published, without human judgement: "highly relevant" are
+the first 10 results of a reference retrieval over the documents of all parties, "relevant" those up to 100. The paper's
+reference is the top 100 of MS MARCO; ours is the query likelihood of title and body with Dirichlet smoothing. The paper has
+145,600 documents; with fewer, the first 100 would be most of the matches, so they become a hundredth of all documents and
+the first 10 a tenth of that. Such a label is a function of term counts, and so are the features: a ranker that imitates the
+reference scores as relevant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
 from quorank.data.ranking import RankingData
-from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.parts import Family
 from quorank.silos.holdings import Grades, Holding
 from quorank.silos.training.lists import Statistics, join_data
 from quorank.text import Features, QueryRows, to_ranking_data
@@ -36,6 +31,11 @@ from quorank.text import Features, QueryRows, to_ranking_data
 FILL, NOISE = 1 << 21, 1 << 22  # in the addresses of draws: above any turn of a training
 HIGHEST = 2
 """Labels are 0, 1 and 2, as in the paper."""
+DEPTH, RANDOM = 60, 40
+"""Documents of a list by BM25 of the body, and random ones."""
+MU = 1000.0
+"""μ of the reference retrieval's smoothing."""
+LabelSource = Literal["judged", "reference-rank"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,63 +49,71 @@ class Instances:
     def n_rows(self) -> int:
         return self.data.n_rows
 
+    @classmethod
+    def of(cls, rows: Sequence[QueryRows]) -> Instances:
+        """Return lists with every feature normalised to [0, 1] in its query, and weights of 1."""
+        data = to_ranking_data(rows)
+        return cls(data, np.ones(data.n_rows))
 
-@dataclass(frozen=True)
-class Lists:
-    """Composition of a query's list."""
+    def select(self, queries: Integers) -> Instances:
+        """Return some of the lists."""
+        rows = [np.arange(self.data.offsets[q], self.data.offsets[q + 1]) for q in queries]
+        chosen = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        offsets = np.cumsum([0, *(len(r) for r in rows)])
+        kept = self.data.select_rows(chosen, offsets, [self.data.query_ids[q] for q in queries])
+        return Instances(kept, self.weights[chosen])
 
-    kind: ClassVar[str] = "lists"
+    def split(self, fold: int, folds: int) -> tuple[Instances, Instances]:
+        """Return the lists outside a fold, which train, and those of the fold, which validate."""
+        held = np.arange(self.data.n_queries) % folds == fold
+        return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
 
-    depth: int = 60  # best documents by BM25 of the body
-    random: int = 40  # further random documents
+    def with_augmented(self, found: Instances, weight: float | None) -> Instances:
+        """Join own and augmented instances; all augmented ones together weigh `weight` times all own ones.
 
-    def __post_init__(self) -> None:
-        require_range("depth", self.depth, least=1)
-        require_range("random", self.random, least=0)
+        None gives every instance the same weight.
+        """
+        if not self.n_rows or not found.n_rows or weight == 0.0:
+            return self if self.n_rows else found
+        each = 1.0 if weight is None else weight * self.weights.sum() / found.n_rows
+        together = np.concatenate((self.weights, np.full(found.n_rows, each)))
+        return Instances(join_data([self.data, found.data]), together)
 
-    def rows(self, party: Holding, query: int, grades: Grades, seed: int, number: int) -> Integers:
-        """Return the documents of a query's list in ascending order, which reveals no label."""
-        relevant = np.array([row for row, grade in grades.items() if grade > 0], dtype=np.int64)
-        best = party.documents.best(party.queries[query], self.depth)
-        draws = uniforms(seed, Purpose.INSTANCES, self.random, round_=FILL, client=number, interaction=query)
-        drawn = (draws * party.n_documents).astype(np.int64)
-        return np.unique(np.concatenate((relevant, best, drawn)))
+
+def list_rows(
+    party: Holding, query: int, grades: Grades, seed: int, number: int, depth: int = DEPTH, drawn: int = RANDOM
+) -> Integers:
+    """Return the documents of a query's list in ascending order, which reveals no label."""
+    relevant = np.array([row for row, grade in grades.items() if grade > 0], dtype=np.int64)
+    draws = uniforms(seed, Purpose.INSTANCES, drawn, round_=FILL, client=number, interaction=query)
+    best, random = party.documents.best(party.queries[query], depth), (draws * party.n_documents).astype(np.int64)
+    return np.unique(np.concatenate((relevant, best, random)))
 
 
 def own_rows(
     party: Holding,
     queries: Sequence[int],
     grades: Sequence[Grades],
-    lists: Lists,
     statistics: Statistics,
     features: Features,
     seed: int,
     number: int,
+    noise: float = 0.0,
 ) -> list[QueryRows]:
-    """Return the lists of some queries among the party's own documents, with unnormalised features."""
+    """Return the lists of some queries among the party's own documents, with unnormalised features.
+
+    With probability `noise`, a document has the label of a random one of its list.
+    """
     found = []
-    for q in queries:
+    for place, q in enumerate(queries):
         terms, graded = party.queries[q], grades[q]
-        rows = lists.rows(party, q, graded, seed, number)
+        rows = list_rows(party, q, graded, seed, number)
         values = party.documents.features(terms, rows, features, statistics(terms))
-        ids = [party.documents.ids[row] for row in rows]
         labels = np.array([graded.get(int(row), 0) for row in rows], dtype=np.int8)
+        labels = noisy_labels(labels, noise, seed, number, place)
+        ids = [party.documents.ids[row] for row in rows]
         found.append(QueryRows(f"{party.name}:{party.query_ids[q]}", ids, values, labels))
     return found
-
-
-def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
-    """Return lists in which each document has, with probability `noise`, the label of another one of its list."""
-    require_range("noise", noise, least=0.0, most=1.0)
-    return [
-        QueryRows(
-            row.query_id,
-            row.document_ids,
-            row.features,
-            noisy_labels(np.asarray(row.labels, dtype=np.int8), noise, seed, number, q),
-        )
-        for q, row in enumerate(rows)
-    ]
 
 
 def noisy_labels(labels: Int8s, noise: float, seed: int, number: int, query: int) -> Int8s:
@@ -115,101 +123,34 @@ def noisy_labels(labels: Int8s, noise: float, seed: int, number: int, query: int
     return np.where(replaced < noise, labels[(by * len(labels)).astype(np.int64)], labels).astype(np.int8)
 
 
-def local_instances(rows: Sequence[QueryRows]) -> Instances:
-    """Return own lists with every feature normalised to [0, 1] in its query, and weights of 1."""
-    data = to_ranking_data(rows)
-    return Instances(data, np.ones(data.n_rows))
-
-
-def join_instances(parts: Sequence[Instances]) -> Instances:
-    """Concatenate the lists of several sources."""
-    kept = [part for part in parts if part.n_rows] or list(parts[:1])
-    return Instances(join_data([part.data for part in kept]), np.concatenate([part.weights for part in kept]))
-
-
-def weigh_augmented(own: Instances, found: Instances, weight: float | None) -> Instances:
-    """Join own and augmented instances; all augmented ones together weigh `weight` times all own ones.
-
-    None gives every instance the same weight.
-    """
-    if not own.n_rows or not found.n_rows or weight == 0.0:
-        return own if own.n_rows else found
-    each = 1.0 if weight is None else weight * own.weights.sum() / found.n_rows
-    return join_instances([own, Instances(found.data, np.full(found.n_rows, each))])
-
-
-def select_lists(instances: Instances, queries: Integers) -> Instances:
-    """Return some of the lists."""
-    data = instances.data
-    rows = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in queries]
-    chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
-    offsets = np.cumsum([0, *(len(r) for r in rows)])
-    kept = data.select_rows(chosen, offsets, [data.query_ids[q] for q in queries])
-    return Instances(kept, instances.weights[chosen])
-
-
-def split_fold(own: Instances, fold: int, folds: int) -> tuple[Instances, Instances]:
-    """Return a party's lists outside a fold, which train, and those of the fold, which validate."""
-    held = np.arange(own.data.n_queries) % folds == fold
-    return select_lists(own, np.flatnonzero(~held)), select_lists(own, np.flatnonzero(held))
-
-
 # ---------------------------------------------------------------- labels
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Labels from the collection's judgements."""
-
-    kind: ClassVar[str] = "judged"
-    needs_all_documents: ClassVar[bool] = False
-
-    def grades(self, parties: Sequence[Holding]) -> list[list[Grades]]:
-        """Return [party][query] → own document → grade."""
-        return [list(party.grades) for party in parties]
+def grades_of(parties: Sequence[Holding], labels: LabelSource) -> list[list[Grades]]:
+    """Return [party][query] → own document → grade."""
+    return [list(party.grades) for party in parties] if labels == "judged" else reference_grades(parties)
 
 
-@dataclass(frozen=True)
-class ReferenceRank:
-    """Labels by rank: 2 for the first documents of the reference retrieval, 1 for the next, 0 for all others."""
-
-    kind: ClassVar[str] = "reference-rank"
-    needs_all_documents: ClassVar[bool] = True  # of all parties: no party can compute these labels
-
-    highly: int = 10  # documents labelled 2, from the top
-    relevant: int = 100  # documents labelled 1 or 2, from the top
-    share: float = 0.01  # of all documents that `relevant` is at most; at least 20 documents
-    mu: float = 1000.0  # μ of the reference's smoothing
-
-    def __post_init__(self) -> None:
-        require_range("highly", self.highly, least=1, most=self.relevant)
-        require_range("share", self.share, above=0.0, most=1.0)
-        require_range("mu", self.mu, above=0.0)
-
-    def cuts(self, documents: int) -> tuple[int, int]:
-        """Return the numbers of highly relevant, and of relevant or better documents, in a collection of this size."""
-        relevant = min(self.relevant, max(20, int(self.share * documents)))
-        return max(1, relevant * self.highly // self.relevant), relevant
-
-    def grades(self, parties: Sequence[Holding]) -> list[list[Grades]]:
-        """Return [party][query] → own document → grade."""
-        highly, relevant = self.cuts(sum(party.n_documents for party in parties))
-        owner = np.repeat(np.arange(len(parties)), [party.n_documents for party in parties])
-        row = np.concatenate([np.arange(party.n_documents) for party in parties])
-        found: list[list[Grades]] = []
-        for p, party in enumerate(parties):
-            graded: list[Grades] = []
-            for terms in party.queries:
-                scores = reference_scores(parties, terms, self.mu)
-                matching = np.flatnonzero(np.isfinite(scores))
-                best = matching[np.argsort(-scores[matching], kind="stable")[:relevant]]
-                graded.append({int(row[d]): 2 if rank < highly else 1 for rank, d in enumerate(best) if owner[d] == p})
-            found.append(graded)
-        return found
+def reference_cuts(documents: int) -> tuple[int, int]:
+    """Return the numbers of highly relevant, and of relevant or better documents, in a collection of this size."""
+    relevant = min(100, max(20, documents // 100))
+    return relevant // 10, relevant
 
 
-Labels = Judged | ReferenceRank
-LABELS: Family[Labels] = Family("labels", Judged, ReferenceRank)
+def reference_grades(parties: Sequence[Holding], mu: float = MU) -> list[list[Grades]]:
+    """Grade by rank: 2 for the first documents of the reference retrieval, 1 for the next, 0 for all others."""
+    highly, relevant = reference_cuts(sum(party.n_documents for party in parties))
+    owner = np.repeat(np.arange(len(parties)), [party.n_documents for party in parties])
+    row = np.concatenate([np.arange(party.n_documents) for party in parties])
+    found: list[list[Grades]] = []
+    for p, party in enumerate(parties):
+        found.append([])
+        for terms in party.queries:
+            scores = reference_scores(parties, terms, mu)
+            matching = np.flatnonzero(np.isfinite(scores))
+            best = matching[np.argsort(-scores[matching], kind="stable")[:relevant]]
+            found[p].append({int(row[d]): 1 + (rank < highly) for rank, d in enumerate(best) if owner[d] == p})
+    return found
 
 
 def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float) -> Doubles:
@@ -217,15 +158,10 @@ def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float
     lengths, counts = [], []
     for party in parties:
         fields = (party.documents.body, party.documents.title)
-        lengths.append(fields[0].lengths + fields[1].lengths)
-        counted = np.zeros((party.n_documents, len(terms)))
-        for index in fields:
-            for t, term in enumerate(index.term_ids(terms)):
-                documents, occurrences = index.postings(int(term))
-                counted[documents, t] += occurrences
-        counts.append(counted)
-    all_lengths = np.concatenate(lengths).astype(np.float64)
-    all_counts = np.concatenate(counts)
+        lengths.append(sum(index.lengths for index in fields))
+        every = np.arange(party.n_documents)
+        counts.append(sum(index.counts_of(every, index.term_ids(terms)) for index in fields))
+    all_lengths, all_counts = np.concatenate(lengths).astype(np.float64), np.concatenate(counts)
     p = np.maximum(all_counts.sum(axis=0), 0.5) / max(all_lengths.sum(), 1.0)
     scores = np.log((all_counts + mu * p) / (all_lengths + mu)[:, None]).sum(axis=1)
     return np.where(all_counts.any(axis=1), scores, -np.inf)

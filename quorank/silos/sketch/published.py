@@ -3,84 +3,103 @@
 Rows of the comparison (§VI.A, table I), besides *bm25* and *w0*: *local*, each party learns from its own instances;
 *local+*, from its own and its augmented ones; *global*, all parties train one ranker on their own instances; *cs-f-ltr*, on
 own and augmented instances. All rankers order the lists of each party's own search.
+
+Whether labels by rank help depends on the quality of a party's own labels. The weight of augmented instances is therefore
+cross-validated: each fold of the labelled queries is ranked by rankers trained without it, once for each weight.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
-from quorank.errors import require, require_range
+from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import Purpose, uniforms
+from quorank.metrics.evaluator import Evaluator
 from quorank.silos.hashing import seeded_secret
-from quorank.silos.holdings import FIELDS, RECOMMENDED, Grades, Holding
-from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers, augmented_instances
-from quorank.silos.sketch.cover import term_cover
-from quorank.silos.sketch.descent import InstanceTraining, RoundRobin, best_weight
-from quorank.silos.sketch.exchange import ExchangedAnswers, QuestionProtocol, exchange_answers
-from quorank.silos.sketch.instances import (
-    Instances,
-    Judged,
-    Labels,
-    Lists,
-    local_instances,
-    own_rows,
-    weigh_augmented,
-    with_label_noise,
-)
-from quorank.silos.training.comparison import (
-    ComparisonOutcome,
-    PartySource,
-    Progress,
-    Stopwatch,
-    TrialResult,
-    check_same_text,
-    judge_rankers,
-)
-from quorank.silos.training.lists import OwnSearch, PartySearch, SearchedLists, Statistics
-from quorank.silos.training.setting import QuerySplit, check_split, split_queries
+from quorank.silos.holdings import FIELDS, RECOMMENDED, Holding
+from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
+from quorank.silos.sketch.cover import exact_counts, term_cover
+from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, grades_of, own_rows
+from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
+from quorank.silos.training.comparison import ComparisonOutcome, PartySource, Progress, check_same_text, judge_rankers
+from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
+from quorank.silos.training.setting import QuerySplit, check_split, divide_queries
 from quorank.silos.training.statistics import SharedStatistics, exact_statistics, share_statistics
-from quorank.text import Features, Tokeniser
+from quorank.text import UNSEEN, Features, Tokeniser
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
 FOLDS = 5
 
 
 @dataclass(frozen=True)
+class RoundRobin:
+    """Descent of §III.B, "a simple round-robin distributed SGD": one party per turn takes steps on its own instances.
+
+    A step is θ ← θ − η·(mean gradient of (θ·x − y)²/2 over a batch + λ·θ), with labels y divided by the highest one; η
+    falls in a straight line to 0. The last parameter is the intercept, on which no ranking depends. Only parameters travel.
+    """
+
+    kind: ClassVar[str] = "round-robin"
+
+    eta: float = 0.3  # η at the first step
+    batch: int = 32  # instances of a step, drawn with replacement in proportion to their weights
+    decay: float = 1e-4  # λ, not on the intercept
+    turns: int = 80
+    steps: int = 30  # of a party in a turn
+
+    def __post_init__(self) -> None:
+        require_range("eta", self.eta, above=0.0)
+        require_range("decay", self.decay, least=0.0, most=1.0 / self.eta)
+        for name in ("batch", "turns", "steps"):
+            require_range(name, getattr(self, name), least=1)
+
+    def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
+        """Train the weights of a linear ranker."""
+        present = [own for own in parties if own.n_rows]
+        require(present, "training.no-instance", "no party has an instance to learn from")
+        inputs = [np.column_stack([own.data.features, np.ones(own.n_rows)]).astype(np.float64) for own in present]
+        targets, shares = ([own.data.labels / HIGHEST for own in present], [np.cumsum(own.weights) for own in present])
+        theta = np.zeros(inputs[0].shape[1])
+        decay = np.append(np.full(len(theta) - 1, self.decay), 0.0)
+        for turn in range(self.turns):
+            party = turn % len(present)
+            draws = uniforms(seed, Purpose.INSTANCES, self.steps * self.batch, round_=turn, client=party)
+            rows = np.searchsorted(shares[party], draws * shares[party][-1], side="right")
+            rows = np.minimum(rows, present[party].n_rows - 1).reshape(self.steps, self.batch)
+            for step, chosen in enumerate(rows):
+                x = inputs[party][chosen]
+                eta = self.eta * (1.0 - (turn + step / self.steps) / self.turns)
+                theta = theta - eta * ((x @ theta - targets[party][chosen]) @ x / self.batch + decay * theta)
+        return theta[:-1]
+
+
+@dataclass(frozen=True)
 class PublishedSetting:
     """Parameters of CS-F-LTR's training: text, labels, lists, asked queries, augmentation, descent and features."""
 
-    labels: Labels = field(default_factory=Judged)
+    labels: LabelSource = "judged"  # the collection's judgements, or ranks of a reference retrieval
     labelled: tuple[int, ...] = (5,)  # labelled queries of each party, cycled over the parties; empty: all
     noise: tuple[float, ...] = (0.0,)  # share of labels replaced by another document's, cycled over the parties
     asked: int = 40  # queries that a party asks the others, at most, labelled ones first
     tested: int = 60  # test queries of a party, at most
     test_share: float = 0.5  # share of a party's answered queries held out for the test
-    lists: Lists = field(default_factory=Lists)
     augment: Augment = field(default_factory=Augment.recommended)
-    training: InstanceTraining = field(default_factory=RoundRobin)
+    training: RoundRobin = field(default_factory=RoundRobin)
     features: Features = field(default_factory=Features)
     tokeniser: Tokeniser = RECOMMENDED
 
     def __post_init__(self) -> None:
+        require_choice("labels", self.labels, ("judged", "reference-rank"))
         check_split(self.labelled, self.tested, self.test_share)
         is_inside = self.noise and 0.0 <= min(self.noise) <= max(self.noise) <= 1.0
         require(is_inside, "value.out-of-range", f"expected numbers from 0 to 1, got {self.noise}", "noise")
         require_range("asked", self.asked, least=1)
-
-    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
-        """Divide the queries of party `number`."""
-        labelled = self.labelled[number % len(self.labelled)] if self.labelled else len(grades)
-        return split_queries(grades, labelled, self.test_share, seed, number)
-
-    def asks(self, split: QuerySplit) -> tuple[int, ...]:
-        """Return the queries of a party that the others are asked about."""
-        if self.augment.queries == "labelled":
-            return split.labelled[: self.asked]
-        return (split.labelled + split.unlabelled)[: self.asked]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +116,18 @@ class PreparedParties:
 
     def asked(self, party: int) -> tuple[int, ...]:
         """Return the queries that a party asks the others."""
-        return self.setting.asks(self.splits[party])
+        split = self.splits[party]
+        unlabelled = split.unlabelled if self.setting.augment.queries == "all" else ()
+        return (split.labelled + unlabelled)[: self.setting.asked]
 
     def terms(self, party: int) -> tuple[str, ...]:
         """Return the distinct terms of those queries."""
-        return self.parties[party].terms_of(self.asked(party))
+        queries = self.parties[party].queries
+        return tuple(dict.fromkeys(term for q in self.asked(party) for term in queries[q]))
+
+    def answers(self, protocol: QuestionProtocol | None) -> Answers:
+        """Return exact answers, or those of a session."""
+        return QuestionSession(self.parties, protocol, self.seed) if protocol else ExactAnswers(self.parties)
 
 
 def prepare_parties(
@@ -109,25 +135,31 @@ def prepare_parties(
 ) -> PreparedParties:
     """Divide every party's queries, and make its own instances and its test lists."""
     check_same_text(parties)
-    grades, known = setting.labels.grades(parties), statistics or exact_statistics(parties)
-    splits = [setting.divide(graded, seed, p) for p, graded in enumerate(grades)]
+    grades, known = grades_of(parties, setting.labels), statistics or exact_statistics(parties)
+    splits = [divide_queries(setting, graded, seed, p) for p, graded in enumerate(grades)]
     own: list[Instances] = []
     tests: list[SearchedLists] = []
     for p, (party, graded, split) in enumerate(zip(parties, grades, splits, strict=True)):
-        rows = own_rows(party, split.labelled, graded, setting.lists, known, setting.features, seed, p)
-        own.append(local_instances(with_label_noise(rows, setting.noise[p % len(setting.noise)], seed, p)))
+        noise = setting.noise[p % len(setting.noise)]
+        own.append(Instances.of(own_rows(party, split.labelled, graded, known, setting.features, seed, p, noise)))
         search = PartySearch(party, OwnSearch(evidence=()), setting.features, known)
         tests.append(search.lists(split.test[: setting.tested], graded))
     return PreparedParties(tuple(parties), setting, seed, splits, known, own, tests)
 
 
 def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
-    """Make the augmented instances of every party from the others' answers."""
-    parties, setting, known, seed = prepared.parties, prepared.setting, prepared.statistics, prepared.seed
-    return [
-        augmented_instances(setting.augment, answers, parties, p, prepared.asked(p), known, setting.features, seed)
-        for p in range(len(parties))
-    ]
+    """Make the augmented instances of every party from the others' answers: a list for each query and owner."""
+    parties, setting = prepared.parties, prepared.setting
+    found = []
+    for p, party in enumerate(parties):
+        rows = [
+            setting.augment.rows(answers, p, owner, party, query, prepared.statistics, setting.features, prepared.seed)
+            for query in prepared.asked(p)
+            for owner in range(len(parties))
+            if owner != p
+        ]
+        found.append(Instances.of([row for row in rows if row is not None]))
+    return found
 
 
 def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -> ComparisonOutcome:
@@ -146,7 +178,7 @@ def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -
     }
     weights = {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]}
     counts = {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]}
-    return judge_rankers(rankers, prepared.tests, {}, weights, counts)
+    return judge_rankers(prepared.parties, rankers, prepared.tests, {}, weights, counts)
 
 
 def train_together(
@@ -157,25 +189,41 @@ def train_together(
     training, weights = prepared.setting.training, prepared.setting.augment.weights
     weight = weights[0] if weights else None
     if len(weights) > 1:
-        weight = best_weight(training, own, found, weights, FOLDS, prepared.seed)
-    parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
+        weight = best_weight(training, own, found, weights, prepared.seed)
+    parts = [o.with_augmented(f, weight) for o, f in zip(own, found, strict=True)]
     return weight, training.train(parts, prepared.seed)
+
+
+def best_weight(
+    training: RoundRobin, own: Sequence[Instances], found: Sequence[Instances], weights: Sequence[float], seed: int
+) -> float:
+    """Return the weight of augmented instances whose rankers order the held-out lists of all parties and folds best.
+
+    The first weight is kept unless another one is better by more than the standard error of their difference: few lists
+    say little, and a random choice costs more than a weight that is not quite the best.
+    """
+    scores = [np.empty((len(weights), 0))]
+    for fold in range(FOLDS):
+        parts = [part.split(fold, FOLDS) for part in own]
+        if not any(kept.n_rows for kept, _ in parts):
+            continue
+        kept_found = list(zip((kept for kept, _ in parts), found, strict=True))
+        thetas = [training.train([k.with_augmented(f, weight) for k, f in kept_found], seed) for weight in weights]
+        for _, held in parts:
+            if held.n_rows:
+                evaluator = Evaluator(held.data, LINEAR)
+                scores.append(evaluator.per_query(thetas)[0][:, evaluator.counted()])
+    every = np.concatenate(scores, axis=1)
+    gains, lists = every - every[:1], every.shape[1]
+    if lists < 2:
+        return float(weights[0])
+    mean, error = gains.mean(axis=1), gains.std(axis=1, ddof=1) / np.sqrt(lists)
+    return float(weights[int(np.argmax(np.where(mean > error, mean, 0.0)))])
 
 
 def sum_statistics(parties: Sequence[Holding], protocol: QuestionProtocol, seed: int) -> SharedStatistics:
     """Sum the term statistics over all parties, with noise where the protocol asks for it."""
     return share_statistics(parties, seeded_secret(seed, "statistics"), protocol.statistics_epsilon, seed)
-
-
-def collect_answers(
-    prepared: PreparedParties, protocol: QuestionProtocol | None
-) -> tuple[Answers, ExchangedAnswers | None]:
-    """Return exact answers, or those of a session and their costs."""
-    if protocol is None:
-        return ExactAnswers(prepared.parties), None
-    terms = [prepared.terms(p) for p in range(len(prepared.parties))]
-    exchanged = exchange_answers(prepared.parties, terms, protocol, prepared.seed)
-    return exchanged, exchanged
 
 
 def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> dict[str, float]:
@@ -184,11 +232,9 @@ def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> 
     for asker, owner in itertools.permutations(range(len(prepared.parties)), 2):
         for name, term in itertools.product(FIELDS, prepared.terms(asker)):
             index = getattr(prepared.parties[owner].documents, name)
-            documents, counts = index.postings(int(index.term_ids([term])[0]))
-            if len(documents):
-                held = np.zeros(index.n_documents, dtype=np.int32)
-                held[documents] = counts
-                found[name].append(term_cover(held, answers.answer(asker, owner, name, term).documents, k))
+            counts = exact_counts(index, index.ids.get(term, UNSEEN))
+            if counts.any():
+                found[name].append(term_cover(counts, answers.answer(asker, owner, name, term).documents, k))
     return {name: float(np.mean(shares)) if shares else 0.0 for name, shares in found.items()}
 
 
@@ -197,29 +243,22 @@ def run_published_trial(
     setting: PublishedSetting,
     protocol: QuestionProtocol | None,
     seed: int,
-    progress: Progress | None = None,
-) -> TrialResult:
+    progress: Progress = lambda done, total, what: None,
+) -> ComparisonOutcome:
     """Run one trial of CS-F-LTR; without a protocol, answers and statistics are exact and cost nothing."""
-    say, clock = progress or (lambda done, total, what: None), Stopwatch()
-    say(0, 4, "making parties")
+    progress(0, 4, "making parties")
     parties = source.holdings(seed)
-    clock.lap("parties")
-    say(1, 4, "summing statistics")
+    progress(1, 4, "summing statistics")
     shared = None if protocol is None else sum_statistics(parties, protocol, seed)
     prepared = prepare_parties(parties, setting, seed, shared)
-    clock.lap("own instances")
-    say(2, 4, "asking each other")
-    answers, exchanged = collect_answers(prepared, protocol)
+    progress(2, 4, "asking each other")
+    answers = prepared.answers(protocol)
     augmented = augment_parties(prepared, answers)
     cover = mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k)
-    clock.lap("asking")
-    say(3, 4, "learning")
-    outcome = compare_methods(prepared, augmented)
-    clock.lap("learning")
-    say(4, 4, "done")
-    wire = {} if exchanged is None else dict(exchanged.wire)
-    spent = {} if exchanged is None else dict(exchanged.spent)
-    if shared is not None:
-        wire["statistics_bytes"] = round(shared.bytes_sent * len(parties))
-        spent["statistics_epsilon"] = shared.epsilon
-    return TrialResult(tuple(party.name for party in parties), outcome, clock.seconds, cover, wire, spent)
+    progress(3, 4, "learning")
+    outcome = replace(compare_methods(prepared, augmented), cover=cover)
+    progress(4, 4, "done")
+    if shared is None or not isinstance(answers, QuestionSession):
+        return outcome
+    wire = answers.wire | {"statistics_bytes": round(shared.bytes_sent * len(parties))}
+    return replace(outcome, wire=wire, privacy=answers.spent | {"statistics_epsilon": shared.epsilon})

@@ -9,7 +9,6 @@ comparison with one seed, from the parties to the trained rankers.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,22 +31,21 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, eq=False)
 class ComparisonOutcome:
-    """Result of a comparison with one seed."""
+    """Result of one trial; cover, wire and privacy only where parties ask each other about terms."""
 
+    parties: tuple[str, ...]
     table: dict[str, Figures]  # method → measures; for methods that each party trains alone, the mean over the parties
     by_party: dict[str, list[Figures]]  # for these, one row per party
-    own_tests: dict[str, list[float]]  # nDCG@10 of each method on each party's own test lists
     weights: dict[str, list[float | None]]  # λ, number of trees or weight of augmented instances that was chosen
     instances: dict[str, list[int]]  # labelled lists, or instances, of each party
     test_queries: int
-
-    @property
-    def bm25(self) -> Figures:
-        """Measures of the search itself."""
-        return self.table["bm25"]
+    cover: dict[str, float] = field(default_factory=dict)  # share of the true top-K that was found, by field
+    wire: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
 
 def judge_rankers(
+    parties: Sequence[Holding],
     rankers: Mapping[str, Sequence[Doubles]],
     tests: Sequence[SearchedLists],
     kinds: Mapping[str, Ranker],
@@ -57,16 +55,14 @@ def judge_rankers(
     """Evaluate methods on the test lists of all parties; a method has one ranker, or one per party."""
     together = SearchedLists.joined(tests)
     judged = {method: together.figures(thetas, kinds.get(method, LINEAR)) for method, thetas in rankers.items()}
-    table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
-    own_tests = {
-        method: [
-            each.figures([thetas[p % len(thetas)]], kinds.get(method, LINEAR))[0]["ndcg@10"]
-            for p, each in enumerate(tests)
-        ]
-        for method, thetas in rankers.items()
-    }
+    table = {method: _means(rows) for method, rows in judged.items()}
     by_party = {method: rows for method, rows in judged.items() if len(rows) > 1}
-    return ComparisonOutcome(table, by_party, own_tests, weights, instances, together.n_lists)
+    names = tuple(party.name for party in parties)
+    return ComparisonOutcome(names, table, by_party, weights, instances, together.n_lists)
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> Figures:
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
 def check_same_text(parties: Sequence[Holding]) -> None:
@@ -95,8 +91,8 @@ def compare_with_search(parties: Sequence[Holding], setting: SiloSetting, seed: 
     chosen, jointly = training.train(labelled, w0)
     rankers = {"bm25": [np.zeros(len(w0))], "w0": [w0], "alone": [theta for _, theta in alone], "ours": [jointly]}
     weights = {"alone": [_finite(value) for value, _ in alone], "ours": [_finite(chosen)]}
-    kinds = dict.fromkeys(("alone", "ours"), setting.ranker_part)
-    return judge_rankers(rankers, tests, kinds, weights, {"lists": [own.n_lists for own in labelled]})
+    kinds, counts = dict.fromkeys(("alone", "ours"), setting.ranker_part), [own.n_lists for own in labelled]
+    return judge_rankers(parties, rankers, tests, kinds, weights, {"lists": counts})
 
 
 def _finite(chosen: float) -> float | None:
@@ -109,14 +105,46 @@ def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, seed: int) ->
     return setting.training.train(labelled, setting.searched.prior_direction())[1]
 
 
-# ---------------------------------------------------------------- several seeds
+# ---------------------------------------------------------------- trials
+
+
+@dataclass(frozen=True)
+class PartySource:
+    """Source of the parties: collections on disk, or the generator."""
+
+    collections: tuple[str, ...] = ()
+    parties: int = 4  # N; several collections are one party each
+    generator: Generator = field(default_factory=Generator)
+    tokeniser: Tokeniser = RECOMMENDED
+    whole: bool = True  # bodies include titles
+
+    def __post_init__(self) -> None:
+        require_range("parties", self.parties, least=2)
+
+    def holdings(self, seed: int) -> tuple[Holding, ...]:
+        """Return the parties of one trial; one collection is divided again for each seed."""
+        if not self.collections:
+            return generated_holdings(replace(self.generator, parties=self.parties), seed)
+        return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
+
+
+def run_trial(
+    source: PartySource, setting: SiloSetting, seed: int, progress: Progress = lambda done, total, what: None
+) -> ComparisonOutcome:
+    """Run one trial."""
+    progress(0, 2, "making parties")
+    parties = source.holdings(seed)
+    progress(1, 2, "searching and learning")
+    outcome = compare_with_search(parties, setting, seed)
+    progress(2, 2, "done")
+    return outcome
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedComparison:
     """Comparisons with several seeds."""
 
-    outcomes: list[ComparisonOutcome]
+    outcomes: Sequence[ComparisonOutcome]
 
     def values(self, method: str, measure: str = "ndcg@10") -> Doubles:
         """Return the (seeds,) values of a measure of a method."""
@@ -143,16 +171,31 @@ class RepeatedComparison:
         tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
         return dict(zip(others, tests, strict=True))
 
+    def party_means(self, method: str, party: int) -> Figures:
+        """Return the means over seeds of what one party has trained alone."""
+        return _means([outcome.by_party[method][party] for outcome in self.outcomes])
+
     def as_dict(self) -> dict[str, Any]:
-        """Return means, deviations and tests as JSON values."""
+        """Return means, deviations and tests as JSON values, and bytes and privacy of the first trial."""
+        first = self.outcomes[0]
         return {
-            "seeds": len(self.outcomes),
-            "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in self.methods},
-            "deviation": {m: {k: self.spread(m, k) for k in MEASURES} for m in self.methods},
-            f"{self.methods[-1]} minus": {
+            "table": {method: {m: self.mean(method, m) for m in MEASURES} for method in self.methods},
+            "parties": {
+                name: {method: self.party_means(method, p) for method in first.by_party}
+                | {"instances": {what: counts[p] for what, counts in first.instances.items()}}
+                for p, name in enumerate(first.parties)
+            },
+            "weights": [outcome.weights for outcome in self.outcomes],
+            "significance": {
                 other: {"difference": d.difference, "p": d.p, "corrected_p": d.corrected_p}
                 for other, d in self.against().items()
             },
+            "deviation": {method: {m: self.spread(method, m) for m in MEASURES} for method in self.methods},
+            "cover": _means([outcome.cover for outcome in self.outcomes]),
+            "wire": first.wire,
+            "privacy": first.privacy,
+            "test_queries": first.test_queries,
+            "trials": len(self.outcomes),
         }
 
 
@@ -165,96 +208,3 @@ def verdict(difference: Difference) -> str:
     else:
         tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
     return f"{word} ({difference.difference:+.4f}, {tested})"
-
-
-# ---------------------------------------------------------------- trials
-
-
-@dataclass(frozen=True)
-class PartySource:
-    """Source of the parties: collections on disk, or the generator."""
-
-    collections: tuple[str, ...] = ()
-    parties: int = 4  # N; several collections are one party each
-    generator: Generator = field(default_factory=Generator)
-    tokeniser: Tokeniser = RECOMMENDED
-    whole: bool = True  # bodies include titles
-
-    def __post_init__(self) -> None:
-        require_range("parties", self.parties, least=2)
-
-    def holdings(self, seed: int) -> tuple[Holding, ...]:
-        """Return the parties of one trial; one collection is divided again for each seed."""
-        if not self.collections:
-            return generated_holdings(replace(self.generator, parties=self.parties), seed)
-        return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
-
-
-@dataclass(frozen=True, eq=False)
-class TrialResult:
-    """Result of one trial; cover, bytes and privacy only where parties ask each other about terms."""
-
-    names: tuple[str, ...]
-    outcome: ComparisonOutcome
-    seconds: dict[str, float]
-    cover: dict[str, float] = field(default_factory=dict)  # share of the true top-K that was found, by field
-    wire: dict[str, Any] = field(default_factory=dict)
-    spent: dict[str, Any] = field(default_factory=dict)
-
-
-def run_trial(source: PartySource, setting: SiloSetting, seed: int, progress: Progress | None = None) -> TrialResult:
-    """Run one trial."""
-    say, clock = progress or (lambda done, total, what: None), Stopwatch()
-    say(0, 2, "making parties")
-    parties = source.holdings(seed)
-    clock.lap("parties")
-    say(1, 2, "searching and learning")
-    outcome = compare_with_search(parties, setting, seed)
-    clock.lap("learning")
-    say(2, 2, "done")
-    return TrialResult(tuple(party.name for party in parties), outcome, clock.seconds)
-
-
-class Stopwatch:
-    """Seconds between laps, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._start = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        """End a lap."""
-        now = time.perf_counter()
-        self.seconds[name], self._start = now - self._start, now
-
-
-def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
-    """Summarise trials: means, tests, and bytes and privacy of the first one."""
-    repeated = RepeatedComparison([result.outcome for result in results])
-    figures, first = repeated.as_dict(), results[0]
-    alone = tuple(first.outcome.by_party)
-    return {
-        "table": figures["mean"],
-        "parties": {
-            name: {method: _means([result.outcome.by_party[method][p] for result in results]) for method in alone}
-            | {"instances": {what: counts[p] for what, counts in first.outcome.instances.items()}}
-            for p, name in enumerate(first.names)
-        },
-        "own_tests": {
-            method: [float(np.mean([r.outcome.own_tests[method][p] for r in results])) for p in range(len(first.names))]
-            for method in repeated.methods
-        },
-        "weights": [result.outcome.weights for result in results],
-        "significance": figures[f"{repeated.methods[-1]} minus"],
-        "deviation": figures["deviation"],
-        "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in first.cover},
-        "wire": first.wire,
-        "privacy": first.spent,
-        "test_queries": first.outcome.test_queries,
-        "trials": len(results),
-        "seconds": {key: sum(r.seconds[key] for r in results) for key in first.seconds},
-    }
-
-
-def _means(rows: Sequence[Figures]) -> Figures:
-    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -31,16 +32,26 @@ class QuerySplit:
     test: tuple[int, ...]
 
 
-def split_queries(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> QuerySplit:
-    """Shuffle and divide a party's queries: `test_share` of the answered ones for the test, then `labelled` for training.
+class Division(Protocol):
+    """Setting that divides queries."""
+
+    @property
+    def labelled(self) -> tuple[int, ...]: ...
+    @property
+    def test_share(self) -> float: ...
+
+
+def divide_queries(setting: Division, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
+    """Shuffle and divide the queries of party `number`: `test_share` of the answered ones for the test, then the labelled.
 
     A query is answered if a document of the party's own is relevant; all others are unlabelled. A party with one answered
     query trains on it and tests nothing; one with none takes part with its documents only.
     """
+    labelled = setting.labelled[number % len(setting.labelled)] if setting.labelled else len(grades)
     draws = uniforms(seed, Purpose.INSTANCES, len(grades), round_=SPLIT, client=number)
     order = np.argsort(draws, kind="stable").tolist()
     answered = [q for q in order if any(grade > 0 for grade in grades[q].values())]
-    cut = min(max(1, round(test_share * len(answered))), max(len(answered) - 1, 0))
+    cut = min(max(1, round(setting.test_share * len(answered))), max(len(answered) - 1, 0))
     chosen = answered[cut : cut + labelled]
     taken = {*answered[:cut], *chosen}
     return QuerySplit(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
@@ -74,13 +85,8 @@ class SiloSetting:
         """Kind of the trained ranker."""
         return self.training.ranker_part
 
-    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
-        """Divide the queries of party `number`."""
-        labelled = self.labelled[number % len(self.labelled)] if self.labelled else len(grades)
-        return split_queries(grades, labelled, self.test_share, seed, number)
-
     def lists(self, party: Holding, seed: int, number: int) -> tuple[SearchedLists, SearchedLists]:
         """Return the training lists and the test lists of party `number`."""
-        split = self.divide(party.grades, seed, number)
+        split = divide_queries(self, party.grades, seed, number)
         search = PartySearch(party, self.searched, self.features)
         return search.lists(split.labelled, party.grades), search.lists(split.test[: self.tested], party.grades)
