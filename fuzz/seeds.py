@@ -40,10 +40,9 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
 from quorank.export.directory import files_of
-from quorank.federation.checkpoint import CoordinatorCheckpoint
-from quorank.federation.journal import Journal
 from quorank.federation.reply import Reply, Task, encode_reply, encode_task
 from quorank.federation.rounds import Report, State
+from quorank.federation.storage import CoordinatorCheckpoint, Journal
 from quorank.files import codec as files_codec
 from quorank.member.private_store import PrivateStore
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED

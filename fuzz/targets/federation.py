@@ -9,9 +9,8 @@ import numpy as np
 
 from fuzz.target import as_file, sealed_archive, target
 from quorank.errors import BadInput
-from quorank.federation.checkpoint import CoordinatorCheckpoint
-from quorank.federation.journal import Journal
 from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
+from quorank.federation.storage import CoordinatorCheckpoint, Journal
 from quorank.protocol import frames
 
 _HEAD = (

@@ -15,7 +15,7 @@ from quorank.data.partition.replay import LogReplay
 from quorank.engines.ahead import RoundsAhead, can_play_ahead
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.attacks.attack import AttackedRule
-from quorank.federation.combinations import missing_shares, refuse, unequal_shares
+from quorank.federation.combinations import check_equal_shares, check_no_shares_missing
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.personal import Split
 from quorank.federation.reply import Reply, Task
@@ -71,7 +71,8 @@ class Simulator:
         unequal = self.interactions is not None and len(set(self.interactions.tolist())) > 1
         unequal |= self.replay is not None
         missing = bool(self.absent) and not federation.everyone
-        refuse((unequal_shares(privacy, unequal), missing_shares(privacy, missing)))
+        check_equal_shares(privacy, unequal)
+        check_no_shares_missing(privacy, missing)
 
     @cached_property
     def world(self) -> World:
@@ -301,7 +302,7 @@ class Simulator:
         malicious = clients < (0 if attack is None else attack.clients)
         if attack is not None and malicious.any():
             key = key_of(self.simulation.seed, Purpose.ATTACK)
-            rule = self._attacked_rule(state, interactions) if attack.knows_rule else None
+            rule = self._attacked_rule(state, interactions) if attack.knows_rule else AttackedRule()
             rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round, rule)
         if play.sent is not None:
             play.sent(clients, rows[:, :size])

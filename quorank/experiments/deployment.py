@@ -15,8 +15,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER
 from quorank.experiments.workload import started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import RoundStorage
-from quorank.federation.unlearning.rebuilding_ledger import RebuildingLedger
+from quorank.federation.storage import RoundStorage
+from quorank.federation.unlearning.rebuilding import RebuildingLedger
 from quorank.kernels.arrays import Doubles
 from quorank.learning.pdgd import ListLearner
 from quorank.privacy import Setting

@@ -19,8 +19,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
-from quorank.federation.checkpoint import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.federation.feature_ranges import noise_part, range_mechanism, range_release
+from quorank.federation.storage import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.evaluator import Evaluator

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
     from quorank.federation.rounds import CohortSum, Federation, Report, State
     from quorank.federation.rules import AGGREGATIONS, Aggregation
-    from quorank.federation.rules.krum import Krum, MultiKrum
+    from quorank.federation.rules.centres import Median, TrimmedMean
+    from quorank.federation.rules.neighbours import Krum, MultiKrum
     from quorank.federation.rules.rule import Mean
-    from quorank.federation.rules.trimmed import Median, TrimmedMean
     from quorank.federation.server_optimisers import SERVERS, Adam, Add, Momentum, Rprop, Server
 
 __all__ = [
@@ -30,9 +30,9 @@ __getattr__ = lazy_exports(
         "quorank.federation.personal": "PERSONALISATIONS LocalOffset OutputLayer Personalisation Shared",
         "quorank.federation.rounds": "CohortSum Federation Report State",
         "quorank.federation.rules": "AGGREGATIONS Aggregation",
-        "quorank.federation.rules.krum": "Krum MultiKrum",
+        "quorank.federation.rules.neighbours": "Krum MultiKrum",
         "quorank.federation.rules.rule": "Mean",
-        "quorank.federation.rules.trimmed": "Median TrimmedMean",
+        "quorank.federation.rules.centres": "Median TrimmedMean",
         "quorank.federation.server_optimisers": "SERVERS Adam Add Momentum Rprop Server",
     },
 )

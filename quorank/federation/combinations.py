@@ -5,8 +5,7 @@ Every rule is decided by what parts declare (`needs_single_updates`, `hides_sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from quorank.data.partition import Partition
 from quorank.errors import BadInput, require
@@ -45,95 +44,58 @@ class FederationParts(Protocol):
     def everyone(self) -> bool: ...
 
 
-class Conflict(NamedTuple):
-    """Rule that refuses the key `where` if `applies`."""
-
-    applies: bool
-    where: str
-    sentence: str
-    code: str = "option.conflict"
+def refuse_if(applies: bool, where: str, sentence: str, code: str = "option.conflict") -> None:
+    """Refuse the key `where` if a rule applies."""
+    require(not applies, code, sentence, where)
 
 
-def refuse(conflicts: Iterable[Conflict]) -> None:
-    """Raise BadInput for the first conflict that applies."""
-    for conflict in conflicts:
-        require(not conflict.applies, conflict.code, conflict.sentence, conflict.where)
-
-
-def unequal_shares(privacy: Privacy, applies: bool, where: str = "interactions") -> Conflict:
-    """Return the conflict of noise in equal shares with clients of unequal weight."""
+def check_equal_shares(privacy: Privacy, unequal: bool, where: str = "interactions") -> None:
+    """Refuse noise in equal shares for clients of unequal weight."""
     sentence = (
         f"{privacy.kind} needs clients that count alike; one with more interactions moves the sum farther than its noise "
         "hides; give all clients as many"
     )
-    return Conflict(applies and privacy.needs_equal_shares, where, sentence)
+    refuse_if(unequal and privacy.needs_equal_shares, where, sentence)
 
 
-def missing_shares(privacy: Privacy, applies: bool) -> Conflict:
-    """Return the conflict of noise in equal shares with drawn cohorts that lack clients."""
+def check_no_shares_missing(privacy: Privacy, absent: bool) -> None:
+    """Refuse noise in equal shares for drawn cohorts that lack clients."""
     sentence = f"{incomplete_noise(privacy.kind)}; without those who left, drawn cohorts are smaller"
-    return Conflict(applies and privacy.needs_equal_shares, "privacy", sentence)
+    refuse_if(absent and privacy.needs_equal_shares, "privacy", sentence)
 
 
 def check_federation(federation: FederationParts) -> None:
     """Refuse a federation whose parts do not fit together."""
     learner, privacy, rule = federation.learner, federation.privacy, federation.aggregation
-    participation, trains = federation.participation, federation.learner.learns_on_client
-    whole_sums = not rule.needs_single_updates
-    unprotected = f"{privacy.kind} protects a metric, and {learner.kind} sends an update, so it needs another privacy"
-    no_clip = (
+    participation, trains, everyone = federation.participation, learner.learns_on_client, federation.everyone
+    masked, grouped, single = privacy.hides_single_updates, privacy.sum_groups > 1, rule.needs_single_updates
+    sentence = f"{privacy.kind} protects a metric, and {learner.kind} sends an update, so it needs another privacy"
+    refuse_if(privacy.protects_metric and not learner.sends_metric, "privacy", sentence, "privacy.no-metric")
+    sentence = (
         f"{privacy.kind} clips parameters that a client learns, and {learner.kind} learns none on the client; use "
         'kind = "randomised-response" or "gaussian"'
     )
-    varying = f"{incomplete_noise(privacy.kind)}, and {participation.kind} leaves that to chance; use full or sampled"
-    strangers = (
+    refuse_if(privacy.needs_client_parameters and not trains, "privacy", sentence, "privacy.no-client-parameters")
+    sentence = f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean"
+    refuse_if(privacy.noise_on_sums and single, "privacy", sentence, "privacy.noise-on-sums")
+    sentence = f"{incomplete_noise(privacy.kind)}, and {participation.kind} leaves that to chance; use full or sampled"
+    refuse_if(privacy.needs_equal_shares and not (participation.fixed_size or everyone), "privacy", sentence)
+    sentence = (
         f"a secure sum is made by clients that know each other's keys beforehand, and with {participation.kind} "
         "nobody knows who will come; use full or sampled, or gaussian with plain sums"
     )
-    hidden = f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
+    refuse_if(masked and participation.open_arrivals, "privacy", sentence)
+    sentence = f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
+    refuse_if(masked and not grouped and single, "privacy", sentence, "privacy.hides-updates")
+    sentence = f"{rule.kind} with history needs single clients, and groups are redrawn every round; take history out"
+    refuse_if(rule.history > 0.0 and grouped, "aggregation", sentence, "aggregation.history-of-groups")
+    sentence = f"{rule.kind} with history needs everyone in every round; take history out, or participation full"
+    refuse_if(rule.history > 0.0 and not everyone, "aggregation", sentence, "aggregation.history-of-sampled")
     nothing = f"{learner.kind} learns nothing on the client that it could"
-    remembers, fixed = rule.history > 0.0, participation.fixed_size or federation.everyone
-    masked, grouped = privacy.hides_single_updates, privacy.sum_groups > 1
-    refuse(
-        (
-            Conflict(privacy.protects_metric and not learner.sends_metric, "privacy", unprotected, "privacy.no-metric"),
-            Conflict(
-                privacy.needs_client_parameters and not trains, "privacy", no_clip, "privacy.no-client-parameters"
-            ),
-            Conflict(
-                privacy.noise_on_sums and not whole_sums,
-                "privacy",
-                f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean",
-                "privacy.noise-on-sums",
-            ),
-            Conflict(privacy.needs_equal_shares and not fixed, "privacy", varying),
-            Conflict(masked and participation.open_arrivals, "privacy", strangers),
-            Conflict(masked and not grouped and not whole_sums, "privacy", hidden, "privacy.hides-updates"),
-            Conflict(
-                remembers and grouped,
-                "aggregation",
-                f"{rule.kind} with history needs single clients, and groups are redrawn every round; take history out",
-                "aggregation.history-of-groups",
-            ),
-            Conflict(
-                remembers and not federation.everyone,
-                "aggregation",
-                f"{rule.kind} with history needs everyone in every round; take history out, or participation full",
-                "aggregation.history-of-sampled",
-            ),
-            Conflict(
-                federation.personal.keeps_parameters and not trains,
-                "personal",
-                f"{nothing} keep; use pdgd",
-                "personal.nothing-to-keep",
-            ),
-            Conflict(
-                federation.client_momentum > 0.0 and not trains,
-                "client_momentum",
-                f"{nothing} carry on; use pdgd, or momentum on the server",
-            ),
-        )
-    )
+    keeps = federation.personal.keeps_parameters
+    refuse_if(keeps and not trains, "personal", f"{nothing} keep; use pdgd", "personal.nothing-to-keep")
+    sentence = f"{nothing} carry on; use pdgd, or momentum on the server"
+    refuse_if(federation.client_momentum > 0.0 and not trains, "client_momentum", sentence)
 
 
 def check_experiment(
@@ -141,115 +103,77 @@ def check_experiment(
 ) -> None:
     """Refuse an experiment whose parts do not fit together."""
     learner = federation.learner
-    refuse(
-        (
-            unequal_shares(federation.privacy, partition.unequal_interactions, "partition"),
-            Conflict(
-                ranker.starts_flat and learner.needs_gradient,
-                "ranker",
-                'start = "zero" has no gradient to follow; use start = "scaled" with pdgd',
-                "ranker.no-gradient",
-            ),
-        )
-    )
+    check_equal_shares(federation.privacy, partition.unequal_interactions, "partition")
+    sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
+    refuse_if(ranker.starts_flat and learner.needs_gradient, "ranker", sentence, "ranker.no-gradient")
     if users.replays_lists:
-        _check_replayed_lists(federation, partition)
+        needed = "lists and clicks of a log are replayed in its order"
+        sentence = f'{needed}; set partition.kind = "users" and partition.order = "time" or "arrival"'
+        refuse_if(not partition.replays, "partition", sentence, "users.needs-replay")
+        try:
+            learner.check_logged()
+        except BadInput as error:
+            raise error.under("learner") from None
+        poisons = federation.attack is not None and federation.attack.users is not None
+        sentence = "an attack on clicks has no place where clicks are those of a log; leave it out"
+        refuse_if(poisons, "attack", sentence)
     if partition.replays:
         _check_replay(federation, partition, keep_every)
     if ranker.grown or learner.grows_trees:
         _check_trees(federation, ranker, partition, rounds, keep_every)
 
 
-def _check_replayed_lists(federation: FederationParts, partition: Partition) -> None:
-    """Check the parts of a log whose lists and clicks are replayed."""
-    needed = "lists and clicks of a log are replayed in its order"
-    order = f'{needed}; set partition.kind = "users" and partition.order = "time" or "arrival"'
-    refuse((Conflict(not partition.replays, "partition", order, "users.needs-replay"),))
-    try:
-        federation.learner.check_logged()
-    except BadInput as error:
-        raise error.under("learner") from None
-    poisons = federation.attack is not None and federation.attack.users is not None
-    sentence = "an attack on clicks has no place where clicks are those of a log; leave it out"
-    refuse((Conflict(poisons, "attack", sentence),))
-
-
 def _check_replay(federation: FederationParts, partition: Partition, keep_every: int) -> None:
     """Check the parts of a log that decides who searches when."""
     privacy, log = federation.privacy, "the log decides who takes part in a round"
+    refuse_if(not federation.participation.everyone, "federation.participation", f"{log}; leave it out")
+    history = federation.aggregation.history > 0.0
+    refuse_if(history, "federation.aggregation", f"{log}, and history needs everyone")
+    check_equal_shares(privacy, True, "privacy")
+    masked = f"{log}, and secure sums need everyone; use gaussian or none"
+    refuse_if(privacy.hides_single_updates, "privacy", masked)
     unbounded = (
         f"{privacy.kind} bounds what one client can change, and by order of arrival it changes everybody's rounds; "
         'use partition.order = "time"'
     )
-    masked = f"{log}, and secure sums need everyone; use gaussian or none"
+    refuse_if(privacy.protects and partition.rounds_depend_on_others, "privacy", unbounded)
     kept = f"{log}, and unlearning by kept updates needs everyone; set it to 0"
-    refuse(
-        (
-            Conflict(not federation.participation.everyone, "federation.participation", f"{log}; leave it out"),
-            Conflict(
-                federation.aggregation.history > 0.0, "federation.aggregation", f"{log}, and history needs everyone"
-            ),
-            unequal_shares(privacy, True, "privacy"),
-            Conflict(privacy.hides_single_updates, "privacy", masked),
-            Conflict(privacy.protects and partition.rounds_depend_on_others, "privacy", unbounded),
-            Conflict(keep_every > 0, "federation.keep_every", kept),
-        )
-    )
+    refuse_if(keep_every > 0, "federation.keep_every", kept)
 
 
 def _check_trees(
     federation: FederationParts, ranker: Ranker, partition: Partition, rounds: int, keep_every: int
 ) -> None:
     """Check the parts of an experiment that grows trees from histograms."""
-    learner, privacy = federation.learner, federation.privacy
-    no_growth = f'trees are grown, and {learner.kind} sends updates; set learner.kind = "lambdamart"'
-    no_trees = f'{learner.kind} grows trees, and a {ranker.kind} ranker has none; set ranker.kind = "trees"'
-    refuse(
-        (
-            Conflict(not learner.grows_trees, "learner", no_growth, "ranker.needs-growth"),
-            Conflict(not ranker.grown, "ranker", no_trees, "learner.needs-trees"),
-        )
-    )
+    learner, privacy, within = federation.learner, federation.privacy, "federation."
+    sentence = f'trees are grown, and {learner.kind} sends updates; set learner.kind = "lambdamart"'
+    refuse_if(not learner.grows_trees, "learner", sentence, "ranker.needs-growth")
+    sentence = f'{learner.kind} grows trees, and a {ranker.kind} ranker has none; set ranker.kind = "trees"'
+    refuse_if(not ranker.grown, "ranker", sentence, "learner.needs-trees")
     try:
         ranker.with_trees(rounds * learner.trees_per_round)
     except BadInput as error:
         raise error.under("ranker") from None
-    plan, rule = learner.tree_plan(ranker.tree_leaves, 10), federation.aggregation
+    plan, single = learner.tree_plan(ranker.tree_leaves, 10), federation.aggregation.needs_single_updates
     full = 1 << plan.growth.depth
-    leaves = f"a random tree of depth {plan.growth.depth} has {full} leaves; set ranker.leaves to that or more"
-    momentum, step = federation.client_momentum > 0.0, federation.server != Add()
-    not_summed = (
+    sentence = f"a random tree of depth {plan.growth.depth} has {full} leaves; set ranker.leaves to that or more"
+    refuse_if(plan.random and ranker.tree_leaves < full, "ranker.leaves", sentence)
+    sentence = "attacks are on updates, and trees have none; leave it out"
+    refuse_if(federation.attack is not None, "attack", sentence)
+    refuse_if(single, f"{within}aggregation", "histograms are summed; use the mean")
+    everyone = federation.participation.everyone
+    refuse_if(not everyone, f"{within}participation", "every tree needs all clients; use full")
+    refuse_if(federation.client_momentum > 0.0, f"{within}client_momentum", "is of updates; leave it out")
+    sentence = "a tree's step is learner.eta; leave the server out"
+    refuse_if(federation.server != Add(), f"{within}server", sentence)
+    sentence = "trees are regrown without a client, not unlearned; set it to 0"
+    refuse_if(keep_every > 0, f"{within}keep_every", sentence)
+    sentence = "lists of a run of trees are dealt evenly to its clients; leave it out"
+    refuse_if(partition.divides, "partition", sentence)
+    sentence = (
         f"{privacy.kind} as it is set here cannot sum histograms; use none, secure-sum without dropouts, or gaussian"
     )
-    noisy = 'noise on the histograms of every level would leave nothing to learn from; set learner.splits = "random"'
-    refuse(
-        (
-            Conflict(plan.random and ranker.tree_leaves < full, "ranker.leaves", leaves),
-            Conflict(
-                federation.attack is not None, "attack", "attacks are on updates, and trees have none; leave it out"
-            ),
-            Conflict(rule.needs_single_updates, "federation.aggregation", "histograms are summed; use the mean"),
-            Conflict(
-                not federation.participation.everyone,
-                "federation.participation",
-                "every tree needs all clients; use full",
-            ),
-            Conflict(momentum, "federation.client_momentum", "is of updates; leave it out"),
-            Conflict(step, "federation.server", "a tree's step is learner.eta; leave the server out"),
-            Conflict(
-                keep_every > 0,
-                "federation.keep_every",
-                "trees are regrown without a client, not unlearned; set it to 0",
-            ),
-            Conflict(
-                partition.divides, "partition", "lists of a run of trees are dealt evenly to its clients; leave it out"
-            ),
-            Conflict(privacy.sums_histograms == "", "privacy", not_summed, "privacy.no-histograms"),
-            Conflict(
-                privacy.sums_histograms == "noisy" and not plan.random,
-                "learner.splits",
-                noisy,
-                "privacy.noisy-histograms",
-            ),
-        )
-    )
+    refuse_if(privacy.sums_histograms == "", "privacy", sentence, "privacy.no-histograms")
+    sentence = 'noise on the histograms of every level would leave nothing to learn from; set learner.splits = "random"'
+    noisy = privacy.sums_histograms == "noisy" and not plan.random
+    refuse_if(noisy, "learner.splits", sentence, "privacy.noisy-histograms")

@@ -20,13 +20,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from quorank.errors import BadInput, require, require_range
-from quorank.federation.accepted_replies import AcceptedReplies, ReplyLimits
-from quorank.federation.checkpoint import CoordinatorCheckpoint, turns_fault
-from quorank.federation.journal import RoundStorage
 from quorank.federation.participation import TurnsTaken
-from quorank.federation.reply import Reply, Task, decode_reply
+from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
+from quorank.federation.storage import CoordinatorCheckpoint, RoundStorage, turns_fault
+from quorank.federation.sums import AcceptedReplies
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
@@ -266,9 +265,13 @@ class Coordinator:
             replies = len(self._cohort)
         else:
             replies = len(self.members(state.round, state.turns))
-        interactions = self.limits.max_interactions or self.federation.interactions
-        steps = None if self.metric_response is None else self.metric_response.steps
-        return ReplyLimits.of(self.run, state, self.mechanism, interactions, self.limits.max_norm, replies, steps)
+        mechanism, size, metric = self.mechanism, len(state.theta), self.metric_response
+        bound = mechanism.bound_of(state.private, size)
+        numbers = self.limits.max_interactions or self.federation.interactions, self.limits.max_norm, replies
+        sent = mechanism.unit_of(state.private), mechanism.weighted
+        clip = (None, False) if bound is None else (bound.clip, bound.integers)
+        limits = ReplyLimits(self.run, state.round, size, *numbers, *sent, *clip)
+        return limits if metric is None else replace(limits, metric_steps=metric.steps)
 
     def is_complete(self) -> bool:
         """Return whether the open round can close."""

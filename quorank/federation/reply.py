@@ -1,4 +1,4 @@
-"""Task and reply of a round, and their bytes.
+"""Task and reply of a round, their bytes, and the bounds on a reply.
 
 A message is `QRNK`, its kind and protocol version, a header in JSON, and the numbers as little-endian doubles. Decoding
 checks everything and quotes nothing of an invalid message. The header is bounded before it is parsed, because JSON lists
@@ -19,6 +19,8 @@ from quorank.errors import BadInput, require
 from quorank.files.codec import Length, Range, encode
 from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
+from quorank.kernels.exact_sums import LARGEST, LARGEST_SUM
+from quorank.privacy.mechanisms.clipping import ReleaseBound
 
 Memory = dict[str, Doubles]
 H = TypeVar("H", "TaskHeader", "ReplyHeader")
@@ -127,6 +129,63 @@ def decode_reply(data: bytes, parameters: int | None = None) -> Reply:
     first, second, third = arrays[1].tolist()
     named = (header.run, header.round, header.client)
     return Reply(*named, arrays[0], header.interactions, header.within, (first, second, third))
+
+
+@dataclass(frozen=True)
+class ReplyLimits:
+    """Bounds on a reply, for the coordinator and for intake processes without its state."""
+
+    run: str
+    round: int
+    parameters: int
+    max_interactions: int
+    max_norm: float  # L2 norm of a release, in units of an update
+    max_replies: int  # replies of the round
+    unit: float = 1.0  # factor between an update and its release
+    weighted: bool = False  # a release is weighted by its interactions
+    clip: float | None = None  # bound of the round's privacy mechanism, if it has one
+    integers: bool = False  # releases are integers
+    metric_steps: int | None = None  # range of the reported metric, if one is reported
+
+    def check_content(self, content: bytes, client: int) -> None:
+        """Refuse bytes that are no reply of this client to this run and round within the bounds."""
+        reply = decode_reply(content, self.parameters)
+        sentence = "the reply names another client than the one that signed it"
+        require(reply.client == client, "reply.other-client", sentence)
+        require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
+        sentence = "the round of this reply is not open; fetch a new task"
+        require(reply.round == self.round, "reply.other-round", sentence)
+        self.check(reply)
+
+    def check(self, reply: Reply) -> None:
+        """Refuse numbers that no honest client sends, or of which `max_replies` could not be summed exactly."""
+        sentence = f"the release must be {self.parameters} numbers; install the same ranker on both sides"
+        is_row = reply.release.shape == (self.parameters,) and reply.release.dtype == np.float64
+        require(is_row, "reply.shape", sentence)
+        numbers = np.append(reply.release, reply.statistics)
+        require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
+        if self.metric_steps is not None:
+            step, *others = reply.statistics
+            sentence = f"the reported metric is not one of the integers 0 to {self.metric_steps}"
+            require(step in range(self.metric_steps + 1) and not any(others), "reply.figure", sentence)
+        sentence = f"the reply claims more or fewer interactions than 1 to {self.max_interactions}"
+        require(1 <= reply.interactions <= self.max_interactions, "reply.weight", sentence)
+        norm = float(np.sqrt(np.dot(reply.release, reply.release))) / self.unit
+        require(norm <= self.max_norm, "reply.norm", f"the release is longer than {self.max_norm:g}")
+        weight = reply.interactions if self.weighted else 1
+        largest, bound = float(np.abs(numbers).max()) * weight, min(LARGEST, LARGEST_SUM / max(1, self.max_replies))
+        require(largest < bound, "reply.too-large", "the reply holds a number that is too large to be summed exactly")
+        if self.clip is None:
+            return
+        bounds = ReleaseBound(self.clip, self.unit, self.integers)
+        try:
+            bounds.check(reply.release[None, :], np.array([reply.client]))
+        except BadInput as error:
+            if error.code == "update.not-whole":
+                sentence = "the release does not consist of integers: install the same version on both sides"
+                raise BadInput("reply.not-whole", sentence) from None
+            sentence = "the release is longer than the clip that this round's privacy allows"
+            raise BadInput("reply.clip", sentence) from None
 
 
 def _lengths(arrays: list[Doubles]) -> tuple[int, ...]:

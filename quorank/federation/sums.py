@@ -1,4 +1,8 @@
-"""Running sum of a cohort's releases and statistics, exact in any order (`kernels.exact_sums`)."""
+"""Running sums of a cohort's releases, exact in any order (`kernels.exact_sums`), and the accepted replies of a round.
+
+An accepted reply is added at once, so a round's memory does not grow with its cohort but for the clients' numbers; only
+rules that need single updates keep them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from quorank.federation.reply import Reply
 from quorank.federation.rounds import CohortSum, State
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.exact_sums import ExactSum
@@ -82,3 +87,39 @@ class RunningSum:
         released = private.memory, private.sensitivity, private.noise
         summed = CohortSum(private.total, private.weight, clients, *shown, *released, updates, weights, personal)
         return summed._replace(dropped=private.dropped, stays=private.stays)
+
+
+class AcceptedReplies:
+    """Accepted replies of one round: their clients and their sum."""
+
+    def __init__(self, mechanism: Mechanism, parameters: int, *, keep_updates: bool) -> None:
+        self._sum = RunningSum(mechanism, parameters)
+        self._clients = set[int]()
+        self._updates: dict[int, tuple[Doubles, int]] | None = {} if keep_updates else None  # with interactions
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._clients
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def clients(self) -> Integers:
+        """Return the clients in ascending order."""
+        return np.array(sorted(self._clients), dtype=np.int64)
+
+    def add(self, reply: Reply) -> None:
+        """Count a checked reply."""
+        row = np.append(reply.release, reply.statistics)[None, :]
+        self._sum.add(np.array([reply.client]), row, np.array([reply.interactions]), int(reply.within))
+        self._clients.add(reply.client)
+        if self._updates is not None:
+            self._updates[reply.client] = reply.release, reply.interactions
+
+    def cohort_sum(self, state: State) -> CohortSum:
+        """Return the sum, with single updates in the order of their clients where they are kept."""
+        if self._updates is None:
+            return self._sum.close(state)
+        found = [self._updates[client] for client in sorted(self._updates)]
+        updates = np.array([row for row, _ in found]).reshape(len(found), self._sum.parameters)
+        weights = np.array([interactions for _, interactions in found], dtype=np.float64)
+        return self._sum.close(state, updates=updates, weights=weights)

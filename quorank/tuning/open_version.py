@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.federation.accepted_replies import ReplyLimits
-from quorank.federation.reply import Reply, decode_reply
+from quorank.federation.reply import Reply, ReplyLimits, decode_reply
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import MOST_SEARCHES, FieldTuning, TuningTask, updates_of
 from quorank.tuning.models import Model

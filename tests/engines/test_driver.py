@@ -18,9 +18,9 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.journal import DirectoryStorage
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply
-from quorank.federation.rules.krum import Krum
+from quorank.federation.rules import Krum
+from quorank.federation.storage import DirectoryStorage
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames

@@ -29,8 +29,8 @@ from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.run_directory import load_run
 from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
-from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.rounds import State
+from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.files.atomic import remove_leftovers
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import read_ranker

@@ -12,12 +12,8 @@ from scipy.spatial.distance import cdist
 from quorank.errors import BadInput
 from quorank.federation import Federation, coordinator
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.rules import AGGREGATIONS
-from quorank.federation.rules import distances as distances_module
-from quorank.federation.rules.bulyan import Bulyan
-from quorank.federation.rules.distances import distances
-from quorank.federation.rules.krum import Krum, MultiKrum
-from quorank.federation.rules.mixing import Mixing
+from quorank.federation.rules import AGGREGATIONS, Bulyan, Krum, Mixing, MultiKrum
+from quorank.federation.rules.neighbours import distances
 from quorank.learning import PDGD
 from quorank.privacy import NoPrivacy
 
@@ -158,47 +154,19 @@ def test_the_smallest_cohorts() -> None:
                     rule(byzantine=m).check(n)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1.0, 1e7])
 @pytest.mark.parametrize("outlier", [1.0, 1e9, 1e200])
-def test_distances_by_a_matrix_product_keep_their_digits(monkeypatch, offset, outlier) -> None:
-    """Against pairwise differences: a common offset, two close groups, and outliers that would overflow."""
+def test_distances_are_those_of_all_pairs(outlier) -> None:
+    """Against SciPy: a common offset, two close groups, and outliers that overflow."""
     random = np.random.default_rng(8)
-    rows = random.normal(size=(30, 17)) + offset
+    rows = random.normal(size=(30, 17)) + 1e7
     rows[20:25] = rows[20] + 1e-4 * random.normal(size=(5, 17))
     rows[25] *= outlier
     with np.errstate(over="ignore"):
         expected = cdist(rows, rows)
     np.testing.assert_allclose(distances(rows), expected, rtol=1e-13)
-    monkeypatch.setattr(distances_module, "DIRECT", -1)
-    found = distances(rows)
-    assert np.array_equal(found, found.T)
-    assert not np.diag(found).any()
-    inner = np.arange(30) != 25
-    np.testing.assert_allclose(found[np.ix_(inner, inner)], expected[np.ix_(inner, inner)], rtol=1e-9)
-    if outlier < 1e200:
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-    else:
-        assert np.isinf(found[25, inner]).all()
 
 
-@pytest.mark.parametrize("rule", [Krum, MultiKrum])
-@pytest.mark.parametrize("values", ["normal", "grid", "equal"])
-def test_a_product_s_rounding_decides_nothing(monkeypatch, rule, values) -> None:
-    """Ties that only rounding would break are broken as without a product."""
-    random = np.random.default_rng(9)
-    for n in range(7, 40, 4):
-        updates = {
-            "normal": random.normal(size=(n, 5)),
-            "grid": random.integers(-1, 2, (n, 5)) * 0.1,
-            "equal": np.tile(random.normal(size=5), (n, 1)),
-        }[values]
-        direct = combine(rule(byzantine=3), updates)
-        with monkeypatch.context() as patch:
-            patch.setattr(distances_module, "DIRECT", -1)
-            assert combine(rule(byzantine=3), updates).tobytes() == direct.tobytes()
-
-
-COMPARES_PAIRS = [rule for rule in ROBUST if rule.pair_arrays]
+COMPARES_PAIRS = [rule for rule in ROBUST if rule.compares_pairs]
 
 
 @pytest.mark.parametrize("rule", COMPARES_PAIRS, ids=lambda rule: rule.kind)

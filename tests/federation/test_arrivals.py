@@ -16,13 +16,11 @@ from refusals import refused
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Arrivals, Federation, Sampled
-from quorank.federation.accepted_replies import ClientSet
-from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import CHECKPOINT, DirectoryStorage
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import decode_task, encode_reply, encode_task
-from quorank.federation.rules.trimmed import Median
+from quorank.federation.rules import Median
+from quorank.federation.storage import CHECKPOINT, CoordinatorCheckpoint, DirectoryStorage
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
 from quorank.privacy.setting import Turns
@@ -129,15 +127,6 @@ def test_a_simulated_round_that_too_few_may_come_to_ends_the_run_with_a_sentence
 
 
 # ---------------------------------------------------------------- what is remembered
-
-
-@given(st.lists(st.integers(0, 70)))
-def test_a_set_of_clients_is_a_set(clients) -> None:
-    found = ClientSet()
-    for client in clients:
-        found.add(client)
-    assert len(found) == len(set(clients)) and found.numbers().tolist() == sorted(set(clients))
-    assert [c in found for c in range(-3, 100)] == [c in clients for c in range(-3, 100)]
 
 
 @given(st.lists(st.sets(st.integers(0, 9)), max_size=6), st.none() | st.integers(1, 3), st.integers(0, 3))

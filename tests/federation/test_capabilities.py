@@ -17,9 +17,7 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation, Poisson, Sampled, State
 from quorank.federation.attacks import SignFlip
-from quorank.federation.rules import Aggregation
-from quorank.federation.rules.krum import Krum
-from quorank.federation.rules.mixing import Mixing
+from quorank.federation.rules import Aggregation, Krum, Mixing
 from quorank.kernels.arrays import Doubles
 from quorank.learning import PDGD, Evolution, Learner, Simulation
 from quorank.learning.client_loop import STATISTICS, Work

@@ -12,15 +12,12 @@ from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled
-from quorank.federation import checkpoint as checkpoint_module
+from quorank.federation import Federation, Sampled, storage
 from quorank.federation import server_optimisers as servers
-from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import CHECKPOINT, JOURNAL, DirectoryStorage
 from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
-from quorank.federation.rules.krum import Krum
-from quorank.federation.rules.trimmed import Median
+from quorank.federation.rules import Krum, Median
+from quorank.federation.storage import CHECKPOINT, JOURNAL, CoordinatorCheckpoint, DirectoryStorage
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
@@ -228,7 +225,7 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_module, "write_arrays", full)
+        patch.setattr(storage, "write_arrays", full)
         with pytest.raises(OSError, match="No space left"):
             coordinator.advance()
     assert coordinator.state.round == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.federation.journal import Journal
+from quorank.federation.storage import Journal
 from quorank.files.atomic import write_whole
 from quorank.files.npz import write_arrays
 from quorank.protocol.certificates import write_private

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from quorank.federation import Federation
 from quorank.federation import coordinator as coordinators
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import JOURNAL, DirectoryStorage, Journal
 from quorank.federation.reply import Reply, encode_reply
-from quorank.federation.rules.trimmed import Median
+from quorank.federation.rules import Median
+from quorank.federation.storage import JOURNAL, DirectoryStorage, Journal
 from quorank.privacy import Plain
 
 SIZE = 7
@@ -84,7 +84,7 @@ class Disk:
 
     def __init__(self, monkeypatch) -> None:
         self.waits, self.full_after = 0, 10**9
-        monkeypatch.setattr("quorank.federation.journal.os.fsync", self)
+        monkeypatch.setattr("quorank.federation.storage.os.fsync", self)
 
     def __call__(self, _: int) -> None:
         self.waits += 1

@@ -11,10 +11,9 @@ import pytest
 
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.journal import DirectoryStorage
 from quorank.federation.reply import Reply, encode_reply
-from quorank.federation.rules.rule import Mean
-from quorank.federation.rules.trimmed import Median
+from quorank.federation.rules import Mean, Median
+from quorank.federation.storage import DirectoryStorage
 from quorank.privacy import ClippedGaussian, NoPrivacy, Setting, Signs
 from quorank.privacy.mechanisms.metric_response import MetricResponse
 

@@ -20,9 +20,9 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.update_rounds import check_network
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import BEGUN, DirectoryStorage
 from quorank.federation.reply import Task
 from quorank.federation.rules import Median
+from quorank.federation.storage import BEGUN, DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum

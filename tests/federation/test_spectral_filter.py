@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from quorank.federation import Federation, State
-from quorank.federation.checkpoint import parse_state, state_arrays, state_shapes
 from quorank.federation.rounds import CohortSum
-from quorank.federation.rules import Aggregation
-from quorank.federation.rules.mixing import Mixing
-from quorank.federation.rules.spectral import PASSES, RIDGE, SpectralFilter, pulled_in, unsuspected
+from quorank.federation.rules import Aggregation, Mixing, SpectralFilter
+from quorank.federation.rules.spectral import PASSES, RIDGE, pulled_in, unsuspected
+from quorank.federation.storage import parse_state, state_arrays, state_shapes
 from quorank.files.npz import read_arrays, write_arrays
 
 

@@ -14,7 +14,7 @@ from quorank.engines.driver import Driver
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.journal import DirectoryStorage
+from quorank.federation.storage import DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import ClientPins, Pins
 from quorank.member.private_store import PrivateStore

@@ -14,7 +14,7 @@ from quorank.errors import Interrupted
 from quorank.federation import Arrivals, Federation, Poisson, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import decode_task, encode_reply
-from quorank.federation.rules.krum import Krum
+from quorank.federation.rules import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import is_signed, task_content
 from quorank.service.holders.rounds import NOBODY, Holder, next_seconds

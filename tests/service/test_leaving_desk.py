@@ -21,7 +21,7 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Task, decode_reply, decode_task, encode_task
 from quorank.federation.unlearning import rebuilding_name
 from quorank.federation.unlearning.departures import LEAVERS
-from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.federation.unlearning.rebuilding import DOCUMENT, RebuildingLedger
 from quorank.learning.online import OnlineRanker
 from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting

@@ -41,11 +41,7 @@ from quorank.federation.attacks import (
     SignFlip,
     Tailored,
 )
-from quorank.federation.rules.bulyan import Bulyan
-from quorank.federation.rules.centred_clipping import CentredClipping
-from quorank.federation.rules.geometric_median import GeometricMedian
-from quorank.federation.rules.mixing import Mixing
-from quorank.federation.rules.spectral import SpectralFilter
+from quorank.federation.rules import Bulyan, CentredClipping, GeometricMedian, Mixing, SpectralFilter
 from quorank.learning import DBGD, LEARNERS, MGD, PDGD, Counterfactual, Evolution, LambdaMART, PairRank
 from quorank.parts import Family
 from quorank.privacy import (

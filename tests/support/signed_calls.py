@@ -19,8 +19,7 @@ import numpy as np
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.federation.accepted_replies import ReplyLimits
-from quorank.federation.reply import Reply, Task, encode_reply, encode_task
+from quorank.federation.reply import Reply, ReplyLimits, Task, encode_reply, encode_task
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, task_content
 from quorank.protocol.messages import Kind, Publication

@@ -21,17 +21,17 @@ from quorank.users import ClickModel
 Knowledge = Literal["partial", "full"]
 
 
-class AttackedRule(NamedTuple):
-    """Aggregation rule and its memory, for an attacker with full knowledge that tries out updates."""
-
-    combined: Callable[[Doubles], Doubles]  # combined update of (n, d) updates
-    history: Doubles | None = None  # (n, d) the rule's memory of each client
-    beta: float = 0.0  # β: the rule remembers β·history + (1 − β)·update
-
-
 def mean_rule(rows: Doubles) -> Doubles:
     """Return the mean of (n, d) updates."""
     return np.asarray(rows.mean(axis=0), dtype=np.float64)
+
+
+class AttackedRule(NamedTuple):
+    """Aggregation rule and its memory, for an attacker with full knowledge that tries out updates."""
+
+    combined: Callable[[Doubles], Doubles] = mean_rule  # combined update of (n, d) updates
+    history: Doubles | None = None  # (n, d) the rule's memory of each client
+    beta: float = 0.0  # β: the rule remembers β·history + (1 − β)·update
 
 
 class AttackedCohort(NamedTuple):
@@ -54,10 +54,7 @@ class AttackedCohort(NamedTuple):
         return self.updates if knowledge == "full" else self.own
 
     def rivals(self, knowledge: Knowledge) -> Doubles:
-        """Return the known honest updates that compete with the malicious ones.
-
-        With full knowledge these are the honest clients' updates, with partial knowledge the attacker's own honest updates.
-        """
+        """Return the known honest updates that compete with the malicious ones: others', or the attacker's own."""
         others = self.updates[~self.malicious]
         return others if knowledge == "full" and len(others) > 0 else self.own
 
@@ -92,25 +89,15 @@ class Attack(ABC):
         theta: Doubles,
         key: Uint64s,
         round_: int,
-        rule: AttackedRule | None = None,
+        rule: AttackedRule = AttackedRule(),  # noqa: B008
     ) -> Doubles:
-        """Return the (n, d) updates that a cohort sends.
-
-        Args:
-            updates: Honest updates of all clients, (n, d).
-            malicious: Mask of the malicious clients, (n,).
-            theta: θ, (d,).
-            key: Key of the attack's draws.
-            round_: Round, from 0.
-            rule: The server's rule, for attacks that know it; the mean by default.
-        """
+        """Return the (n, d) updates that a cohort sends, from the fields of `AttackedCohort`."""
         fits = updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:]
         shapes = f"{updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker"
         require(fits, "attack.shape", f"the shapes {shapes} do not belong together", "attack")
         sent = np.array(updates, dtype=np.float64)
         if malicious.any():
-            cohort = AttackedCohort(sent, malicious, theta, key, round_, rule or AttackedRule(mean_rule))
-            sent[malicious] = self.malicious_updates(cohort)
+            sent[malicious] = self.malicious_updates(AttackedCohort(sent, malicious, theta, key, round_, rule))
         return sent
 
     def lie(
@@ -125,3 +112,16 @@ class Attack(ABC):
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the malicious clients' rows."""
         return cohort.own
+
+
+@dataclass(frozen=True)
+class InformedAttack(Attack):
+    """Base class of attacks that depend on the known honest updates."""
+
+    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
+
+
+def opposite(vector: Doubles) -> Doubles:
+    """Return −v/‖v‖; zero for a zero vector."""
+    length = float(np.sqrt(vector @ vector))
+    return np.asarray(-vector / length if length > 0.0 else np.zeros_like(vector), dtype=np.float64)

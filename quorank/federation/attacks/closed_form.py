@@ -1,21 +1,26 @@
-"""Published attacks whose updates are one formula of the honest ones.
+"""Published attacks whose updates are a formula of the honest ones.
 
 - `ClickPoisoning` (thesis §5.2.2, table 5.1): malicious clients click what is irrelevant and never stop;
 - `SignFlip` (thesis eqs 6.3 and 6.4), which makes a leaver's influence visible before unlearning (§6.1.4);
 - `InnerProduct` (Xie, Koyejo and Gupta 2019, "Fall of empires", eq. 3);
 - `LittleIsEnough` (Baruch, Baruch and Goldberg 2019, "A little is enough"; thesis §5.2.3);
-- `Mimic` (Karimireddy, He and Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", §3.2).
+- `Mimic` (Karimireddy, He and Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", §3.2);
+- `MinMax` and `MinSum` (Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine: optimizing model poisoning attacks and
+  defenses for federated learning", §4), which need not know the rule.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.attacks.attack import Attack, AttackedCohort, Knowledge
+from quorank.federation.attacks.attack import Attack, AttackedCohort, InformedAttack, Knowledge, opposite
+from quorank.federation.rules.centres import distances_to
+from quorank.federation.rules.neighbours import distances
 from quorank.kernels.arrays import Doubles
 from quorank.users import Cascade
 
@@ -24,15 +29,11 @@ from quorank.users import Cascade
 class ClickPoisoning(Attack):
     """Malicious clients whose users follow the preset "poison"; they compute and send honest updates of these clicks.
 
-    `knowledge` has no effect; it lets one experiment section name every published attack.
-
     >>> ClickPoisoning(clients=3).users.preset
     'poison'
     """
 
     kind: ClassVar[str] = "clicks"
-
-    knowledge: Knowledge = "partial"  # makes no difference here
 
     @property
     def users(self) -> Cascade:
@@ -81,7 +82,7 @@ class Scaled(Attack):
 
 
 @dataclass(frozen=True)
-class InnerProduct(Attack):
+class InnerProduct(InformedAttack):
     """All malicious clients send −ϵ·μ, with the mean μ of the known honest updates.
 
     A small ϵ lies closer to the honest updates than they lie to each other, and still the mean of what a rule chooses may
@@ -94,7 +95,6 @@ class InnerProduct(Attack):
 
     kind: ClassVar[str] = "inner-product"
 
-    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     factor: float = 0.5  # ϵ, times which the reversed mean is sent; no privacy figure
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class InnerProduct(Attack):
 
 
 @dataclass(frozen=True)
-class LittleIsEnough(Attack):
+class LittleIsEnough(InformedAttack):
     """All malicious clients send μ − z·σ, with mean μ and deviation σ of the known honest updates.
 
     That is close enough to the mean to pass for honest. By default z is the largest value for which the honest updates
@@ -142,13 +142,12 @@ def largest_z(n: int, m: int) -> float:
     """
     from scipy.special import ndtri
 
-    supporters = max(n // 2 + 1 - m, 1)
-    honest = n - m
+    honest, supporters = n - m, max(n // 2 + 1 - m, 1)
     return float(ndtri((honest - supporters) / honest)) if honest > supporters else 0.0
 
 
 @dataclass(frozen=True)
-class Mimic(Attack):
+class Mimic(InformedAttack):
     """All malicious clients copy u_i* of an honest client i*, the first or the farthest, which then counts m + 1 times.
 
     The paper takes the client with the largest |⟨z, u_i⟩| for the direction z of the largest variance, which it learns
@@ -160,7 +159,6 @@ class Mimic(Attack):
 
     kind: ClassVar[str] = "mimic"
 
-    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
     victim: Literal["first", "farthest"] = "first"  # i*, the honest client that is copied
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
@@ -169,3 +167,63 @@ class Mimic(Attack):
             return np.array(known[0])
         _, _, directions = np.linalg.svd(known - known.mean(axis=0), full_matrices=False)
         return np.array(known[np.argmax(np.abs(known @ directions[0]))])
+
+
+@dataclass(frozen=True)
+class _Disguised(InformedAttack):
+    """μ + γ·p: the honest mean moved along a harmful direction p, no farther than honest updates are from each other.
+
+    p is the inverse unit vector −μ/‖μ‖, the inverse standard deviation −σ or the inverse sign −sign(μ). The paper searches
+    for the largest γ by halving steps; both conditions are quadratic in γ, so it is computed.
+    """
+
+    direction: Literal["unit", "deviation", "sign"] = "unit"  # p: against the honest mean, its deviations or its signs
+
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
+        """Return μ + γ·p."""
+        known = cohort.rivals(self.knowledge)
+        mean = known.mean(axis=0)
+        harmful = {"unit": opposite(mean), "deviation": -known.std(axis=0), "sign": -np.sign(mean)}[self.direction]
+        return np.asarray(mean + self.largest_gamma(known, harmful) * harmful if harmful.any() else mean)
+
+    @abstractmethod
+    def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
+        """Return γ for the known honest updates and p ≠ 0."""
+
+
+@dataclass(frozen=True)
+class MinMax(_Disguised):
+    """Largest γ whose distance to any honest update is at most the largest between two of them.
+
+    >>> MinMax(clients=2, direction="sign").knowledge
+    'full'
+    """
+
+    kind: ClassVar[str] = "min-max"
+
+    def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
+        """Return the largest γ with ‖μ + γ·p − u_i‖ ≤ max_{j,k} ‖u_j − u_k‖ for all i (eq. 7)."""
+        mean = known.mean(axis=0)
+        square, along = float(harmful @ harmful), (mean - known) @ harmful
+        room = float(distances(known).max()) ** 2 - distances_to(known, mean) ** 2
+        return float(np.min((np.sqrt(along**2 + square * np.maximum(room, 0.0)) - along) / square))
+
+
+@dataclass(frozen=True)
+class MinSum(_Disguised):
+    """Largest γ whose sum of squared distances to the honest updates is at most that of any honest one.
+
+    >>> MinSum(clients=2).direction
+    'unit'
+    """
+
+    kind: ClassVar[str] = "min-sum"
+
+    def largest_gamma(self, known: Doubles, harmful: Doubles) -> float:
+        """Return the largest γ with Σ_i ‖μ + γ·p − u_i‖² ≤ max_j Σ_i ‖u_j − u_i‖² (eq. 8).
+
+        The left side is Σ_i ‖μ − u_i‖² + n·γ²·‖p‖².
+        """
+        most = float((distances(known) ** 2).sum(axis=1).max())
+        own = float((distances_to(known, known.mean(axis=0)) ** 2).sum())
+        return float(np.sqrt(max(most - own, 0.0) / (len(known) * float(harmful @ harmful))))

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 
+PAIR_ARRAYS = 4
 RuleMemory = dict[str, Doubles]
 """Memory of a rule from round to round, besides the clients' histories; saved with the run."""
 
@@ -26,7 +27,7 @@ class Aggregation(ABC):
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
     divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
-    pair_arrays: ClassVar[int] = 0  # (n, n) arrays of doubles held at once by a rule that compares all pairs
+    compares_pairs: ClassVar[bool] = False  # holds up to `PAIR_ARRAYS` (n, n) arrays of doubles
     keeps_pace: ClassVar[bool] = False  # with a history the step is the movement of the combination, which does not lag
 
     @property
@@ -39,14 +40,15 @@ class Aggregation(ABC):
 
     def check_pair_memory(self, n: int, memory: int) -> None:
         """Refuse a cohort of n clients whose pairs exceed this many bytes of memory."""
-        each = 8 * self.pair_arrays
-        largest = math.isqrt(memory // each) if each else n
+        largest, needed = math.isqrt(memory // (8 * PAIR_ARRAYS)), 8 * PAIR_ARRAYS * n * n
         sentence = (
-            f"{self.kind} compares all pairs of {n:,} clients, which takes {_gigabytes(each * n * n)} of memory, and this "
-            f"machine has {_gigabytes(memory)}; take cohorts of at most {largest:,} (participation = {{ kind = "
+            f"{self.kind} compares all pairs of {n:,} clients, which takes {needed / 1e9:,.1f} GB of memory, and "
+            f"this machine has {memory / 1e9:,.1f} GB; take cohorts of at most {largest:,} (participation = {{ kind = "
             '"sampled", cohort = … }), or a rule that compares no pairs (trimmed-mean, median, geometric-median)'
         )
-        require(n <= largest, "aggregation.pairs-too-many", sentence, "federation.aggregation")
+        require(
+            n <= largest or not self.compares_pairs, "aggregation.pairs-too-many", sentence, "federation.aggregation"
+        )
 
     def combine(self, total: Doubles, weight: float) -> Doubles:
         """Return the aggregated update from the (d,) weighted sum of the updates and the sum of the weights."""
@@ -81,10 +83,6 @@ class Mean(Aggregation):
         return total / weight if weight > 0.0 else total
 
 
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB"
-
-
 @dataclass(frozen=True)
 class RobustRule(Aggregation):
     """Base class of rules that withstand `byzantine` malicious clients."""
@@ -101,12 +99,14 @@ class RobustRule(Aggregation):
         return 1
 
     def check(self, n: int) -> None:
-        kind, m, least = self.kind, self.byzantine, self.least_cohort()
-        sentence = f"{kind} needs the update of at least one client, got none"
+        m, least = self.byzantine, self.least_cohort()
+        sentence = f"{self.kind} needs the update of at least one client, got none"
         require(n >= 1, "aggregation.empty-cohort", sentence, "aggregation")
         sentence = f"no rule can tell {m} malicious clients from others in a cohort of {n}; set byzantine below half"
         require(2 * m < n, "aggregation.too-many-malicious", sentence, "aggregation")
-        sentence = f"{kind} with byzantine = {m} needs at least {least} clients in a cohort, got {n}; lower byzantine"
+        sentence = (
+            f"{self.kind} with byzantine = {m} needs at least {least} clients in a cohort, got {n}; lower byzantine"
+        )
         require(n >= least, "aggregation.cohort-too-small", sentence, "aggregation")
 
     def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
@@ -124,18 +124,14 @@ def content_rows(kind: str, updates: Doubles, weights: Doubles) -> Doubles:
 
     The result is then independent of the order of the clients, rounding included, and ties are decided by content.
     """
-    rows = np.array(updates, dtype="<f8", order="C")
-    claims = np.asarray(weights, dtype=np.float64)
+    rows, claims = np.array(updates, dtype="<f8", order="C"), np.asarray(weights, dtype=np.float64)
     sentence = f"{kind} expects a row and a weight for each client, got the shapes {rows.shape} and {claims.shape}"
     require(rows.ndim == 2 and claims.shape == (len(rows),), "aggregation.shape", sentence, "aggregation")
     sentence = f"{kind} expects weights that are finite and at least 0"
     require(np.all(np.isfinite(claims) & (claims >= 0.0)), "aggregation.bad-weight", sentence, "aggregation")
-    finite = np.isfinite(rows).all(axis=1)
-    if not finite.all():
-        row = f"the update in row {int(np.argmin(finite))} holds a number that is not finite"
-        raise BadInput(
-            "aggregation.not-finite", f"{row}; leave such clients out before {kind} sees them", "aggregation"
-        )
+    finite = np.append(np.isfinite(rows).all(axis=1), False)
+    row = f"the update in row {np.argmin(finite)} holds a number that is not finite"
+    sentence = f"{row}; leave such clients out before {kind} sees them"
+    require(finite[:-1].all(), "aggregation.not-finite", sentence, "aggregation")
     rows += 0.0  # −0 and 0 are one number with two encodings
-    order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())
-    return rows[order]
+    return rows[sorted(range(len(rows)), key=lambda i: rows[i].tobytes())]

@@ -1,22 +1,20 @@
 """Spectral filtering with a memory that does not lag.
 
-The filter: malicious updates that move the mean together must add variance along the direction in which they move it. So
-the direction of the largest variance is looked for, the updates that lie farthest out along it are taken away, and this
-again with what is left (Diakonikolas et al. 2017, "Being robust (in high dimensions) can be practical"; with a given
-number to take away, as in the divide-and-conquer of Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine",
-algorithm 2, without its sampling of coordinates). Distances add up over all parameters, so a rule of distances lets
-malicious clients move the mean by √d times the spread along a direction; this one by a few times the spread.
+The filter: malicious updates that move the mean together add variance along the direction in which they move it. So the
+updates farthest out along the direction of the largest variance are removed, and this again with those that remain
+(Diakonikolas et al. 2017, "Being robust (in high dimensions) can be practical"; with a given number to remove, as in
+the divide-and-conquer of Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine", algorithm 2, without its sampling of
+coordinates). A rule of distances lets malicious clients move the mean by √d times the spread along a direction, this one by
+a few times the spread.
 
-The memory: single rounds of online learning say little, so a rule must judge clients by many (Karimireddy, He and Jaggi
-2021, "Learning from history for Byzantine robust optimization"). Taking a step along an exponential mean of each client's
-updates, as published, delays all learning by the length of the memory. Here the filter R looks at decaying sums
-S_i ← β·S_i + u_i, and the step is R(S at t) − β·R(S at t − 1). If R were the mean, that would be the mean of this round's
-updates exactly, for any β; and malicious clients add to all steps together no more than the filter lets them add to
-R(S) now, and 1 − β of that per round. A client that the filter removes is removed with its past.
+The memory: single rounds say little, so clients are judged by many (Karimireddy, He and Jaggi 2021, "Learning from history
+for Byzantine robust optimization"). Steps along an exponential mean of each client's updates, as published, lag by the
+length of the memory. Here the filter R sees decaying sums S_i ← β·S_i + u_i, and the step is R(S at t) − β·R(S at t − 1):
+if R were the mean, exactly the mean of this round's updates, for any β. A removed client is removed with its past.
 
-The yardstick: honest sums differ much along some directions and little along others, and where they differ little a small
-shift is suspicious. So the filter measures in units of the covariance of single rounds' updates, a running mean of that of
-the clients which the filter leaves in each round. A steady drift hardly shows in it, and is what it makes visible in S.
+The yardstick: where honest sums differ little, a small shift is suspicious. So the filter measures in units of the
+covariance of single rounds' updates, a running mean over the clients that the filter leaves in each round. A steady drift
+hardly shows in it, and becomes visible in S.
 """
 
 from __future__ import annotations
@@ -27,25 +25,19 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.federation.rules.distances import PAIR_ARRAYS, distances, distances_to
+from quorank.federation.rules.centres import coordinate_median, distances_to
+from quorank.federation.rules.neighbours import distances
 from quorank.federation.rules.rule import RobustRule, RuleMemory, content_rows
-from quorank.federation.rules.trimmed import coordinate_median
 from quorank.kernels.arrays import Doubles, Integers
 
-PASSES = 5
-"""Directions along which outliers are looked for, one after the other."""
-
-POWER_STEPS = 8
-"""Steps of the power method for a direction; one of large variance will do, it need not be the largest."""
+PASSES, POWER_STEPS = 5, 8
+"""Directions that are searched for outliers in turn, and steps of the power method for each."""
 
 MOST_PARAMETERS = 1024
-"""Rankers with more are filtered without a yardstick: a covariance would not fit."""
+"""Largest ranker with a yardstick: a covariance of more would not fit."""
 
-RENEWED = 0.02
-"""Share of the covariance that a round renews, after the first rounds, which count alike."""
-
-RIDGE = 3e-4
-"""Share of the total variance that is added along every direction, so that none is without."""
+RENEWED, RIDGE = 0.02, 3e-4
+"""Least share of the covariance that a round renews; share of the total variance added along every direction."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class SpectralFilter(RobustRule):
     """The mean of the n − m updates that five passes along directions of large variance leave."""
 
     kind: ClassVar[str] = "spectral-filter"
-    pair_arrays: ClassVar[int] = PAIR_ARRAYS
+    compares_pairs: ClassVar[bool] = True
     keeps_pace: ClassVar[bool] = True
 
     history: float = 0.0  # β, how much of a client's past its update is judged with

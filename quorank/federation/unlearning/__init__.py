@@ -1,7 +1,7 @@
 """Unlearning: rebuild a ranker without clients that have left, in a finished run or in a running service.
 
 `methods` are the three algorithms, `departures` the service's procedure, `rebuilding` the coordinator of one rebuilding
-and `rebuilding_ledger` its releases. Devices recognise a rebuilding by the name of its run, defined here.
+and the ledger of its releases. Devices recognise a rebuilding by the name of its run, defined here.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ longer rounds, with the noise of the run. Where clients cannot release their int
 is reset to its start, which forgets all that was learned.
 
 Each round of a rebuilding is one more release of the others' interactions, counted when it is made, also if the rebuilding
-is abandoned because another client leaves (`rebuilding_ledger`). All releases together stay within the run's planned ε: a
-rebuilding takes the place of rounds of the run, which ends earlier by them, unless a larger budget was reserved
-(`total_epsilon`). A rebuilding that fits neither way is refused before it begins, and the ranker is reset.
+is abandoned because another client leaves. All releases together stay within the run's planned ε: a rebuilding takes the
+place of rounds of the run, which ends earlier by them, unless a larger budget was reserved (`total_epsilon`). A rebuilding
+that fits neither way is refused before it begins, and the ranker is reset.
 
 One influence of a leaver cannot be undone: the lists that the others hold were shown by rankers that it had a part in.
 """
@@ -21,14 +21,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.journal import RoundStorage
+from quorank.federation.storage import RoundStorage
 from quorank.federation.unlearning import rebuilding_name
-from quorank.federation.unlearning.rebuilding import Rebuilding, rebuilding_of, rebuilding_setting
-from quorank.federation.unlearning.rebuilding_ledger import DOCUMENT, RebuildingLedger, RunPlan
+from quorank.federation.unlearning.rebuilding import (
+    DOCUMENT,
+    Rebuilding,
+    RebuildingLedger,
+    RunPlan,
+    rebuilding_of,
+    rebuilding_setting,
+)
 from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
@@ -37,37 +43,21 @@ LEAVERS = "leavers"
 """Name of the document of all requests to leave."""
 INTERVAL = 10  # Δt
 
-Method = Literal["fresh", "anew"]
-"""Rebuilt from what the others hold, or reset to the start."""
-
-Log = Callable[..., None]
-"""Logs an event with its numbers (`service.live.event_log.EVENTS`)."""
-
 
 @dataclass(frozen=True)
 class Leaver:
-    """Stored request of a client to leave."""
+    """Stored request of a client to leave, and how it was met: rebuilt from what others hold, or reset to the start."""
 
     client: int
     digest: str  # of its request
     at: float
     number: int | None = None  # of the rebuilding without it
     done: bool = False
-    method: Method | None = None
-    rounds: int = 0  # of the rebuilding
+    method: Literal["fresh", "anew"] | None = None
+    rounds: int = 0  # of the rebuilding; 0 after a reset
     epsilon: float | None = None  # spent by the rebuilding, in addition to the run
     refused: float | None = None  # total ε that a refused rebuilding would have reached
     shorter: int = 0  # rounds of the run that the rebuilding replaced
-
-
-class RebuildingResult(NamedTuple):
-    """Ranker without the leavers and what it cost."""
-
-    theta: Doubles
-    rounds: int = 0  # of the rebuilding; 0 after a reset
-    epsilon: float | None = None  # of those rounds
-    refused: float | None = None  # total ε that a refused rebuilding would have reached
-    shorter: int = 0  # rounds of the run that it replaces
 
 
 @dataclass(eq=False)
@@ -82,7 +72,7 @@ class Departures(ABC):
         interval: Δt, rounds of the run per round of a rebuilding.
         total_epsilon: Budget of run, reports and rebuildings together; the run's planned ε by default.
         reports: Loss of the metrics that devices report over the whole run.
-        log: Logs an event.
+        log: Logs an event with its numbers.
     """
 
     coordinator: Coordinator
@@ -90,7 +80,7 @@ class Departures(ABC):
     interval: int = INTERVAL
     total_epsilon: float | None = None
     reports: Loss = field(default_factory=Loss)
-    log: Log = lambda event, **numbers: None
+    log: Callable[..., None] = lambda event, **numbers: None
     leavers: list[Leaver] = field(default_factory=list, init=False)
     ledger: RebuildingLedger = field(init=False)
     _rounds: int = field(init=False)  # planned rounds of the run
@@ -99,15 +89,13 @@ class Departures(ABC):
     def __post_init__(self) -> None:
         require_range("interval", self.interval, least=1)
         federation, self._rounds = self.coordinator.federation, self.coordinator.rounds
-        require(
-            federation.aggregation.history == 0.0,
-            "leaving.history",
-            "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
+        sentence = (
+            "rules that judge clients by their history need everyone in every round, so nobody leaves; take history out"
         )
+        require(federation.aggregation.history == 0.0, "leaving.history", sentence)
         privacy = federation.privacy.with_noise_of(self.coordinator.mechanism)
         self.ledger = RebuildingLedger(privacy, self.read_document(DOCUMENT), partial(self.write_document, DOCUMENT))
-        content = self.read_document(LEAVERS)
-        if content is not None:
+        if (content := self.read_document(LEAVERS)) is not None:
             self.leavers = parse_json(content, list[Leaver], LEAVERS, advice="; restore the store from a backup")
         self._exclude_leavers()
         self._shorten_run()
@@ -169,55 +157,48 @@ class Departures(ABC):
             found = self._rebuild(number)
             if found is None:
                 continue
-            theta, rounds, epsilon, refused, shorter = found
+            theta, outcome = found
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
-            method: Method = "fresh" if rounds else "anew"
-            over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon, "refused": refused}
-            over["shorter"] = shorter
-            self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
+            outcome |= {"done": True, "method": "fresh" if outcome.get("rounds") else "anew"}
+            self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
             self._shorten_run()
-            if shorter:
+            if outcome.get("shorter"):
                 self._log("run_shortened", rounds=self.coordinator.rounds)
             self._clear(number)
 
     def _exclude_leavers(self) -> None:
         """Remove the leavers from all cohorts."""
-        self.coordinator.remove_clients(self.left)
-        if self._current is not None:
-            self._current.remove_clients(self.left)
+        for coordinator in filter(None, (self.coordinator, self._current)):
+            coordinator.remove_clients(self.left)
 
     def _shorten_run(self) -> None:
         """End the run earlier by the rounds that rebuildings have replaced."""
         replaced = {one.number: one.shorter for one in self.leavers if one.done}
         self.coordinator.rounds = self._rounds - sum(replaced.values())
 
-    def _rebuild(self, number: int) -> RebuildingResult | None:
-        """Rebuild or reset the ranker; None if another client leaves meanwhile."""
+    def _rebuild(self, number: int) -> tuple[Doubles, dict[str, Any]] | None:
+        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another client leaves meanwhile."""
         coordinator, left = self.coordinator, self.left
         done, remaining = coordinator.state.round, coordinator.federation.clients - len(left)
-        rounds = math.ceil(done / self.interval)
-        reset = RebuildingResult(self.start.copy())
+        rounds, start = math.ceil(done / self.interval), self.start.copy()
         if rounds == 0 or remaining <= 0 or not coordinator.mechanism.can_release_again:
-            return reset
-        name = rebuilding_name(coordinator.run, number, self.interval)
+            return start, {}
+        name, factor = rebuilding_name(coordinator.run, number, self.interval), float(self.interval)
         try:
-            rebuilding = rebuilding_of(
-                coordinator, self.start, rounds, name, left, float(self.interval), self.storage()
-            )
+            rebuilding = rebuilding_of(coordinator, start, rounds, name, left, factor, self.storage())
         except BadInput as error:  # too few rounds to learn anything within the privacy budget
             if not error.code.startswith("privacy."):
                 raise
             self._log("rebuilding_refused")
-            return reset
+            return start, {}
         plan = RunPlan(self._rounds, coordinator.rounds, done, rounds, self.reports)
         loss = rebuilding.mechanism.loss(rounds)
         fit = self.ledger.fit(number, loss, coordinator.mechanism, plan, self.total_epsilon)
         if not fit.fits:
             self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
-            return reset._replace(refused=fit.reached)
-        setting = rebuilding_setting(coordinator.federation, rounds, len(self.start), len(left))
-        self.ledger.begin(number, left, setting)
+            return start, {"refused": fit.reached}
+        self.ledger.begin(number, left, rebuilding_setting(coordinator.federation, rounds, len(start), len(left)))
         if rebuilding.state.round == 0:
             self._log("rebuilding_begun", rounds=rounds)
         rebuilding.before_use = partial(self.ledger.count, number)
@@ -231,8 +212,9 @@ class Departures(ABC):
         finally:
             self._current = None
         statement = rebuilding.mechanism.statement(rounds) or {}
-        self._log("rebuilding_finished", rounds=rounds, epsilon=statement.get("epsilon"), delta=statement.get("delta"))
-        return RebuildingResult(rebuilding.ranker.copy(), rounds, statement.get("epsilon"), shorter=fit.shorter)
+        epsilon = statement.get("epsilon")
+        self._log("rebuilding_finished", rounds=rounds, epsilon=epsilon, delta=statement.get("delta"))
+        return rebuilding.ranker.copy(), {"rounds": rounds, "epsilon": epsilon, "shorter": fit.shorter}
 
     def _log(self, event: str, **numbers: object) -> None:
         self.log(event, round=self.coordinator.state.round, **numbers)
@@ -241,6 +223,5 @@ class Departures(ABC):
         self.clear(rebuilding_name(self.coordinator.run, number, self.interval))
 
     def _write(self, leavers: list[Leaver]) -> None:
-        text = json.dumps([asdict(leaver) for leaver in leavers])
-        self.write_document(LEAVERS, text.encode())
+        self.write_document(LEAVERS, json.dumps([asdict(leaver) for leaver in leavers]).encode())
         self.leavers = leavers

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -66,22 +66,6 @@ class KeptRound:
     updates: Doubles | None = None  # (clients, parameters) ΔM_{i,t}, where they are needed
 
 
-@dataclass(eq=False)
-class Calibration:
-    """Scales new updates to the kept lengths and counts those that cannot be scaled."""
-
-    directionless: int = field(default=0, init=False)  # new updates of zero with a kept length
-    lengthless: int = field(default=0, init=False)  # kept updates of zero; these clients send nothing
-
-    def apply(self, updates: Doubles, lengths: Doubles) -> None:
-        """Apply eq. 6.2 to every row in place; an update of zero stays zero."""
-        norms = norms_of(updates)
-        self.directionless += int(np.count_nonzero((norms == 0.0) & (lengths > 0.0)))
-        self.lengthless += int(np.count_nonzero(lengths == 0.0))
-        for row, norm, length in zip(updates, norms, lengths, strict=True):
-            row[:] = calibrated(row, float(norm), float(length))
-
-
 @dataclass(frozen=True, eq=False)
 class Rebuilt:
     """Rebuilt ranker and the effort it took."""
@@ -89,16 +73,16 @@ class Rebuilt:
     theta: Doubles
     rounds: int  # T_unlearn
     local_steps: int  # Σ n′ over clients and rounds
-    directionless: int
-    lengthless: int
+    directionless: int  # new updates of zero
+    lengthless: int  # kept updates of zero; these clients send nothing
     participants: Doubles  # (rounds,) clients of each round
     sensitivity: Doubles  # (rounds,) of the round's sum to one client; NaN where unbounded
     noise: Doubles  # (rounds,) standard deviation of the noise on each number of that sum
 
 
-def calibrated(update: Doubles, norm: float, length: float) -> Doubles:
-    """Return ‖ΔM‖·ΔM′/‖ΔM′‖, eq. 6.2; zero for an update of zero."""
-    return np.asarray(update / norm * length if norm > 0.0 else np.zeros_like(update), dtype=np.float64)
+def calibrated(update: Doubles, norm: Doubles | float, length: Doubles | float) -> Doubles:
+    """Return ‖ΔM‖·ΔM′/‖ΔM′‖, eq. 6.2, of updates with these norms; zero for an update of zero."""
+    return np.asarray(update / np.where(np.asarray(norm) > 0.0, norm, 1.0) * length, dtype=np.float64)
 
 
 def norms_of(rows: npt.NDArray[np.floating]) -> Doubles:
@@ -167,13 +151,17 @@ def rebuild(
         lengths: "kept" applies eq. 6.2; "own" leaves updates unchanged.
         gain: Factor of an unscaled update before privacy bounds it (`momentum_over`).
     """
-    bound, calibration = engine.mechanism.bound, Calibration()
+    bound, directionless, lengthless = engine.mechanism.bound, 0, 0
 
     def send(known: Doubles, theta: Doubles, clients: Integers, updates: Doubles) -> None:
+        nonlocal directionless, lengthless
+        norms = norms_of(updates)
         if lengths == "kept":
-            calibration.apply(updates, known)
+            directionless += int(np.count_nonzero((norms == 0.0) & (known > 0.0)))
+            lengthless += int(np.count_nonzero(known == 0.0))
+            updates[:] = calibrated(updates, norms[:, None], known[:, None])
         else:
-            calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
+            directionless += int(np.count_nonzero(norms == 0.0))
             updates *= gain
         clip_parameters(updates, theta, bound)
 
@@ -185,7 +173,7 @@ def rebuild(
 
     require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
     found = play_rounds(engine, theta, len(kept), gather, watch, step_factor, average)
-    return replace(found, directionless=calibration.directionless, lengthless=calibration.lengthless)
+    return replace(found, directionless=directionless, lengthless=lengthless)
 
 
 def retrain(engine: CohortEngine, theta: Doubles, rounds: int, watch: Watch | None = None) -> Rebuilt:

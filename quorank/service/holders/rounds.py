@@ -23,10 +23,10 @@ import numpy as np
 from quorank.engines.driver import Driver
 from quorank.engines.engine import Stopped
 from quorank.errors import BadInput, Interrupted, require
-from quorank.federation.checkpoint import CoordinatorCheckpoint
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.federation.rounds import Report, State
+from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import json_bytes
 from quorank.privacy.mechanisms.integer_sums import secure_sums

@@ -21,8 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quorank.errors import BadInput, require
-from quorank.federation.accepted_replies import ReplyLimits
-from quorank.federation.reply import longest_reply
+from quorank.federation.reply import ReplyLimits, longest_reply
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
 from quorank.protocol import requests

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
 from quorank.errors import BadInput, first_line, require
-from quorank.federation.checkpoint import CoordinatorCheckpoint
+from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
 from quorank.files.documents import read_json

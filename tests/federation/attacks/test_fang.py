@@ -10,9 +10,8 @@ from chance import assert_mean
 from honest_cohorts import first, honest_updates
 
 from quorank.federation.attacks import Fang
-from quorank.federation.attacks.fang import beyond_extremes, lambda_bound
-from quorank.federation.rules.krum import Krum, MultiKrum
-from quorank.federation.rules.trimmed import Median, TrimmedMean
+from quorank.federation.attacks.fitted import beyond_extremes, lambda_bound
+from quorank.federation.rules import Krum, Median, MultiKrum, TrimmedMean
 from quorank.kernels.draws import Purpose, key_of
 
 KEY = key_of(1, Purpose.ATTACK)
@@ -116,7 +115,7 @@ def test_fang_draws_beyond_the_extremes(m, knowledge) -> None:
 def test_fang_s_draws_are_uniform_and_addressed() -> None:
     updates, theta = honest_updates(10)
     attack = Fang(3, "full", "trimmed-mean")
-    low, high = beyond_extremes(updates[3:] + theta, -np.sign(updates.mean(axis=0)), 2.0)
+    low, high = beyond_extremes(updates[3:] + theta, -np.sign(updates.mean(axis=0)))
     shares = np.array(
         [(attack.poison(updates, first(3), theta, KEY, t)[:3] + theta - low) / (high - low) for t in range(500)]
     )

@@ -1,0 +1,178 @@
+"""Attacks fitted to the rule that they attack: Fang's, and one that tries any rule out.
+
+`Fang` (Fang et al. 2020, "Local model poisoning attacks to Byzantine-robust federated learning"; thesis §5.2.3) pushes
+every parameter against the direction in which the honest clients move it. Against Krum and Multi-Krum all malicious clients
+send θ_g + λ·s with the largest λ, found by halving, for which the rule still picks them. Against the trimmed mean and the
+median they send values just beyond the honest extremes. The extremes are extended as published, by a factor of the
+parameter itself: [θ_max, b·θ_max] is narrow near zero and, once the ranker has grown, wide against an update.
+
+`Tailored` follows Shejwalkar and Houmansadr (2021, "Manipulating the Byzantine", §4.1, eq. 5): the attacker knows all
+honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result farthest against the honest
+direction. Here it also knows the rule's memory h of clients: the malicious clients move to μ_h + γ·r·p, where r is the
+median distance of the honest ones to their mean μ_h. γ is tried from 0 to 5 in every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.federation.attacks.attack import Attack, AttackedCohort, InformedAttack, Knowledge, opposite
+from quorank.federation.rules.centres import distances_to
+from quorank.federation.rules.neighbours import distances, krum_scores
+from quorank.kernels.arrays import Booleans, Doubles
+from quorank.kernels.draws import fill_uniform
+
+BEYOND, LEAST_LAMBDA = 2.0, 1e-5
+"""b, factor beyond the extremes; λ below which the search ends."""
+
+GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)
+"""Tried values of γ, in units of r."""
+
+
+@dataclass(frozen=True)
+class Fang(InformedAttack):
+    """Updates opposite to the honest direction, fitted to a rule.
+
+    With partial knowledge the attacker's own honest updates stand for those of the others.
+
+    >>> Fang(clients=2, against="median").knowledge
+    'partial'
+    """
+
+    kind: ClassVar[str] = "fang"
+
+    knowledge: Knowledge = "partial"  # honest updates that the attacker knows: its clients' or all
+    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"  # rule that the attack is fitted to
+
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
+        """Return the malicious rows; a client draws by its row in the cohort."""
+        away, theta = -np.sign(cohort.view(self.knowledge).mean(axis=0)), cohort.theta  # s = −sign(μ − θ_g)
+        known, rows = cohort.rivals(self.knowledge), np.flatnonzero(cohort.malicious)
+        sent = np.empty((len(rows), len(theta)))
+        if self.against in ("krum", "multi-krum"):
+            sent[:] = self._largest_lambda(known, away, len(rows)) * away
+            return sent
+        low, high = beyond_extremes(known + theta, away)
+        uniform = np.empty(len(theta))
+        for at, row in enumerate(rows):
+            fill_uniform(cohort.key, 0, int(row), cohort.round, uniform)
+            sent[at] = low + (high - low) * uniform - theta
+        return sent
+
+    def _largest_lambda(self, known: Doubles, away: Doubles, m: int) -> float:
+        """Halve λ from its start until the rule picks malicious updates among the known honest ones.
+
+        Krum must pick a malicious one, Multi-Krum all m: they are equal, so that none is picked without the others unless
+        by a tie. An attacker with partial knowledge simulates the rule with as few malicious updates as succeed, since its
+        own honest updates are a small sample of those that its updates must beat (Fang et al., §4.2).
+        """
+        between, size = distances(known), 0.0
+        for copies in (m,) if self.knowledge == "full" else range(1, m + 1):
+            size = lambda_bound(known, away, copies)
+            while size >= LEAST_LAMBDA:
+                if is_picked(between, distances_to(known, size * away), copies, self.against == "multi-krum"):
+                    return size
+                size /= 2.0
+        return size
+
+
+def lambda_bound(known: Doubles, away: Doubles, m: int) -> float:
+    """Compute the λ above which Krum cannot pick a malicious update (Fang et al., theorem 1), where the search starts.
+
+    √(min_i Σ_{i→j} ‖u_i − u_j‖² / ((n − 2m − 1)·d)) + max_i ‖u_i‖ / √d for the n − m honest updates u. It is proved for
+    a Krum that sums squared distances. For the distances of eq. 5.2 it is a start, not a bound: four malicious clients
+    of ten are picked beyond it. Parameters that nobody moves have s = 0 and do not count in d.
+    """
+    honest = len(known)
+    neighbours = max(honest - 2, 0)
+    spread = float(krum_scores(distances(known) ** 2, neighbours).min()) if neighbours else 0.0
+    dimensions = max(float(np.abs(away).sum()), 1.0)
+    longest = float(distances_to(known, np.zeros(known.shape[1])).max())
+    return float(np.sqrt(spread / (max(honest - m - 1, 1) * dimensions)) + longest / np.sqrt(dimensions))
+
+
+def is_picked(between: Doubles, to_malicious: Doubles, m: int, several: bool) -> bool:
+    """Return whether the rule picks the m equal malicious updates at distances `to_malicious` from the honest ones."""
+    honest = len(between)
+    distance = np.zeros((honest + m, honest + m))
+    distance[:honest, :honest] = between
+    distance[:honest, honest:] = to_malicious[:, None]
+    distance[honest:, :honest] = to_malicious[None, :]
+    scores = krum_scores(distance, max(honest - 2, 1))
+    better = int(np.sum(scores[:honest] < scores[honest]))
+    return better + m <= honest if several else better == 0
+
+
+def beyond_extremes(rankers: Doubles, away: Doubles) -> tuple[Doubles, Doubles]:
+    """Return the interval of each parameter from which malicious clients draw.
+
+    It is [θ_max, b·θ_max] above the honest rankers where s_j = 1 and [b·θ_min, θ_min] below them where s_j = −1, with 1/b
+    for b on the other side of zero. Where s_j = 0 there is no direction to oppose, and the honest mean is sent.
+    """
+    top, bottom, mean = rankers.max(axis=0), rankers.min(axis=0), rankers.mean(axis=0)
+    highest = np.where(top > 0.0, BEYOND * top, top / BEYOND)
+    lowest = np.where(bottom > 0.0, bottom / BEYOND, BEYOND * bottom)
+    low = np.where(away > 0.0, top, np.where(away < 0.0, lowest, mean))
+    high = np.where(away > 0.0, highest, np.where(away < 0.0, bottom, mean))
+    return low, high
+
+
+@dataclass(frozen=True)
+class Tailored(Attack):
+    """Position among the honest clients from which the rule's result moves farthest against them.
+
+    p opposes the round's honest mean ("update"), its signs ("sign"), its signs times the honest deviations ("deviation"),
+    or the mean of the rule's memory ("memory"). With `apart` the malicious clients keep the differences between their
+    honest updates. With `decoys` a tenth of them deviates in another direction, by three times an honest norm.
+
+    >>> Tailored(clients=3, against="sign").knows_rule
+    True
+    """
+
+    kind: ClassVar[str] = "tailored"
+    knows_rule: ClassVar[bool] = True
+
+    against: Literal["update", "sign", "deviation", "memory"] = "update"  # what p opposes
+    apart: bool = False  # keep the differences between their honest updates
+    decoys: bool = False  # a tenth of them, at least one of several, deviates in another direction
+
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
+        """Return the updates that move the malicious clients to the best tried position."""
+        honest, malicious, rule = cohort.updates, cohort.malicious, cohort.rule
+        others = honest[~malicious]
+        if len(others) == 0:
+            return cohort.own
+        before = rule.beta * (np.zeros_like(honest) if rule.history is None else rule.history)
+        remembered = before + (1.0 - rule.beta) * honest
+        past, mean = remembered[~malicious], others.mean(axis=0)
+        opposed = {"sign": np.sign(mean), "deviation": np.sign(mean) * past.std(axis=0), "memory": past.mean(axis=0)}
+        towards, centre = opposite(opposed.get(self.against, mean)), past.mean(axis=0)
+        spread = float(np.median(distances_to(past, centre)))
+        start = np.tile(centre, (int(malicious.sum()), 1))
+        if self.apart:
+            start += remembered[malicious] - remembered[malicious].mean(axis=0)
+        best, most = honest[malicious], -np.inf
+        for gamma in GAMMAS:
+            rows = np.array(honest)
+            rows[malicious] = (start + gamma * spread * towards - before[malicious]) / (1.0 - rule.beta)
+            if self.decoys:
+                _place_decoys(rows, malicious, towards)
+            moved = float(rule.combined(rows) @ towards)
+            if moved > most:
+                best, most = rows[malicious], moved
+        return best
+
+
+def _place_decoys(rows: Doubles, malicious: Booleans, towards: Doubles) -> None:
+    """Replace the updates of decoys by three honest norms along ±a direction orthogonal to p."""
+    clients = np.flatnonzero(malicious)
+    count = max(len(clients) // 10, 1) if len(clients) > 1 else 0
+    length = float(np.median(np.sqrt(np.einsum("ij,ij->i", rows[~malicious], rows[~malicious]))))
+    across = np.where(np.arange(len(towards)) % 2 == 0, 1.0, -1.0)
+    across -= (across @ towards) * towards
+    size = max(float(np.sqrt(across @ across)), 1e-300)
+    for at, client in enumerate(clients[:count]):
+        rows[client] = (1.0 if at % 2 == 0 else -1.0) * 3.0 * length * across / size
