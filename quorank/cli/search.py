@@ -319,9 +319,6 @@ def serve(
 
 @app.command()
 def demo(
-    collection: Annotated[
-        Path | None, Option(help="A text collection with judged queries.", show_default="generated documents")
-    ] = None,
     persons: Annotated[int, Option(help="Number of persons, 2 to 6.")] = 3,
     documents: Annotated[int, Option(help="Documents of each person.")] = 400,
     queries: Annotated[int, Option(help="Queries that each person searches every day; as many are held out.")] = 20,
@@ -354,7 +351,7 @@ def demo(
     from quorank.search.demo.demonstration import DemoPlan, run_demo
 
     told = compiling()
-    plan = DemoPlan(persons, documents, queries, days_alone, days, seed, "" if collection is None else str(collection))
+    plan = DemoPlan(persons, documents, queries, days_alone, days, seed)
     with ExitStack() as stack:
         if out is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorank-search-")))

@@ -15,13 +15,11 @@ from refusals import refused
 
 from quorank.rankers.ranker_file import read_ranker
 from quorank.search.demo.demonstration import DemoPlan
-from quorank.search.demo.machine import make_machine
-from quorank.search.demo.made_up_persons import RECENT, generated_persons, persons_of_collection
+from quorank.search.demo.made_up_persons import RECENT, generated_persons, sources_of, write_machine
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 from quorank.service.home import Home
 from quorank.service.overview import Overview
-from quorank.text.collection import Document, Query, TextCollection
 
 NOW = 1.8e9
 SMALL = ("--persons", 2, "--documents", 60, "--queries", 6, "--days-alone", 1, "--days", 2)
@@ -88,30 +86,26 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
 def test_what_cannot_be_played_is_refused(plan: dict[str, int]) -> None:
     with refused("value.out-of-range"):
         DemoPlan(**plan).make_persons()
-    queries = (Query("q", "text"),)
-    few = TextCollection("few", (Document("d", "title", "body"),), queries, {"q": {"d": 1}})
-    with refused("collection.too-small", "few"):
-        persons_of_collection(few, 2, 20, 2, seed=1)
 
 
 @pytest.mark.slow
 def test_the_search_has_every_document_of_the_machine(tmp_path: Path) -> None:
     """Notes and mail with their text and time; of pages title, address, visits and the beginning of the text."""
     (person, _) = generated_persons(2, 50, 4, seed=3)
-    machine = make_machine(person, 0, tmp_path / "machine", NOW, seed=3)
-    assert sorted(machine.keys.values()) == sorted(one.id for one in person.documents)
-    assert set(Counter(kind for kind, _ in machine.keys)) == {"folder", "mail", "firefox"}
-    known = {one.id: one for one in person.documents}
+    made = write_machine(person, tmp_path / "machine", NOW, seed=3)
+    assert sorted(made.values()) == sorted(one.document.id for one in person.documents)
+    assert set(Counter(kind for kind, _ in made)) == {"folder", "mail", "firefox"}
+    known = {one.document.id: one for one in person.documents}
     with PersonalSearch.open(tmp_path / "home") as search:
-        for source in machine.sources():
+        for source in sources_of(tmp_path / "machine"):
             number = search.add(source)
             report = search.update(number)
             assert report.skipped == 0
-            keys = [key for kind, key in machine.keys if kind == source.kind]
+            keys = [key for kind, key in made if kind == source.kind]
             stored = search.index.documents(number, keys)
             assert len(stored) == len(keys) > 0
             for key, found in zip(keys, stored, strict=True):
-                one = known[machine.keys[source.kind, key]]
+                one = known[made[source.kind, key]]
                 if not found.path.endswith(".txt"):  # whose title is the name
                     assert found.title == one.document.title
                 words = one.document.body.split()
@@ -123,28 +117,9 @@ def test_the_search_has_every_document_of_the_machine(tmp_path: Path) -> None:
                 assert found.modified == pytest.approx(NOW - one.ages[0], abs=1.0)
 
 
-def test_a_collection_is_dealt_to_persons() -> None:
-    """No query is two persons', and what answers a query is on its person's machine, with its grade."""
-    documents = tuple(Document(f"d{n}", f"title {n}", f"body {n}") for n in range(200))
-    queries = tuple(Query(f"q{n}", f"query {n}") for n in range(40))
-    judgements = {f"q{n}": {f"d{n}": 1, f"d{n + 1}": 2, f"d{n + 2}": 0, "unknown": 1} for n in range(30)}
-    collection = TextCollection("made up", documents, queries, judgements)
-    persons = persons_of_collection(collection, 3, 60, 100, seed=1)
-    asked = [query.id for person in persons for query in person.queries]
-    assert sorted(asked) == sorted(judgements)  # those with judgements, each once
-    for person in persons:
-        held = {one.id for one in person.documents}
-        assert len(held) == 60
-        assert {*person.searched} | {*person.held_out} == {*person.queries}
-        for query in person.queries:
-            n = int(query.id[1:])
-            assert person.grades[query.id] == {f"d{n}": 1, f"d{n + 1}": 2}
-            assert {*person.grades[query.id]} <= held
-
-
 def test_generated_persons_look_for_what_they_used_lately() -> None:
     for person in generated_persons(2, 80, 6, seed=5):
-        ages = {one.id: one.ages[0] for one in person.documents}
+        ages = {one.document.id: one.ages[0] for one in person.documents}
         answers = {id_ for graded in person.grades.values() for id_ in graded}
         assert answers and all(ages[id_] <= RECENT for id_ in answers)
         assert any(age > RECENT for age in ages.values())
