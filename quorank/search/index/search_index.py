@@ -229,6 +229,10 @@ class SearchIndex:
         )
         return [StoredSource(r[0], r[1], r[2], parse_json(r[3], where=f"{self.path}"), r[4], r[5]) for r in rows]
 
+    def kinds(self) -> list[str]:
+        """Return the kinds of all sources."""
+        return [kind for (kind,) in self._database.rows("SELECT DISTINCT kind FROM sources ORDER BY kind")]
+
     def remove_source(self, source: int) -> int:
         """Remove a source and erase its documents; return their number."""
         with self._writing() as writer:

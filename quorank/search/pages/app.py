@@ -1,105 +1,125 @@
-"""Application of the pages: routes, and responses to errors."""
+"""Application of the pages: routes, answers as a page or as JSON, and errors."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from quorank.errors import BadInput, first_line
-from quorank.search.pages import programs
-from quorank.search.pages.bodies import read_form, read_object
-from quorank.search.pages.drawing import problem_status, static_answer
-from quorank.search.pages.learned_page import LearnedPage
-from quorank.search.pages.search_page import SearchPage
-from quorank.search.pages.security import PageGate, refusal
-from quorank.search.pages.sources_page import SourcesPage
-from quorank.search.pages.upkeep import Upkeep
-from quorank.search.personal_search import PersonalSearch
+from quorank.errors import BadInput, first_line, require
+from quorank.search.pages import views
+from quorank.search.pages.changes import (
+    CHANGES,
+    MESSAGES,
+    Change,
+    Pages,
+    change_of_form,
+    change_of_json,
+    parse_form,
+    read_body,
+)
+from quorank.search.pages.drawing import draw, static_files
+from quorank.search.pages.security import PageGate, refusal, wants_page
 
+Values = Callable[[Pages, views.Given], dict[str, Any]]
+VIEWS: dict[str, tuple[str, Values]] = {
+    "/": ("search", views.list_values),
+    "/learned": ("learned", views.learned_values),
+    "/sources": ("sources", views.source_values),
+}
+"""Template and values of each page."""
+FRAGMENTS: dict[str, tuple[str, Values]] = {
+    "/list": ("list", partial(views.list_values, typing=True)),
+    "/sources/list": ("source_list", views.source_values),
+}
+"""Parts of pages, for updates while the person types or a source is scanned."""
+ANSWERS: dict[str, Values] = {
+    "/api/find": views.find_answer,
+    "/api/why": views.why_answer,
+    "/api/status": views.status_answer,
+}
+"""Answers for programs."""
+_BACK = re.compile(r"(/|/learned|/sources)(\?\S*)?")
+_MISSING = frozenset({"document.missing", "source.unknown", "source.missing"})
 Endpoint = Callable[[Request], Awaitable[Response]]
-Fields = dict[str, str]
-T = TypeVar("T")
 
 
-def search_app(search: PersonalSearch, upkeep: Upkeep, token: str, port: int, *, open_files: bool = True) -> ASGIApp:
+def search_app(pages: Pages, token: str, port: int) -> ASGIApp:
     """Return the application for a search, behind its access control."""
-    found, learned, sources = (
-        SearchPage(search, upkeep, open_files), LearnedPage(search, upkeep), SourcesPage(search, upkeep),
-    )  # fmt: skip
-    answers = programs.ProgramAnswers(search, upkeep, learned)
+
+    async def page(request: Request) -> Response:
+        return await run_in_threadpool(_draw_page, pages, request.url.path, request.query_params)
+
+    async def fragment(request: Request) -> Response:
+        template, values = FRAGMENTS[request.url.path]
+        return draw(template, **await run_in_threadpool(values, pages, request.query_params))
+
+    async def answer(request: Request) -> Response:
+        found = await run_in_threadpool(ANSWERS[request.url.path], pages, request.query_params)
+        return JSONResponse(found)
+
+    async def change(request: Request) -> Response:
+        return await _change(pages, request)
+
     routes = [
-        _page("/", found.page),
-        _page("/list", found.fragment),
-        _page("/learned", learned.page),
-        _page("/sources", sources.page),
-        _page("/sources/list", sources.fragment),
+        *(Route(path, _report_errors(page)) for path in VIEWS),
+        *(Route(path, _report_errors(fragment)) for path in FRAGMENTS),
+        *(Route(path, _report_errors(answer)) for path in ANSWERS),
+        *(Route(path, _report_errors(change), methods=["POST"]) for path in CHANGES),
         Route("/static/{name}", _static),
-        Route("/open", _form(found.open), methods=["POST"]),
-        _post_form("/forget", found.forget),
-        _post_form("/sources/add", sources.add),
-        _post_form("/sources/remove", sources.remove),
-        _post_form("/sources/read", sources.read_again),
-        _post_form("/learned/join", learned.join),
-        _post_form("/learned/consent", learned.consent),
-        _post_form("/learned/sync", learned.contact),
-        _post_form("/learned/leave", learned.leave),
-        _post_form("/learned/forget-query", learned.forget_query),
-        _post_form("/learned/forget-result", learned.forget_result),
-        _post_form("/learned/reset", learned.reset),
-        _post_form("/learned/forget-everything", learned.forget_everything),
-        _get_json("/api/find", answers.find),
-        _get_json("/api/why", answers.why),
-        _get_json("/api/status", answers.status),
-        _post_json("/api/choose", answers.choose, programs.ChooseRequest),
-        _post_json("/api/join", answers.join, programs.JoinRequest),
-        _post_json("/api/consent", answers.consent, programs.ConsentRequest),
-        _post_json("/api/sync", answers.sync, programs.EmptyRequest),
-        _post_json("/api/leave", answers.leave, programs.EmptyRequest),
-        _post_json("/api/reset", answers.reset, programs.EmptyRequest),
-        _post_json("/api/forget", answers.forget, programs.ForgetRequest),
         Route("/{path:path}", _missing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ]
     return PageGate(Starlette(routes=routes), token, port)
 
 
-def _page(path: str, draw: Callable[[Request], Response]) -> Route:
-    async def answer(request: Request) -> Response:
-        return await run_in_threadpool(draw, request)
-
-    return Route(path, _report_errors(answer))
-
-
-def _form(work: Callable[[Request, Fields], Response]) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        return await run_in_threadpool(work, request, await read_form(request))
-
-    return _report_errors(answer)
+def _draw_page(
+    pages: Pages, path: str, given: views.Given, problem: BadInput | None = None, status: int = 200
+) -> Response:
+    template, values = VIEWS[path]
+    notice = MESSAGES.get(given.get("done", ""), "")
+    return draw(template, status, here=template, notice=notice, problem=problem, **values(pages, given))
 
 
-def _post_form(path: str, work: Callable[[Fields], Response]) -> Route:
-    return Route(path, _form(lambda _, fields: work(fields)), methods=["POST"])
+async def _change(pages: Pages, request: Request) -> Response:
+    """Apply a change; a form is answered by the page in its field `back`, a program by the result."""
+    kind, hint = request.headers.get("content-type", "").partition(";")[0].strip().lower(), CHANGES[request.url.path]
+    if kind == "application/json":
+        return await _apply(pages, request, change_of_json(await read_body(request), hint), "/")
+    sentence = "expected the fields of a form or application/json"
+    require(kind == "application/x-www-form-urlencoded", "request.wrong-type", sentence)
+    fields = parse_form(await read_body(request))
+    back = fields.get("back", "/")
+    back = back if _BACK.fullmatch(back) else "/"
+    try:
+        return await _apply(pages, request, change_of_form(fields, hint), back)
+    except BadInput as error:
+        if not wants_page(request):
+            raise
+        page = urlsplit(back)
+        given = dict(parse_qsl(page.query)) | {"path": fields.get("path", "")}
+        return await run_in_threadpool(_draw_page, pages, page.path, given, error, _status_of(error))
 
 
-def _get_json(path: str, work: Callable[[Request], dict[str, Any]]) -> Route:
-    async def answer(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(work, request))
+async def _apply(pages: Pages, request: Request, change: Change, back: str) -> Response:
+    result, message = await run_in_threadpool(change.apply, pages)
+    if not wants_page(request):
+        return JSONResponse(result)
+    done = f"{'&' if '?' in back else '?'}done={message}" if message else ""
+    return RedirectResponse(f"{back}{done}", status_code=303)
 
-    return Route(path, _report_errors(answer))
 
-
-def _post_json(path: str, work: Callable[[T], dict[str, Any]], hint: type[T]) -> Route:
-    async def answer(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(work, await read_object(request, hint)))
-
-    return Route(path, _report_errors(answer), methods=["POST"])
+def _status_of(error: BadInput) -> int:
+    return 404 if error.code in _MISSING else 400
 
 
 def _report_errors(answer: Endpoint) -> Endpoint:
@@ -109,21 +129,20 @@ def _report_errors(answer: Endpoint) -> Endpoint:
         try:
             return await answer(request)
         except BadInput as error:
-            return refusal(request, error, problem_status(error))
+            return refusal(request, error, _status_of(error))
         except OSError as error:
-            return refusal(
-                request, BadInput("page.files", f"files cannot be read or written now ({first_line(error)})"), 500
-            )
+            found = BadInput("page.files", f"files cannot be read or written now ({first_line(error)})")
         except Exception:
             logging.getLogger(__name__).exception("unexpected error of a page")
-            sentence = "unexpected error; the terminal of `quorank search serve` shows it"
-            return refusal(request, BadInput("page.failed", sentence), 500)
+            found = BadInput("page.failed", "unexpected error; the terminal of `quorank search serve` shows it")
+        return refusal(request, found, 500)
 
     return safe
 
 
 async def _static(request: Request) -> Response:
-    return static_answer(request.path_params["name"]) or await _missing(request)
+    found: Any = static_files().get(request.path_params["name"])
+    return await _missing(request) if found is None else Response(found[0], media_type=found[1])
 
 
 async def _missing(request: Request) -> Response:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
-from quorank.errors import BadInput, printable
+from quorank.errors import printable
 from quorank.reports.page import STYLE
 from quorank.reports.page import environment as templates_of
 from quorank.search.pages.opening import web_address
@@ -27,7 +27,7 @@ DAY = 86400.0
 
 def draw(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Render a template as a response; all values are escaped."""
-    return HTMLResponse(environment().get_template(template).render(**values), status)
+    return HTMLResponse(environment().get_template(f"{template}.html.jinja").render(**values), status)
 
 
 @cache
@@ -62,12 +62,6 @@ def static_files() -> dict[str, tuple[bytes, str]]:
         "pages.js": ((HERE / "static" / "pages.js").read_bytes(), "text/javascript; charset=utf-8"),
         "icon.svg": ((HERE / "static" / "icon.svg").read_bytes(), "image/svg+xml"),
     }
-
-
-def static_answer(name: str) -> Response | None:
-    """Return the response for a static file; None for an unknown name."""
-    found = static_files().get(name)
-    return None if found is None else Response(found[0], media_type=found[1])
 
 
 # ---------------------------------------------------------------- filters
@@ -116,38 +110,15 @@ def signed(number: float) -> str:
     return f"{number:+.2f}".replace("-", "−")
 
 
-@dataclass(frozen=True)
-class ShareBars:
-    """Bar chart of signed numbers; the longest bar has length 100, positive ones lie right of the axis."""
+def share_bars(rows: Sequence[tuple[str, float, tuple[float, ...]]], smallest: float = 0.005) -> dict[str, Any]:
+    """Return a bar chart of (name, number, further columns); the longest bar has length 100, positive ones lie right.
 
-    rows: tuple[tuple[str, float, tuple[float, ...]], ...]  # name, number, further columns
-    smallest: float = 0.005
-    """Smaller numbers are summed in `others`."""
-
-    @cached_property
-    def shown(self) -> list[tuple[str, float, tuple[float, ...], float, float]]:
-        """(name, number, further columns, begin and length of the bar) of each row."""
-        large = [row for row in self.rows if abs(row[1]) >= self.smallest]
-        most = max((abs(number) for _, number, _ in large), default=1.0)
-        return [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
-
-    @cached_property
-    def left(self) -> float:
-        """Left edge of the chart: the axis, unless a bar lies left of it."""
-        return min((start for *_, start, _ in self.shown), default=0.0)
-
-    @cached_property
-    def width(self) -> float:
-        """Width of the chart."""
-        return max((start + length for *_, start, length in self.shown), default=100.0) - self.left or 100.0
-
-    @cached_property
-    def others(self) -> tuple[int, float]:
-        """Number and sum of the rows without a bar."""
-        small_ones = [number for _, number, _ in self.rows if abs(number) < self.smallest]
-        return len(small_ones), sum(small_ones)
-
-
-def problem_status(error: BadInput) -> int:
-    """Return the HTTP status of an error."""
-    return 404 if error.code in ("document.missing", "source.unknown", "source.missing") else 400
+    Rows below `smallest` are summed in `others`. `shown` has begin and length of the bar after the columns of each row.
+    """
+    large = [row for row in rows if abs(row[1]) >= smallest]
+    rest = [number for _, number, _ in rows if abs(number) < smallest]
+    most = max((abs(number) for _, number, _ in large), default=1.0)
+    shown = [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
+    left = min((start for *_, start, _ in shown), default=0.0)
+    width = max((start + length for *_, start, length in shown), default=100.0) - left or 100.0
+    return {"shown": shown, "left": left, "width": width, "others": (len(rest), sum(rest)), "rows": rows}

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quorank.errors import BadInput, require
+from quorank.search.pages.drawing import draw
 from quorank.service.dashboard.access import LOOPBACK, PageToken, private_headers
 
 POLICY = (
@@ -88,13 +89,11 @@ class PageGate:
 
 def wants_page(request: Request) -> bool:
     """Return whether a response is for a browser's window rather than a program."""
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+    return "text/html" in request.headers.get("accept", "")
 
 
 def refusal(request: Request, error: BadInput, status: int) -> Response:
     """Return an error as a page for a browser, and as code and sentence for a program."""
     if wants_page(request):
-        from quorank.search.pages.drawing import draw
-
-        return draw("refusal.html.jinja", status, error=error)
+        return draw("refusal", status, error=error)
     return JSONResponse({"code": error.code, "sentence": str(error)}, status)

@@ -16,9 +16,10 @@ from quorank.errors import BadInput
 from quorank.files.atomic import read_whole, write_whole
 from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
+from quorank.search.pages.changes import Pages
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
-from quorank.service.dashboard.loopback_server import LoopbackHost, loopback_socket, served
+from quorank.service.dashboard.loopback_server import loopback_socket, served
 
 TOKEN = "page.token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
@@ -31,8 +32,6 @@ class SearchServer:
         search: An open search.
         port: Loopback port; 0 takes any.
         open_files: A click opens a file with the system's program.
-        host: Loopback address.
-        watch: Scan sources when they change.
         say: Called with messages for the person.
     """
 
@@ -42,23 +41,19 @@ class SearchServer:
         port: int = 0,
         open_files: bool = True,
         *,
-        host: LoopbackHost = "127.0.0.1",
-        watch: bool = True,
         say: Callable[[str], object] = lambda sentence: None,
     ) -> None:
-        self._search, self._port, self._open_files, self._host = search, port, open_files, host
-        self.upkeep = Upkeep(search, watch=watch, say=say)
-        self._stack = ExitStack()
+        self.upkeep, self._stack, self._port = Upkeep(search, say=say), ExitStack(), port
+        self._pages = Pages(search, self.upkeep, open_files)
         self.token, self.port = page_token(search.home), 0
 
     def start(self) -> Self:
         """Start serving, scanning sources and taking part."""
         with ExitStack() as stack:
-            bound = stack.enter_context(loopback_socket(self._port, self._host))
+            bound = stack.enter_context(loopback_socket(self._port))
             self.port = int(bound.getsockname()[1])
-            app = search_app(self._search, self.upkeep, self.token, self.port, open_files=self._open_files)
             stack.callback(self.upkeep.close)
-            stack.enter_context(served(app, bound))
+            stack.enter_context(served(search_app(self._pages, self.token, self.port), bound))
             self.upkeep.start()
             self._stack = stack.pop_all()
         return self
@@ -66,7 +61,7 @@ class SearchServer:
     @property
     def address(self) -> str:
         """The address without the token."""
-        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
+        return f"http://127.0.0.1:{self.port}/"
 
     @property
     def url(self) -> str:
@@ -101,12 +96,11 @@ def serve_forever(
     port: int = 0,
     *,
     browser: bool = True,
-    host: LoopbackHost = "127.0.0.1",
     say: Callable[[str], object] = lambda sentence: None,
 ) -> None:
     """Serve the pages of a folder until the process is interrupted or terminated."""
     over = threading.Event()
-    with PersonalSearch.open(folder) as search, SearchServer(search, port, host=host, say=say) as server:
+    with PersonalSearch.open(folder) as search, SearchServer(search, port, say=say) as server:
         before = signal.signal(signal.SIGTERM, lambda *_: over.set())
         say(f"your search: {server.url}")
         say("this address is yours alone; press Ctrl-C to stop")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Condition, Event, Thread
+from typing import NamedTuple
 
 from quorank.errors import BadInput, first_line
 from quorank.search.index import UpdateReport
@@ -24,8 +24,7 @@ LONGEST_WAIT = 3600.0
 _JOIN_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class ScanProgress:
+class ScanProgress(NamedTuple):
     """Progress of the scan of a source."""
 
     source: int
@@ -35,14 +34,12 @@ class ScanProgress:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class LastContact:
+class LastContact(NamedTuple):
     """Result of the last contact with the service."""
 
     at: float  # Unix seconds
     outcome: str
     sentence: str
-    next: float  # seconds until the next one
 
 
 class Upkeep:
@@ -134,47 +131,36 @@ class Upkeep:
                 if self._stopping:
                     return
                 number, self._busy = self._queue.pop(0), True
-            again = False
+            again, pause = False, 0.0
             try:
-                again = not self._scan(number)
+                again, pause = self._scan(number)
             finally:
                 with self._turn:
                     self._busy, self.progress = False, None
                     if again and number not in self._queue:
                         self._queue.insert(0, number)
                     self._turn.notify_all()
+                    self._turn.wait_for(lambda: self._stopping, pause)
 
-    def _scan(self, number: int) -> bool:
-        """Scan a source; return False if it must be scanned again."""
+    def _scan(self, number: int) -> tuple[bool, float]:
+        """Scan a source; return whether it must be scanned again, and the seconds before."""
         self.progress = ScanProgress(number)
 
         def note(report: UpdateReport) -> None:
-            done = report.added + report.changed + report.unchanged
             new = report.added + report.changed
-            self.progress = ScanProgress(number, done, new, report.skipped, report.seconds)
+            self.progress = ScanProgress(number, new + report.unchanged, new, report.skipped, report.seconds)
 
         try:
             finished = self._search.update(number, note, self._interrupted).finished
-        except BadInput as error:
-            if error.code in ("source.unknown", "source.missing"):
-                self.problems.pop(number, None)
-                return True
-            return not self._failed(number, str(error), error.code == "folder.busy")
-        except OSError as error:
-            return not self._failed(number, f"cannot be read or written now ({first_line(error)})", True)
+        except (BadInput, OSError) as error:
+            code = error.code if isinstance(error, BadInput) else ""
+            if code not in ("source.unknown", "source.missing"):
+                self.problems[number] = _sentence_of(error)
+                self._say(f"source {number}: {self.problems[number]}")
+                return code in ("folder.busy", ""), AGAIN if code in ("folder.busy", "") else 0.0
+            finished = True
         self.problems.pop(number, None)
-        return finished
-
-    def _failed(self, number: int, sentence: str, again: bool) -> bool:
-        """Store why a source was not read, and wait before a retry."""
-        self.problems[number] = sentence
-        self._say(f"source {number}: {sentence}")
-        if again:
-            with self._turn:
-                self._busy, self.progress = False, None
-                self._turn.notify_all()
-                self._turn.wait_for(lambda: self._stopping, AGAIN)
-        return again
+        return not finished, 0.0
 
     # watching
 
@@ -207,9 +193,12 @@ class Upkeep:
         try:
             report = self._search.membership.sync(force=force)
         except (BadInput, OSError) as error:
-            sentence = str(error) if isinstance(error, BadInput) else f"files cannot be written ({first_line(error)})"
-            self.last_contact = LastContact(time.time(), "failed", sentence, AGAIN)
+            self.last_contact = LastContact(time.time(), "failed", _sentence_of(error))
             return AGAIN
         if report.outcome not in ("early", "busy"):
-            self.last_contact = LastContact(time.time(), report.outcome, report.sentence, report.next)
+            self.last_contact = LastContact(time.time(), report.outcome, report.sentence)
         return min(max(report.next, 1.0), LONGEST_WAIT)
+
+
+def _sentence_of(error: BadInput | OSError) -> str:
+    return str(error) if isinstance(error, BadInput) else f"files cannot be read or written now ({first_line(error)})"

@@ -198,8 +198,8 @@ def test_other_names_and_other_pages_get_nothing(chromium: Chromium, own: Any) -
     assert choices > 0
 
     async def evil(request: Any) -> HTMLResponse:
-        action = f"{server.address}learned/forget-everything"
-        form = f'<form method=post action="{action}"><input name=sure value=yes></form>'
+        action = f"{server.address}api/forget"
+        form = f'<form method=post action="{action}"><input name=all value=yes><input name=sure value=yes></form>'
         return HTMLResponse(
             f'<iframe src="{server.address}"></iframe><script src="{server.address}static/pages.js"></script>{form}'
         )
@@ -209,10 +209,9 @@ def test_other_names_and_other_pages_get_nothing(chromium: Chromium, own: Any) -
             chromium.open(f"http://{host}:{port}/", width=1200)
             ask = f"fetch('{server.address}api/status', {{credentials: 'include'}})"
             assert chromium.value(f"{ask}.then(a => a.text()).catch(e => 'blocked')") == "blocked"
-            post = f"fetch('{server.address}learned/forget-everything', {{method: 'POST', mode: 'no-cors',"
-            chromium.value(
-                f"{post} credentials: 'include', body: new URLSearchParams({{sure: 'yes'}})}}).catch(e => '').then(() => 1)"
-            )
+            post = f"fetch('{server.address}api/forget', {{method: 'POST', mode: 'no-cors',"
+            body = "new URLSearchParams({all: 'yes', sure: 'yes'})"
+            chromium.value(f"{post} credentials: 'include', body: {body}}}).catch(e => '').then(() => 1)")
             chromium.value("document.forms[0].submit()")
             chromium.wait_for("document.body?.textContent.includes('requested by another page')")
     assert (len(search.history.choices()), search.index.count()) == (choices, documents)
@@ -321,7 +320,7 @@ def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: 
             if not search.membership.joined:
                 break
             chromium.open(f"{server.address}learned", width=1200)
-            chromium.value("document.querySelector('form[action=\"/learned/sync\"]')?.submit()")
+            chromium.value("document.querySelector('form[action=\"/api/sync\"]')?.submit()")
             time.sleep(0.2)
         assert not search.membership.joined
         chromium.open(f"{server.address}learned", width=1200)

@@ -32,6 +32,10 @@ def learned(own: OwnSearch, address: str = "/learned") -> Seen:
     return Seen(answer.text)
 
 
+def submit(own: OwnSearch, change: str, **fields):
+    return own.submit(f"/api/{change}", back="/learned", **fields)
+
+
 def choose(own: OwnSearch, query: str, name: str) -> None:
     own.search.choose(own.search.find(query).token, own.document(name))
 
@@ -64,9 +68,9 @@ def test_a_query_or_a_result_is_forgotten(own: OwnSearch) -> None:
     choose(own, "roses", "money/budget.txt")
     choose(own, "garden", "money/budget.txt")
     choose(own, "tulips", "garden/tulips.txt")
-    assert own.submit("/learned/forget-query", query="roses").headers["location"] == "/learned?done=query"
+    assert submit(own, "forget", query="roses").headers["location"] == "/learned?done=query"
     assert [choice.query for choice in own.search.history.choices()] == ["garden", "tulips"]
-    own.submit("/learned/forget-result", document=own.document("money/budget.txt"))
+    submit(own, "forget", document=own.document("money/budget.txt"))
     assert [choice.query for choice in own.search.history.choices()] == ["tulips"]
     assert own.search.index.count() == len(NOTES) - 1
     own.search.index.forget([own.document("garden/tulips.txt")])
@@ -75,13 +79,13 @@ def test_a_query_or_a_result_is_forgotten(own: OwnSearch) -> None:
 
 def test_what_cannot_be_undone_asks_whether_one_is_sure(own: OwnSearch) -> None:
     choose(own, "roses", "money/budget.txt")
-    for path in ("/learned/reset", "/learned/forget-everything", "/learned/leave"):
+    for change, fields in (("reset", {}), ("forget", {"all": "yes"}), ("leave", {})):
         for sure in ({}, {"sure": "no"}):
-            assert own.submit(path, **sure).status_code == 400
+            assert submit(own, change, **fields, **sure).status_code == 400
     assert len(own.search.history.choices()) == 1
-    assert own.submit("/learned/reset", sure="yes").status_code == 303
+    assert submit(own, "reset", sure="yes").status_code == 303
     assert own.search.history.choices() == [] and own.search.index.count() == len(NOTES)
-    assert own.submit("/learned/forget-everything", sure="yes").status_code == 303
+    assert submit(own, "forget", all="yes", sure="yes").status_code == 303
     assert own.search.index.count() == 0 and own.search.index.sources() == []
     assert "Everything is forgotten" in learned(own, "/learned?done=everything").text
     assert (own.notes / "money/budget.txt").exists()
@@ -105,28 +109,28 @@ def test_trials_of_received_rankers(own: OwnSearch) -> None:
 @pytest.mark.parametrize("pasted", [False, True])
 def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: Path, pasted: bool) -> None:
     path = invitation(tmp_path)
-    fields = {"text": path.read_text()} if pasted else {"path": str(path)}
-    assert own.submit("/learned/join", **fields).headers["location"] == "/learned?done=joined"
+    fields = {"text": path.read_text()} if pasted else {"invitation": str(path)}
+    assert submit(own, "join", **fields).headers["location"] == "/learned?done=joined"
     assert not [file for file in own.search.home.folder.rglob("*") if "pasted" in file.name]
     page = learned(own)
     assert "Paused" in page.text and "in roses at https://127.0.0.1:9" in page.text
     assert page.all("button", role="switch")[0]["aria-checked"] == "false"
     assert own.search.membership.status()["consent"] is False
-    assert own.submit("/learned/consent", given="yes").headers["location"] == "/learned?done=agreed"
+    assert submit(own, "consent", given="yes").headers["location"] == "/learned?done=agreed"
     assert own.search.membership.status()["consent"] is True
     assert learned(own).all("button", role="switch")[0]["aria-checked"] == "true"
-    own.submit("/learned/consent", given="no")
+    submit(own, "consent", given="no")
     page = learned(own)
     assert own.search.membership.status()["consent"] is False and page.text.count("agreed to take part") == 1
     choose(own, "roses", "money/budget.txt")
     assert "1 of them are waiting" in learned(own).text
-    assert own.submit("/learned/leave", sure="yes").headers["location"] == "/learned?done=left", "it never enrolled"
-    assert not own.search.membership.joined and learned(own).all("input", name="path")
-    assert own.submit("/learned/join", path=str(path)).status_code == 303, "whoever withdrew may join again"
+    assert submit(own, "leave", sure="yes").headers["location"] == "/learned?done=left", "it never enrolled"
+    assert not own.search.membership.joined and learned(own).all("input", name="invitation")
+    assert submit(own, "join", invitation=str(path)).status_code == 303, "whoever withdrew may join again"
 
 
 def test_a_terminal_can_ask_how_it_stands_while_the_pages_play_the_device(own: OwnSearch, tmp_path: Path) -> None:
-    own.submit("/learned/join", path=str(invitation(tmp_path)))
+    submit(own, "join", invitation=str(invitation(tmp_path)))
     with PersonalSearch.open(own.search.home.folder) as other:
         told = other.status()["federation"]
     assert told["run"] == "roses" and told["consent"] is False
@@ -135,7 +139,7 @@ def test_a_terminal_can_ask_how_it_stands_while_the_pages_play_the_device(own: O
 def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSearch, tmp_path: Path) -> None:
     setting = Setting(1000, 1000, 5, interactions=2, parameters=len(shipped_parameters()))
     path = invitation(tmp_path, privacy=ClippedGaussian(clip=1.0, epsilon=2.0, delta=1e-5), setting=setting)
-    own.submit("/learned/join", path=str(path))
+    submit(own, "join", invitation=str(path))
     text = " ".join(learned(own).text.split())
     assert "ε spent 0.00 of 2.00 for the whole run, δ = 1e-5" in text
     client = own.search.membership.client
@@ -146,16 +150,16 @@ def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSe
     text = " ".join(learned(own).text.split())
     assert f"ε spent {spent['epsilon']:.2f} of 2.00" in text and "your last release was for round 1" in text
     beyond = Setting(1, 1, 5, interactions=2, parameters=len(shipped_parameters()))
-    own.submit("/learned/leave", sure="yes")
+    submit(own, "leave", sure="yes")
     path = invitation(tmp_path, privacy=ClippedGaussian(clip=1.0, epsilon=0.1, delta=1e-5), setting=beyond)
-    own.submit("/learned/join", path=str(path))
+    submit(own, "join", invitation=str(path))
     assert "none stated" in learned(own).text, "terms that no noise fits can still be read, and left"
 
 
 @pytest.mark.parametrize(
-    "fields", [{"path": ""}, {"path": "/nowhere/x.json"}, {"text": "{"}, {"path": "a\0b"}, {"path": "x" * 5000}]
+    "fields", [{}, {"invitation": "/nowhere/x.json"}, {"text": "{"}, {"invitation": "a\0b"}, {"invitation": "x" * 5000}]
 )
 def test_a_bad_invitation_is_a_sentence_on_the_page(own: OwnSearch, fields: dict[str, str]) -> None:
-    answer = own.submit("/learned/join", **fields)
+    answer = submit(own, "join", **fields)
     assert answer.status_code == 400 and Seen(answer.text).all("p", role="alert")
     assert not own.search.membership.joined

@@ -74,7 +74,7 @@ def test_chips_restrict_the_list_and_the_order(own: OwnSearch) -> None:
     ]
     assert chosen == ["", "month", "date"]
     token = Seen(own.browser.get("/?q=roses&source=folder").text).all("div", id="state")[0]["data-token"]
-    own.submit("/open", token=token, document=own.document("money/budget.txt"))
+    own.submit("/api/open", token=token, document=own.document("money/budget.txt"))
     assert [choice.query for choice in own.search.history.choices()] == ["roses"], "a chip is not learned from"
 
 
@@ -150,7 +150,7 @@ def test_opening_learns_and_says_so_without_script(own: OwnSearch) -> None:
     own.add()
     token = Seen(own.browser.get("/?q=roses").text).all("div", id="state")[0]["data-token"]
     number = own.document("money/budget.txt")
-    answer = own.submit("/open", token=token, document=number, q="roses", since="week")
+    answer = own.submit("/api/open", token=token, document=number, back="/?q=roses&since=week")
     assert answer.status_code == 303 and answer.headers["location"] == "/?q=roses&since=week"
     assert [(choice.query, choice.document) for choice in own.search.history.choices()] == [
         ("roses", (1, "money/budget.txt"))
@@ -163,7 +163,7 @@ def test_opening_learns_and_says_so_without_script(own: OwnSearch) -> None:
 )
 def test_what_is_opened_is_a_document_of_the_index(document: str, status: int, own: OwnSearch) -> None:
     own.add()
-    for path in ("/open", "/forget", "/learned/forget-result"):
+    for path in ("/api/open", "/api/forget"):
         assert own.submit(path, document=document, path="/etc/passwd", token="x").status_code == status
     assert own.search.index.count() == len(NOTES)
 
@@ -209,11 +209,11 @@ def test_the_systems_program_gets_the_file_of_the_index_and_no_other(
 def test_a_forgotten_result_is_gone_and_its_file_is_not(own: OwnSearch) -> None:
     own.add()
     number = own.document("garden/tulips.txt")
-    answer = own.submit("/forget", document=number, q="roses")
+    answer = own.submit("/api/forget", document=number, back="/?q=roses")
     assert answer.status_code == 303
     after = Seen(own.browser.get(answer.headers["location"]).text)
     assert "erased from the index for good" in after.text and "tulips.txt" not in after.text
     assert own.search.index.count() == len(NOTES) - 1 and (own.notes / "garden/tulips.txt").exists()
     own.search.update(1)
     assert own.search.index.count() == len(NOTES) - 1, "it does not come back"
-    assert own.submit("/forget", document=number).status_code == 404
+    assert own.submit("/api/forget", document=number).status_code == 404

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 from own_search import ADDRESS, PORT, TOKEN, OwnSearch, Seen, own_search
 
+from quorank.search.pages.changes import CHANGES
+
 PAGES = ("/", "/list", "/learned", "/sources", "/sources/list", "/static/pages.css", "/static/pages.js",
          "/api/find?q=a", "/api/why?q=a", "/api/status")  # fmt: skip
-CHANGES = (
-    "/open", "/forget", "/sources/add", "/sources/remove", "/sources/read", "/learned/join", "/learned/consent",
-    "/learned/sync", "/learned/leave", "/learned/forget-query", "/learned/forget-result", "/learned/reset",
-    "/learned/forget-everything", "/api/choose", "/api/join", "/api/consent", "/api/sync", "/api/leave", "/api/reset",
-    "/api/forget",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +92,7 @@ def test_a_change_says_where_it_comes_from(path: str, own: OwnSearch) -> None:
 def test_every_answer_has_the_headers_of_a_private_page(own: OwnSearch) -> None:
     answers = [own.browser.get(path) for path in (*PAGES, "/nothing")] + [
         own.client().get("/"), own.browser.get("/", headers={"host": "evil.example"}), own.client().get(f"/?token={TOKEN}"),
-        own.submit("/forget", document="1"), own.submit("/sources/add", path=""),
+        own.submit("/api/forget", document="1"), own.submit("/api/add", path=""),
     ]  # fmt: skip
     for answer in answers:
         policy = answer.headers["content-security-policy"]
@@ -140,7 +136,7 @@ def test_a_body_is_bounded(own: OwnSearch) -> None:
     assert code_of(answer) == (400, "request.too-large")
     many = "&".join(f"a{n}=1" for n in range(100))
     kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert code_of(own.program.post("/forget", content=many, headers=kind)) == (400, "request.malformed")
+    assert code_of(own.program.post("/api/forget", content=many, headers=kind)) == (400, "request.malformed")
 
 
 def test_the_folder_keeps_the_token_for_its_owner(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_paths_become_sources_of_their_kind(own: OwnSearch, tmp_path: Path) -> N
     profile.mkdir()
     (profile / "places.sqlite").write_bytes(b"")
     for path in (own.notes, mail, profile):
-        assert own.submit("/sources/add", path=f" {path} ").headers["location"] == "/sources?done=added"
+        assert own.submit("/api/add", back="/sources", path=f" {path} ").headers["location"] == "/sources?done=added"
     assert [stored.kind for stored in own.search.index.sources()] == ["folder", "mail", "firefox"]
     assert own.upkeep.waiting == (1, 2, 3), "they are to be read"
     page = Seen(own.browser.get("/sources").text)
@@ -40,7 +40,7 @@ def test_paths_become_sources_of_their_kind(own: OwnSearch, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["  ", "a\0b", "~nobody-of-this-name/x", "<script>x</script>", "x" * 5000])
 def test_a_path_that_is_none_is_a_sentence_and_stays_in_the_field(own: OwnSearch, path: str) -> None:
-    answer = own.submit("/sources/add", path=path)
+    answer = own.submit("/api/add", back="/sources", path=path)
     page = Seen(answer.text)
     assert answer.status_code == 400 and page.all("p", role="alert")
     assert page.all("input", name="path", type="text")[0]["value"] == path.strip()
@@ -62,11 +62,11 @@ def test_what_was_passed_over_is_said(own: OwnSearch) -> None:
 
 def test_removing_erases_the_documents(own: OwnSearch) -> None:
     number = own.add()
-    assert own.submit("/sources/remove", source=number).headers["location"] == "/sources?done=removed"
+    assert own.submit("/api/remove", back="/sources", number=number).headers["location"] == "/sources?done=removed"
     assert own.search.index.count() == 0 and own.search.index.sources() == []
-    for path in ("/sources/remove", "/sources/read"):
-        assert own.submit(path, source=number).status_code == 404
-        assert own.submit(path, source="x").status_code == 400
+    for path in ("/api/remove", "/api/read"):
+        assert own.submit(path, number=number).status_code == 404
+        assert own.submit(path, number="x").status_code == 400
 
 
 def test_progress_and_problems_are_shown(own: OwnSearch) -> None:

@@ -97,7 +97,7 @@ const searching = () => {
     else learn(link);
   });
   list.addEventListener("auxclick", (event) => { const link = event.target.closest("a"); if (link && event.button === 1) learn(link); });
-  const learn = (link) => { if (link.dataset.document) post("/open", { token: state.token, document: link.dataset.document }); };
+  const learn = (link) => { if (link.dataset.document) post("/api/open", { token: state.token, document: link.dataset.document }); };
 
   list.addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -1,0 +1,301 @@
+"""Changes that a person requests by a form of a page, and a program by a JSON object.
+
+Each is a dataclass of the request's fields. `apply` makes the change and returns the result for programs, and the key of
+the message that the page shows after a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from quorank.errors import BadInput, first_line, require
+from quorank.files.atomic import expand_home, write_whole
+from quorank.files.codec import Length, Range, decode
+from quorank.files.documents import parse_json
+from quorank.files.private_database import wipe
+from quorank.search.index.query import LONGEST_QUERY
+from quorank.search.pages.opening import open_document, web_address
+from quorank.search.pages.upkeep import Upkeep
+from quorank.search.personal_search import PersonalSearch
+from quorank.search.sources import source_at
+
+MESSAGES = {
+    "opened": "Opened with the system's program.",
+    "forgotten": "Forgotten: it is erased from the index for good.",
+    "query": "The choices for this query are forgotten.",
+    "everything": "Everything is forgotten: documents, sources, choices, and the device.",
+    "reset": "All choices are forgotten; the shipped ranker is in use again.",
+    "joined": "Joined. Nothing is sent until you agree to take part.",
+    "agreed": "You take part. All future releases are listed below.",
+    "paused": "Paused: from now on nothing leaves this machine.",
+    "asked": "The service was contacted.",
+    "left": "Withdrawn: the service confirmed it, and the device's data is erased.",
+    "leaving": "The service has your request and will confirm it. Nothing is sent any more.",
+    "not-reached": "Your request is stored, and nothing is sent any more; the service gets it as soon as it is reached.",
+    "added": "Added. It is being read now, and can be searched meanwhile.",
+    "removed": "Removed, and its documents are erased from the index. Your own files are unchanged.",
+    "reading": "Reading it again.",
+}
+MOST_BYTES = 4 << 20
+"""Maximum size of a body; an invitation is the longest."""
+MOST_FIELDS = 50
+PASTED = "pasted-invitation.json"
+Number = Annotated[int, Range(0, 2**53)]
+Outcome = tuple[dict[str, Any], str]
+
+
+class Pages(NamedTuple):
+    """Search whose pages are served."""
+
+    search: PersonalSearch
+    upkeep: Upkeep
+    open_files: bool = True
+
+
+class Change(Protocol):
+    """Change with the fields of its request."""
+
+    def apply(self, pages: Pages) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Learning from a result that a program opens."""
+
+    token: Annotated[str, Length(100)]
+    document: Number
+
+    def apply(self, pages: Pages) -> Outcome:
+        return {"path": pages.search.choose(self.token, self.document)}, ""
+
+
+@dataclass(frozen=True)
+class Open(Choose):
+    """Opening of a result with the system's program, and learning from it."""
+
+    def apply(self, pages: Pages) -> Outcome:
+        path, sentence = pages.search.choose(self.token, self.document), ""
+        pages.upkeep.contact_soon()
+        if web_address(path) is None and pages.open_files:
+            sentence = open_document(pages.search, self.document)
+        return {"sentence": sentence}, "opened" if sentence else ""
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Erasure of a document, of the choices for a query, or of everything."""
+
+    document: Number | None = None
+    query: Annotated[str, Length(LONGEST_QUERY)] | None = None
+    all: bool = False
+    sure: bool = True
+
+    def __post_init__(self) -> None:
+        given = sum((self.document is not None, self.query is not None, self.all))
+        sentence = 'expected one of {"document": N}, {"query": TEXT} and {"all": true}'
+        require(given == 1, "request.malformed", sentence)
+
+    def apply(self, pages: Pages) -> Outcome:
+        if self.query is not None:
+            return {"choices": pages.search.forget_query(self.query)}, "query"
+        if self.document is not None:
+            with pages.upkeep.writing():
+                pages.search.forget_document(self.document)
+            return {"documents": 1}, "forgotten"
+        _require_sure(self.sure)
+        with pages.upkeep.writing():
+            pages.search.forget_all()
+        pages.upkeep.watch_again()
+        return {"all": True}, "everything"
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Erasure of all choices."""
+
+    sure: bool = True
+
+    def apply(self, pages: Pages) -> Outcome:
+        _require_sure(self.sure)
+        return {"choices": pages.search.reset()}, "reset"
+
+
+@dataclass(frozen=True)
+class Join:
+    """Acceptance of an invitation, from a file or pasted."""
+
+    invitation: Annotated[str, Length(4096)] = ""  # path of the file
+    text: str = ""
+
+    def apply(self, pages: Pages) -> Outcome:
+        path = _checked_path(self.invitation) if not self.text.strip() else ""
+        with _pasted(pages, self.text) if not path else nullcontext(expand_home(path)) as file:
+            found = pages.search.membership.join(file)
+        pages.upkeep.contact_soon()
+        return found, "joined"
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Giving or withdrawal of consent."""
+
+    given: bool
+
+    def apply(self, pages: Pages) -> Outcome:
+        pages.search.membership.consent(self.given)
+        pages.upkeep.contact_soon()
+        return pages.search.membership.status() or {}, "agreed" if self.given else "paused"
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Contact with the service now."""
+
+    def apply(self, pages: Pages) -> Outcome:
+        require(pages.search.membership.joined, "device.missing", "this search has not joined a federation")
+        pages.upkeep.contact(force=True)
+        last = pages.upkeep.last_contact
+        return ({} if last is None else {"outcome": last.outcome, "sentence": last.sentence}), "asked"
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Withdrawal from the federation."""
+
+    sure: bool = True
+
+    def apply(self, pages: Pages) -> Outcome:
+        _require_sure(self.sure)
+        report = pages.search.membership.leave()
+        pages.upkeep.contact_soon()
+        return report.table(), report.outcome if report.outcome in ("left", "leaving") else "not-reached"
+
+
+@dataclass(frozen=True)
+class AddSource:
+    """Adding of the source at a path, of the kind that its content shows."""
+
+    path: str
+
+    def apply(self, pages: Pages) -> Outcome:
+        path = _checked_path(self.path)
+        try:
+            source = source_at(path)
+        except OSError as error:
+            raise BadInput("path.unreadable", first_line(error), path) from None
+        with pages.upkeep.writing():
+            number = pages.search.add(source)
+        pages.upkeep.scan_soon(number)
+        pages.upkeep.watch_again()
+        return {"number": number}, "added"
+
+
+@dataclass(frozen=True)
+class RemoveSource:
+    """Removal of a source, and erasure of its documents."""
+
+    number: Number
+
+    def apply(self, pages: Pages) -> Outcome:
+        with pages.upkeep.writing():
+            removed = pages.search.remove(self.number)
+        pages.upkeep.watch_again()
+        return {"documents": removed}, "removed"
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """Another scan of a source."""
+
+    number: Number
+
+    def apply(self, pages: Pages) -> Outcome:
+        pages.search.source(self.number)
+        pages.upkeep.scan_soon(self.number)
+        return {}, "reading"
+
+
+CHANGES: dict[str, type[Change]] = {
+    "/api/choose": Choose,
+    "/api/open": Open,
+    "/api/forget": Forget,
+    "/api/reset": Reset,
+    "/api/join": Join,
+    "/api/consent": Consent,
+    "/api/sync": Sync,
+    "/api/leave": Leave,
+    "/api/add": AddSource,
+    "/api/remove": RemoveSource,
+    "/api/read": ReadSource,
+}
+"""Changes by the path of their requests."""
+
+
+def _require_sure(sure: bool) -> None:
+    require(sure, "request.not-sure", "this cannot be undone; tick the box that says so")
+
+
+def _checked_path(text: str) -> str:
+    path = text.strip()
+    require(path, "path.missing", "write a path")
+    require("\0" not in path, "path.malformed", "this is not a path")
+    return path
+
+
+@contextmanager
+def _pasted(pages: Pages, text: str) -> Iterator[Path]:
+    """Write a pasted invitation to a private file, which is overwritten and deleted afterwards: it contains a code."""
+    path = pages.search.home.folder / PASTED
+    write_whole(path, text, private=True)
+    try:
+        yield path
+    finally:
+        wipe([path])
+
+
+# ---------------------------------------------------------------- reading of requests
+
+
+async def read_body(request: Request) -> bytes:
+    """Read the body of a request within the bound."""
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        require(len(content) <= MOST_BYTES, "request.too-large", f"more than {MOST_BYTES:,} bytes; send less")
+    return bytes(content)
+
+
+def parse_form(content: bytes) -> dict[str, str]:
+    """Return the fields of a form; of a repeated field the last counts."""
+    try:
+        text = content.decode("ascii")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"))
+    except ValueError:
+        raise BadInput("request.malformed", "the fields of this form cannot be read") from None
+
+
+def change_of_form(given: dict[str, str], hint: type[Any]) -> Change:
+    """Return the change of a form's fields; numbers are digits, and a ticked box says `yes`."""
+    values: dict[str, Any] = {}
+    for field in fields(hint):
+        text = given.get(field.name)
+        if "bool" in field.type:
+            values[field.name] = text == "yes"
+        elif text is not None:
+            number = "Number" in field.type and text.isascii() and text.isdecimal() and len(text) <= 15
+            values[field.name] = int(text) if number else text
+    found: Change = decode(hint, values)
+    return found
+
+
+def change_of_json(content: bytes, hint: type[Any]) -> Change:
+    """Return the change of a JSON object."""
+    found: Change = parse_json(content or b"{}", hint, "the request", code="request.malformed")
+    return found
