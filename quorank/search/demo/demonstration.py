@@ -165,7 +165,8 @@ class SimulatedPerson:
 def _read_answer(answer: BaseHTTPResponse, target: str) -> dict[str, Any]:
     found: dict[str, Any] = parse_json(answer.data, where=target)
     if answer.status != 200:
-        raise BadInput(found["code"], found["sentence"], target)
+        code, sentence = found["code"], found["sentence"]
+        raise BadInput(code, sentence, target)
     return found
 
 
