@@ -12,15 +12,13 @@ import logging
 import math
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, first_line, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import flatten, write_toml
 from quorank.experiments.progress import COLUMNS, ONLINE, Progress
@@ -33,40 +31,27 @@ ARTIFACTS = (
     storage.CONFIG, storage.RANKER, storage.HISTORY, storage.ROUNDS, storage.LEDGER, storage.SUMMARY, storage.REPORT,
 )  # fmt: skip
 
-_told = logging.getLogger("quorank")
+_logger = logging.getLogger("quorank")
 
 Figures = Sequence[tuple[int, str, float]]
 """(round, name, value) of some rounds."""
 
 
-class LogTarget(ABC):
-    """Target of a run's log."""
+class LogTarget(Protocol):
+    """Target of a run's log; it is made with the name after the colon, and may raise ImportError."""
 
-    kind: ClassVar[str]
-    extra: ClassVar[str]  # what installs it
-
-    @abstractmethod
-    def __init__(self, target: str) -> None:
-        """Open what the option names; ImportError where its package is not installed."""
-
-    @abstractmethod
     def begin(self, folder: Path, tables: Mapping[str, Any], *, resume: bool) -> int:
         """Start with the settings of a run; return the round up to which it was logged before."""
 
-    @abstractmethod
     def record(self, figures: Figures) -> None:
         """Log metrics of rounds."""
 
-    @abstractmethod
     def end(self, folder: Path | None) -> None:
         """Close the log: of a finished run with its directory, of a broken one without."""
 
 
-class MLflowLog(LogTarget):
+class MLflowLog:
     """A run in MLflow's tracking store."""
-
-    kind: ClassVar[str] = "mlflow"
-    extra: ClassVar[str] = "mlflow"
 
     def __init__(self, target: str) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -114,11 +99,8 @@ class MLflowLog(LogTarget):
         self._client.set_terminated(self._run, "KILLED" if folder is None else "FINISHED")
 
 
-class TensorBoardLog(LogTarget):
+class TensorBoardLog:
     """A run as TensorBoard's event files."""
-
-    kind: ClassVar[str] = "tensorboard"
-    extra: ClassVar[str] = "tensorboard"
 
     def __init__(self, target: str) -> None:
         self._library, self._target = import_module("tensorboardX"), Path(target)
@@ -139,54 +121,52 @@ class TensorBoardLog(LogTarget):
         self._writer.close()
 
 
-TARGETS: dict[str, type[LogTarget]] = {target.kind: target for target in (MLflowLog, TensorBoardLog)}
+TARGETS: dict[str, Callable[[str], LogTarget]] = {"mlflow": MLflowLog, "tensorboard": TensorBoardLog}
 
 
 @dataclass(eq=False)
 class RunLogs:
-    """Logs of one run; `watch` is called after each round."""
+    """Logs of one run, by the option's word; `watch` is called after each round."""
 
-    targets: list[LogTarget]
+    targets: dict[str, LogTarget]
     folder: Path
     resume: bool
-    _next: dict[LogTarget, list[int]] = field(default_factory=dict, init=False)  # rounds logged: online, offline
+    _next: dict[str, list[int]] = field(default_factory=dict, init=False)  # rounds logged: online, offline
     _flushed: float = field(default=0.0, init=False)
 
     def opened(self, runner: Runner) -> None:
         """Start the logs with the settings of a run."""
-        for target in [*self.targets]:
-            with self._left_alone(target):
-                done = target.begin(self.folder, runner.experiment.tables(), resume=self.resume)
-                self._next[target] = [done, 0]
+        tables = runner.experiment.tables()
+        for spec in [*self.targets]:
+            self._next[spec] = [0, 0]
+            self._next[spec][0] = self._try(spec, lambda it: it.begin(self.folder, tables, resume=self.resume)) or 0
 
     def watch(self, progress: Progress) -> None:
         """Log the rounds that are new, every second or so; all of them once the last one is done."""
         if progress.done < progress.rounds and time.monotonic() - self._flushed < FLUSH_SECONDS:
             return
         self._flushed = time.monotonic()
-        for target in [*self.targets]:
-            with self._left_alone(target):
-                target.record(_new_figures(progress, self._next[target]))
+        for spec in [*self.targets]:
+            new = _new_figures(progress, self._next[spec])
+            self._try(spec, lambda target, new=new: target.record(new))  # type: ignore[misc]
 
     def __enter__(self) -> RunLogs:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the logs, with the files of a finished run."""
-        for target in [*self.targets]:
-            with self._left_alone(target):
-                if target in self._next:
-                    target.end(self.folder if kind is None else None)
+        for spec in [*self.targets]:
+            if spec in self._next:
+                self._try(spec, lambda target: target.end(self.folder if kind is None else None))
 
-    @contextmanager
-    def _left_alone(self, target: LogTarget) -> Iterator[None]:
+    def _try(self, spec: str, work: Callable[[LogTarget], Any]) -> Any:
         """Report any error of a library once, and stop logging there."""
         try:
-            yield
+            return work(self.targets[spec])
         except Exception as error:
-            self.targets.remove(target)
-            line = " ".join(f"{error}".split())[:200]
-            _told.warning("quorank: --log %s: %s (%s); no more is logged", target.kind, type(error).__name__, line)
+            del self.targets[spec]
+            line = first_line(error)
+            _logger.warning("quorank: --log %s: %s (%s); no more is logged", spec, type(error).__name__, line)
 
 
 def _new_figures(progress: Progress, done: list[int]) -> list[tuple[int, str, float]]:
@@ -206,21 +186,19 @@ def _new_figures(progress: Progress, done: list[int]) -> list[tuple[int, str, fl
 
 def open_logs(specs: Sequence[str], folder: Path, *, resume: bool = False) -> RunLogs:
     """Return the logs of options such as `--log mlflow:DIR`; refuse unknown and missing libraries."""
-    targets = []
+    targets = {}
     for spec in specs:
-        kind, colon, target = spec.partition(":")
-        where = f"--log {spec}"
-        expected = f"expected {' or '.join(f'{name}:DIR' for name in TARGETS)}"
-        require(kind in TARGETS and colon and target, "option.unknown-value", expected, where)
-        made = TARGETS[kind]
+        kind, _, target = spec.partition(":")
+        where, expected = f"--log {spec}", f"expected {' or '.join(f'{name}:DIR' for name in TARGETS)}"
+        require(kind in TARGETS and target, "option.unknown-value", expected, where)
         try:
-            targets.append(made(target))
+            targets[spec] = TARGETS[kind](target)
         except ImportError as error:
-            sentence = f"needs {error.name}; install it with: pip install 'quorank[{made.extra}]'"
+            sentence = f"needs {error.name}; install it with: pip install 'quorank[{kind}]'"
             raise BadInput("option.not-installed", sentence, where) from None
         except BadInput:
             raise
         except Exception as error:  # any error of a tracking store
-            line = " ".join(f"{error}".split())[:200]
-            raise BadInput("log.unusable", f"cannot be opened ({type(error).__name__}: {line})", where) from None
+            sentence = f"cannot be opened ({type(error).__name__}: {first_line(error)})"
+            raise BadInput("log.unusable", sentence, where) from None
     return RunLogs(targets, folder, resume)

@@ -19,7 +19,7 @@ from quorank.errors import Interrupted
 from quorank.experiments import run_logs
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.run_directory import load_run
-from quorank.experiments.run_logs import Figures, LogTarget, open_logs
+from quorank.experiments.run_logs import Figures, open_logs
 
 NAMES = {
     "offline_ndcg_10", "offline_maxrr", "offline_ndcg_5", "online_ndcg_10", "online_maxrr", "clicks", "update_norm",
@@ -99,10 +99,8 @@ def test_mlflow_reads_back_history_settings_and_files(tmp_path: Path, monkeypatc
     assert files == {"run.toml", "ranker.json", "history.parquet", "rounds.parquet", "ledger.json", "summary.json"}
 
 
-class Unreliable(LogTarget):
+class Unreliable:
     """A log whose disk is full from the start, from the first figures, or at the end."""
-
-    kind, extra = "unreliable", "none"
 
     def __init__(self, target: str) -> None:
         self.fails, self.calls = target, 0
