@@ -609,7 +609,7 @@ def runs(folder: Path) -> Seeds:
         "clients": [1],
         "before": 0.4,
         "after": 0.4,
-        "pending": {"clients": [1], "leavers": [1], "out": None, "files": files, "digests": digests},
+        "pending": {"clients": [1], "leavers": [1], "files": files, "digests": digests},
     }
     yield "unlearning-note", "valid", json.dumps(note).encode()
     yield "unlearning-note", "valid-done", b'{"clients": [1], "before": 0.4, "after": 0.4}'
@@ -618,7 +618,6 @@ def runs(folder: Path) -> Seeds:
         ("no-files", note["pending"] | {"files": {}}),
         ("outside", note["pending"] | {"files": files | {"../x": "x"}}),
         ("leavers", note["pending"] | {"leavers": [None]}),
-        ("name-with-nul", note["pending"] | {"out": "\0"}),
     ):  # type: ignore[operator]
         yield "unlearning-note", name, json.dumps(note | {"pending": plan}).encode()
     yield "unlearning-note", "deep", b"[" * 2_000

@@ -37,7 +37,6 @@ def unlearn(
     ] = "fresh",
     compare: Annotated[bool, Option("--compare", help="Also retrain without the clients, and compare.")] = False,
     seeds: Annotated[int, Option(help="With --compare: further retrainings, which measure the noise.")] = 3,
-    out: Annotated[Path | None, Option(help="Directory of the rebuilt ranker; RUN/unlearned by default.")] = None,
     threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -60,7 +59,6 @@ def unlearn(
         method=method,
         compare=compare,
         seeds=seeds,
-        out=out,
         threads=threads,
         watch=None if quiet else progress_lines("unlearn: round"),
     )

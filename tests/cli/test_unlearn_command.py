@@ -172,25 +172,23 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("out", [None, "elsewhere"])
 def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
-    quorank: Quorank, monkeypatch: pytest.MonkeyPatch, out: str | None
+    quorank: Quorank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write and every deletion is made to fail once: then nothing has changed, or the next try does the rest."""
     monkeypatch.setattr(report, "report_page", lambda run: f"a page about {run.summary}")  # drawing takes long
     made(page=True)
-    flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
+    flags = ["unlearn", "run", "--client", 3, "--json", "-q"]
 
     def fresh() -> None:
-        for name in ("run", "elsewhere"):
-            shutil.rmtree(name, ignore_errors=True)
+        shutil.rmtree("run", ignore_errors=True)
         shutil.copytree("made", "run")
 
     fresh()
     before = everything(Path("run"))
     whole = json.loads(quorank(*flags).out)
     expected = everything(Path("run"))
-    assert set(expected) - set(before) == {"unlearned.json"} | (set() if out else set(storage.REBUILT))
+    assert set(expected) - set(before) == {"unlearned.json", *storage.REBUILT}
     failed = 0
     for steps in range(30):
         fresh()
@@ -382,16 +380,3 @@ def test_every_refusal_is_a_sentence_and_changes_nothing(
     before = {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()}
     assert words in quorank("unlearn", run, *flags, "-q").refused()
     assert {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()} == before
-
-
-def test_a_note_in_somebody_s_run_names_no_folder_to_write_to(quorank: Quorank) -> None:
-    """Finishing a request that was cut short writes where the command says, and nowhere that a file says."""
-    folder = made()
-    before = everything(folder)
-    plan = {"clients": [3], "leavers": [3], "out": "elsewhere", "files": {"ranker.json": "{}"}, "digests": {}}
-    (folder / "unlearned").mkdir(exist_ok=True)
-    (folder / "unlearned" / "unlearning.json").write_text(json.dumps({"after": 0.5, "pending": plan}))
-    assert "--client 3 --out elsewhere" in quorank("unlearn", folder, "--client", 3).refused()
-    assert not Path("elsewhere").exists()
-    (folder / "unlearned" / "unlearning.json").unlink()
-    assert everything(folder) == before

@@ -147,7 +147,7 @@ def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run:
 @pytest.mark.parametrize("name", ["unlearned.json", "unlearned/unlearning.json"])
 def test_notes_of_an_unlearning_are_refused_or_read(finished: Path, name: str) -> None:
     (finished / "unlearned").mkdir()
-    plan = {"clients": [1], "leavers": [1], "out": None, "files": {}, "digests": None}
+    plan = {"clients": [1], "leavers": [1], "files": {}, "digests": None}
     note = {"unlearned.json": {"clients": [1], "after": 0.5}}.get(name, {"after": 0.5, "pending": plan})
     for changed in (*damaged_json(note), *damaged_bytes(json.dumps(note).encode()), *TEXTS):
         (finished / name).write_bytes(changed)

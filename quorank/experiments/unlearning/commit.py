@@ -43,7 +43,6 @@ class PendingRequest:
 
     clients: list[Client]
     leavers: list[Client]
-    out: str | None
     files: dict[str, str]  # new contents by name
     digests: dict[str, Annotated[str, Length(64)]]  # of the run's manifest before
 
@@ -81,41 +80,24 @@ def left_before(run: Path) -> tuple[int, ...]:
     return tuple(sorted(read_json(path, LeftClients, digest=digest, advice=advice)["clients"]))
 
 
-def open_target(run: Path, out: Path | None) -> None:
-    """Create the directory of the rebuilt ranker, which must not be another run's."""
-    if out is not None and (out / storage.CONFIG).is_file() and out.resolve() != run.resolve():
-        raise BadInput("run.already-there", "there is another run here; choose another --out", str(out))
-    storage.make_folder(out or (run / NOTE).parent)
-
-
 def note_request(
-    run: Path,
-    clients: Sequence[int],
-    leavers: Sequence[int],
-    files: Mapping[str, str],
-    result: Mapping[str, Any],
-    out: Path | None,
+    run: Path, clients: Sequence[int], leavers: Sequence[int], files: Mapping[str, str], result: Mapping[str, Any]
 ) -> None:
     """Write the note, after which the request will be finished by this command or the next."""
     storage.make_folder((run / NOTE).parent)
-    to = None if out is None else str(out)
-    plan = PendingRequest(sorted(clients), list(leavers), to, dict(files), read_manifest(run) or {})
+    plan = PendingRequest(sorted(clients), list(leavers), dict(files), read_manifest(run) or {})
     write_whole(run / NOTE, json_bytes({**result, PENDING: plan}))
 
 
-def is_pending(run: Path, clients: Sequence[int], out: Path | None = None) -> bool:
-    """Return whether this request was interrupted; refuse another one before that is finished.
-
-    The target directory is always the one in the command: a note in a foreign run cannot name another.
-    """
+def is_pending(run: Path, clients: Sequence[int]) -> bool:
+    """Return whether this request was interrupted; refuse another one before that is finished."""
     note = _read_note(run)
     if PENDING not in note:
         return False
-    waiting, to = note[PENDING].clients, note[PENDING].out
-    flags = " ".join([*(f"--client {client}" for client in waiting), *([] if to is None else ["--out", to])])
+    waiting = note[PENDING].clients
+    flags = " ".join(f"--client {client}" for client in waiting)
     sentence = f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`"
-    same = waiting == sorted(clients) and to == (None if out is None else str(out))
-    require(same, "unlearning.pending", sentence, str(run))
+    require(waiting == sorted(clients), "unlearning.pending", sentence, str(run))
     return True
 
 
@@ -124,27 +106,19 @@ def finish_request(run: Path) -> dict[str, Any]:
     result = _read_note(run)
     plan = result.pop(PENDING)
     leavers, files = plan.leavers, plan.files
-    own = (run / NOTE).parent
-    folder = own if plan.out is None else Path(plan.out)
-    storage.make_folder(folder)
     (run / MANIFEST).unlink(missing_ok=True)  # written again when all files are as they shall be
     for name, text in files.items():
         write_whole(run / name, text)
-    write_whole(folder / storage.RANKER, files[storage.RANKER])
+    write_whole(run / storage.REBUILT[0], files[storage.RANKER])
     size = len(parse_json(files[storage.RANKER], RankerParameters, str(run / NOTE))["parameters"])
     traces = traces_of(run, leavers, size)
     check_erased(run, leavers, traces, files_to_erase(run, leavers))  # while copies can be told by the traces
     erased = erase(run, leavers)
     read = check_erased(run, leavers, traces)
-    result |= {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
-    left = {"clients": leavers, "after": result["after"]}
-    write_whole(run / storage.UNLEARNED, json_bytes(left))
+    result |= {"erased": erased, "files_checked": read, "ranker": str(run / storage.REBUILT[0])}
+    write_whole(run / storage.UNLEARNED, json_bytes({"clients": leavers, "after": result["after"]}))
     storage.seal(run, [*files, storage.UNLEARNED], plan.digests)
-    write_whole(folder / Path(NOTE).name, json_bytes(result))  # the request is done when the note says so
-    if folder.resolve() != own.resolve():
-        (run / NOTE).unlink()
-        if not any(own.iterdir()):
-            own.rmdir()
+    write_whole(run / NOTE, json_bytes(result))  # the request is done when the note says so
     return result
 
 
@@ -154,9 +128,9 @@ def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
     An update that another client kept too, such as a colluding attacker, is left out.
     """
     present = storage.clients_with_kept(run)
-    if not set(present) & set(leavers):
-        return []
     own = [client for client in leavers if client in present]
+    if not own:
+        return []
     others = b"".join(storage.kept_file(run, c).read_bytes() for c in present if c not in leavers)
     found = []
     for client in own:

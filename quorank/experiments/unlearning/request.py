@@ -36,10 +36,9 @@ from quorank.experiments.unlearning.commit import (
     is_pending,
     left_before,
     note_request,
-    open_target,
     traces_of,
 )
-from quorank.federation import State
+from quorank.federation import Federation, State
 from quorank.federation.unlearning.methods import (
     KeptRound,
     Rebuilt,
@@ -49,14 +48,11 @@ from quorank.federation.unlearning.methods import (
     retrain,
     scaled_steps,
 )
-from quorank.files.atomic import remove_leftovers
 from quorank.files.documents import json_bytes
-from quorank.kernels.arrays import Doubles
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.process import available_threads
 from quorank.metrics.rank_distance import mean_distance
-from quorank.privacy import Setting
 from quorank.privacy.ledger import combined_privacy, ledger, read_ledger
-from quorank.privacy.mechanisms.mechanism import Mechanism
 from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 
 Watch = Callable[[int, int], None]
@@ -196,8 +192,9 @@ class Unlearning:
             else:
                 own = {}
             rebuilt = rebuild(engine, self.start, self.kept(), self.tick, **own)
-        part = self.experiment.tables()["privacy"]
-        self.entry = rebuilding_entry(part, engine.mechanism, engine.setting, rebuilt, self.leavers)
+        releases = rebuilt.participants, rebuilt.sensitivity, rebuilt.noise
+        book = ledger(self.experiment.tables()["privacy"], engine.mechanism, engine.setting, *releases)
+        self.entry = {"without": list(self.leavers)} | {key: book[key] for key in ("setting", "releases", "privacy")}
         return rebuilt
 
     @property
@@ -207,20 +204,18 @@ class Unlearning:
 
     def engine(self, momentum: float) -> Simulator:
         """Return the engine of the rebuilding: n′ local steps of the remaining clients, with other draws."""
-        experiment, runner = self.experiment, self.runner
+        experiment, each = self.experiment, self.runner.simulator.interactions
         try:
             federation = replace(experiment.federation, interactions=self.steps, client_momentum=momentum)
         except BadInput as error:
             raise error.at(f"--local-steps {self.steps}") from None
-        each, b = runner.simulator.interactions, experiment.federation.interactions
-        return Simulator(
-            federation,
-            replace(runner.workload.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
-            self.threads,
-            rounds=self.rounds,
-            interactions=None if each is None else scaled_steps(each, b, self.steps),
-            absent=self.leavers,
-        )
+        scaled = None if each is None else scaled_steps(each, experiment.federation.interactions, self.steps)
+        return self._simulator(federation, fresh_seed(experiment.seed, "unlearning", self.leavers), self.rounds, scaled)
+
+    def _simulator(self, federation: Federation, seed: int, rounds: int, interactions: Integers | None) -> Simulator:
+        simulation = replace(self.runner.workload.simulation, seed=seed)
+        options: dict[str, Any] = {"rounds": rounds, "interactions": interactions, "absent": self.leavers}
+        return Simulator(federation, simulation, self.threads, **options)
 
     def kept(self, *, updates: bool = False) -> list[KeptRound]:
         """Return the rounds to play again: their remaining clients and the lengths, or whole updates, that these kept."""
@@ -238,16 +233,9 @@ class Unlearning:
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """Retrain without the leavers, with the run's draws or those of another seed; return θ and local steps."""
-        experiment, runner = self.experiment, self.runner
-        simulation = runner.workload.simulation
-        simulator = Simulator(
-            experiment.federation,
-            simulation if seed is None else replace(simulation, seed=seed),
-            self.threads,
-            rounds=experiment.rounds,
-            interactions=runner.simulator.interactions,
-            absent=self.leavers,
-        )
+        experiment, each = self.experiment, self.runner.simulator.interactions
+        seed = experiment.seed if seed is None else seed
+        simulator = self._simulator(experiment.federation, seed, experiment.rounds, each)
         found = retrain(simulator, self.start, experiment.rounds, self.tick)
         return found.theta, found.local_steps
 
@@ -309,25 +297,27 @@ class Unlearning:
             },
         }
 
-    def commit(self, result: dict[str, Any], report: ReportPage, out: Path | None = None) -> dict[str, Any]:
+    def commit(self, result: dict[str, Any], report: ReportPage) -> dict[str, Any]:
         """Replace the ranker by the rebuilt one in all of the run's files, and erase the leavers' data."""
         experiment, theta = self.experiment, self.rebuilt.theta
-        open_target(self.run, out)
         before, after = self.offline(self.before, theta)
-        ledger, run = with_rebuilding(read_ledger(self.run), self.entry), load_run(self.run)
-        summary = unlearned_summary(run.summary, result, self.leavers, before, after, ledger["altogether"])
-        described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(ledger))
-        features, statement = self.runner.collection.train.n_features, ledger["altogether"]
+        book, run = read_ledger(self.run), load_run(self.run)
+        entries = [*book.get("unlearning", []), self.entry]
+        statement = combined_privacy(book["mechanism"], [book, *entries])
+        book = {**book, "unlearning": entries, "altogether": statement}
+        summary = unlearned_summary(run.summary, result, self.leavers, before, after, statement)
+        described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(book))
+        features = self.runner.collection.train.n_features
         names = feature_names(experiment.data, features)
         ranker = ranker_bytes(saved_ranker(experiment, theta, features, statement, names=names, by="unlearning"))
         # in this order: no ranker is published before its ε is in the ledger
         files = {
-            storage.LEDGER: json_bytes(ledger).decode(),
+            storage.LEDGER: json_bytes(book).decode(),
             storage.RANKER: ranker.decode(),
             storage.REPORT: report(described),
             storage.SUMMARY: json_bytes(summary).decode(),
         }
-        note_request(self.run, self.clients, self.leavers, files, result, out)
+        note_request(self.run, self.clients, self.leavers, files, result)
         return finish_request(self.run)
 
     def expect_rounds(self, rounds: int) -> None:
@@ -341,22 +331,6 @@ class Unlearning:
             self.along(done, theta)
         if self.watch is not None:
             self.watch(self._done, max(self._planned, self._done))
-
-
-def rebuilding_entry(
-    part: Mapping[str, Any], mechanism: Mechanism, setting: Setting, rebuilt: Rebuilt, clients: Sequence[int]
-) -> dict[str, Any]:
-    """Return the ledger entry of one rebuilding: its releases and their loss."""
-    book = ledger(part, mechanism, setting, rebuilt.participants, rebuilt.sensitivity, rebuilt.noise)
-    kept = {key: book[key] for key in ("setting", "releases", "privacy")}
-    return {"without": sorted(clients), **kept}
-
-
-def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's ledger with one more rebuilding."""
-    entries = [*book.get("unlearning", []), entry]
-    stated = combined_privacy(book["mechanism"], [book, *entries])
-    return {**book, "unlearning": entries, "altogether": stated}
 
 
 def unlearned_summary(
@@ -393,7 +367,6 @@ def unlearn(
     method: Method = "fresh",
     compare: bool = False,
     seeds: int = SEEDS,
-    out: Path | None = None,
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
@@ -408,7 +381,6 @@ def unlearn(
         method: `Method`.
         compare: Also retrain, and compare.
         seeds: Further retrainings of the comparison.
-        out: Directory of the rebuilt ranker; `unlearned` in the run by default.
         threads: Threads.
         watch: Called with the number of rounds done and planned.
 
@@ -416,12 +388,10 @@ def unlearn(
         Quality and effort, and the erased files.
     """
     storage.tidy(run)
-    if out is not None:
-        remove_leftovers(out)
-    if is_pending(run, clients, out):
+    if is_pending(run, clients):
         return finish_request(run)
     request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
     result = request.metrics()
     if compare:
         result |= request.comparison(seeds)
-    return request.commit(result, report, out)
+    return request.commit(result, report)
