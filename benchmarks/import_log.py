@@ -23,8 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.click_log import open_log, write_time
-from quorank.data.logs.generated import letor_text, log_blocks
+from quorank.data.logs.generated import generated_log
 
 MEASURED = """
 import json, resource, sys
@@ -42,10 +43,13 @@ finally:
 def write_log(folder: Path, size: int, described: int) -> int:
     """Write `letor.txt` of about `size` bytes and its `metadata.csv` of at least so many lines; return the searches."""
     folder.mkdir(parents=True)
-    block = list(log_blocks("aol", 1024, 1))
-    texts = [letor_text(part, ["%d"] * len(part.searches)).encode() for part in block]
-    template = b"".join(texts).split(b"\n")[:-1]
-    lists = [b"\n".join(template[20 * n : 20 * n + 20]) + b"\n" for n in range(1024)]
+    log = generated_log("aol", 1024, 1)
+    numbers = shortest_texts(log.features[:, : len(log.feature_names)]).reshape(log.n_rows, -1).tolist()
+    template = [
+        f"{click} qid:%d {' '.join(f'{f}:{number}' for f, number in enumerate(row, 1))}\n"
+        for click, row in zip(log.clicks.tolist(), numbers, strict=True)
+    ]
+    lists = ["".join(template[20 * n : 20 * n + 20]).encode() for n in range(1024)]
     users = np.random.default_rng(1).zipf(1.3, 1 << 16) % 10_000
     written = searches = 0
     with (folder / "letor.txt").open("wb") as letor, (folder / "metadata.csv").open("w", encoding="utf-8") as table:

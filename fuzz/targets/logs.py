@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fuzz.target import as_folder, scratch, target
 from quorank.data.logs.click_log import LogWriter, open_log, read_time, write_time
-from quorank.data.logs.generated import LOG_SHAPES, log_blocks
+from quorank.data.logs.generated import generated_log
 from quorank.data.logs.importing import export_log, import_log
 from quorank.data.logs.splitting import log_collection
 
@@ -86,9 +86,10 @@ def log_columns(data: bytes) -> None:
     """Columns of a log of ours, some of them exchanged; what is opened is divided into splits."""
     folder = scratch() / "log"
     folder.mkdir()
-    writer = LogWriter(folder, LOG_SHAPES["clicks"].features)
-    for block in log_blocks("clicks", 6, 1):
-        writer.append(block)
+    log = generated_log("clicks", 6, 1)
+    writer = LogWriter(folder, log.feature_names)
+    for number in range(log.n_searches):
+        writer.add(log.search(number))
     writer.close()
     name, _, content = data.partition(b"\n")
     path = folder / (name.decode("ascii", "replace").replace("/", "") or "log.json")

@@ -212,17 +212,13 @@ def synthesize(
 
 
 def _synthesize_log(name: str, out: Path, searches: int | None, seed: int) -> None:
-    """Write a generated log as AOL4FOLTR files, or as CSV if lists have ranks."""
+    """Write a generated log as CSV."""
     from quorank.data.logs.csv_table import write_csv_log
-    from quorank.data.logs.generated import LOG_SHAPES, generated_log, log_blocks, write_aol4foltr
+    from quorank.data.logs.generated import LOG_SHAPES, generated_log
 
     count = LOG_SHAPES[name].queries if searches is None else searches
-    format_ = "csv" if LOG_SHAPES[name].ranked else "aol4foltr"
-    say(f"writing {out}: {count:,} searches; import it with --format {format_}")
-    if format_ == "csv":
-        write_csv_log(generated_log(name, count, seed), out / "clicks.csv")
-    else:
-        write_aol4foltr(out, log_blocks(name, count, seed))
+    say(f"writing {out}: {count:,} searches; import it with --format csv")
+    write_csv_log(generated_log(name, count, seed), out / "clicks.csv")
     typer.echo(out)
 
 

@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
-from quorank.data.ranking import Collection, RankingData, stride_of
-from quorank.data.strings import Strings, to_arrow
+from quorank.data.ranking import Collection, RankingData, Strings, stride_of, to_arrow
 from quorank.errors import BadInput
 from quorank.files.atomic import atomically, remove_leftovers
 from quorank.files.documents import read_json

@@ -18,9 +18,9 @@ import numpy as np
 
 from quorank.data.cache import load_letor
 from quorank.data.layout import FOLDS
-from quorank.data.letor.reader import read_bytes
 from quorank.data.ranking import Collection, RankingData, join_parts
 from quorank.errors import BadInput, brief, printable, require, require_range
+from quorank.files.untrusted import read_bounded
 from quorank.kernels.arrays import Booleans, Int8s, Integers
 
 TABLE = "intent_labels.tsv"
@@ -106,7 +106,7 @@ def _find(folder: Path, name: str) -> Path:
 
 def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
     try:
-        lines = bytes(read_bytes(path)).decode("utf-8").splitlines()
+        lines = read_bounded(path).decode("utf-8").splitlines()
     except UnicodeDecodeError:
         sentence = f"is not UTF-8 text; expected a table with columns {', '.join(_FIRST)}, i0, …"
         raise BadInput("file.unreadable", sentence, f"{path}") from None

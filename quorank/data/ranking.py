@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data.search_records import LoggedSplits
-from quorank.data.strings import Strings, concatenate_strings, select_strings
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Floats, Int8s, Integers
+from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
 LANES = 8
 """Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""
@@ -140,18 +139,13 @@ class RankingData:
 
     def select_rows(self, rows: Integers, offsets: Integers, query_ids: Sequence[str]) -> RankingData:
         """Return these rows in this order, in lists that `offsets` (lists + 1,) divides."""
-        documents = self.document_ids
-        if isinstance(documents, Strings):
-            documents = select_strings(documents, rows)
-        elif documents is not None:
-            documents = [documents[row] for row in rows.tolist()]
         return replace(
             self,
             padded=self.padded[rows],
             labels=self.labels[rows],
             offsets=offsets.astype(np.int64),
             query_ids=query_ids,
-            document_ids=documents,
+            document_ids=None if self.document_ids is None else select_strings(self.document_ids, rows),
         )
 
 
@@ -376,3 +370,56 @@ def _describe_split(data: RankingData) -> dict[str, Any]:
         "constant_features": (np.flatnonzero(constant) + 1).tolist(),
         "document_ids": data.document_ids is not None,
     }
+
+
+class Strings(Sequence[str]):
+    """Sequence over an Arrow string array; a Python string is made when it is asked for."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return Strings(self.array[place])
+        return self.array[int(place)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), 4096):
+            yield from self.array[start : start + 4096].to_pylist()
+
+
+def strings_from_bytes(data: Bytes, offsets: Integers) -> Strings:
+    """Return the strings data[offsets[i] : offsets[i + 1]], UTF-8; raises UnicodeDecodeError where they are not."""
+    import pyarrow as pa
+
+    array = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        bytes(data).decode("utf-8")
+        raise
+    return Strings(array)
+
+
+def to_arrow(strings: Sequence[str]) -> Any:
+    """Return the Arrow array of any sequence of strings."""
+    import pyarrow as pa
+
+    if isinstance(strings, Strings):
+        return strings.array
+    return pa.array(list(strings), type=pa.large_string())
+
+
+def select_strings(strings: Sequence[str], rows: Integers) -> Strings:
+    """Return the strings of these rows, in their order."""
+    return Strings(to_arrow(strings).take(rows))
+
+
+def concatenate_strings(parts: Sequence[Sequence[str]]) -> Strings:
+    """Return the strings of all parts, one part behind the other."""
+    import pyarrow as pa
+
+    return Strings(pa.concat_arrays([to_arrow(part) for part in parts]))

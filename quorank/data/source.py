@@ -21,7 +21,7 @@ from quorank.data.layout import FOLDS, find_files
 from quorank.data.library import folder_of
 from quorank.data.logs.click_log import FILE as LOG_FILE
 from quorank.data.logs.click_log import is_log, open_log
-from quorank.data.logs.generated import is_generated_log
+from quorank.data.logs.generated import LOG_SHAPES
 from quorank.data.logs.splitting import generated_collection, log_collection
 from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery, normalize_queries
 from quorank.data.ranking import Collection, RankingData, join_parts, widen
@@ -92,7 +92,7 @@ def _load(source: DataSource, normalize: Literal["query", "none"], selection: Us
     sentence = "these data were given as arrays, and no file holds them; give them again from Python, with data=…"
     require(not name.startswith(ARRAYS), "data.not-in-a-file", sentence, name)
     generated = name.removeprefix(SYNTHETIC) if name.startswith(SYNTHETIC) else None
-    if generated is not None and is_generated_log(generated):
+    if generated in LOG_SHAPES:
         return generated_collection(generated, source.queries, source.seed, normalize, selection)
     if generated is None and not name.startswith(INTENTS) and is_log(folder_of(name)):
         given = f"got {source.queries} and {source.fold}"

@@ -57,7 +57,7 @@ def test_synthesize_then_stats_then_import_then_list(tmp_path):
     assert len(everything["public"]) == 6 and len(everything["generated"]) == 4
 
 
-@pytest.mark.parametrize(("shape", "format_"), [("clicks", "csv"), ("aol", "aol4foltr")])
+@pytest.mark.parametrize(("shape", "format_"), [("clicks", "csv"), ("aol", "csv")])
 def test_a_log_is_synthesized_imported_described_and_exported(tmp_path, shape, format_):
     out = tmp_path / "made"
     assert run("synthesize", shape, "--out", out, "--queries", 60).stdout == f"{out}\n"

@@ -14,7 +14,7 @@ from refusals import refused
 
 from quorank.data import cache
 from quorank.data.cache import load_letor
-from quorank.data.letor.reader import read_bytes, read_letor
+from quorank.data.letor.reader import read_letor
 from quorank.files import untrusted as foreign
 
 TEXT = (
@@ -40,7 +40,7 @@ def test_damaged_copies_are_read_or_refused(tmp_path: Path) -> None:
 def test_a_packed_file_cannot_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "FREE", 1 << 20)
     path = write(tmp_path / "train.txt.gz", gzip.compress(b"0 qid:1 1:0.5\n" * 400_000))
-    for read in (read_letor, read_bytes, lambda path: load_letor(path, "none")):
+    for read in (read_letor, lambda path: load_letor(path, "none")):
         with refused("file.too-large", f"{path}"):
             read(path)
     monkeypatch.setenv("QUORANK_UNPACKED_RATIO", "1000")
@@ -56,7 +56,7 @@ def test_a_wide_table_is_no_way_to_much_memory(tmp_path: Path) -> None:
 
 def test_a_line_has_an_end(tmp_path: Path) -> None:
     path = write(tmp_path / "train.txt", b"0 qid:1 " + b"1:x " * (5 << 20))
-    with refused("letor.line-too-long", f"{path}"):
+    with refused("file.line-too-long", f"{path}"):
         read_letor(path)
 
 

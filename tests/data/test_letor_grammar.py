@@ -47,15 +47,15 @@ def nearly_rows(draw):
 @given(st.lists(nearly_rows(), min_size=1, max_size=4))
 def test_the_reader_and_the_grammar_agree(lines):
     path = Path(tempfile.mkdtemp()) / "x.txt"
-    path.write_text("\n".join(["0 qid:first 1:1", *lines]))
+    path.write_text("\n".join(["0 qid:first 1:1", *lines, ""]))
     malformed = [number for number, line in enumerate(lines, 2) if is_row(line) is False]
     try:
         data = read_letor(path)
     except BadInput as refusal:
         assert malformed, refusal
         assert f"x.txt:{malformed[0]}: found" in str(refusal)
-        more = re.search(r"and (\d) more malformed lines?: (.*)$", str(refusal))
-        assert ([int(n) for n in more[2].split(", ")] if more else []) == malformed[1:]
+        more = re.search(r"also malformed: (.*)$", str(refusal))
+        assert ([int(n) for n in more[1].split(", ")] if more else []) == malformed[1:]
     else:
         assert not malformed
         assert data.n_rows == 1 + sum(is_row(line) is True for line in lines)

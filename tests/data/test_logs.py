@@ -23,14 +23,15 @@ from small_logs import (
     write_aol,
     write_baidu,
     write_csv,
+    write_log,
     write_ubi,
 )
 
 from quorank.data.library import imported_collections
 from quorank.data.logs import importing
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
-from quorank.data.logs.click_log import NO_TIME, LogWriter, open_log, read_time, write_time
-from quorank.data.logs.generated import generated_log, log_blocks, true_relevance, write_aol4foltr
+from quorank.data.logs.click_log import NO_TIME, open_log, read_time, write_time
+from quorank.data.logs.generated import generated_log, true_relevance
 from quorank.data.logs.importing import export_log, import_log
 from quorank.files import untrusted as foreign
 
@@ -111,7 +112,6 @@ def test_aol4foltr_is_joined_by_query(tmp_path: Path) -> None:
     [
         (LETOR.replace("qid:5", "qid:6"), METADATA, "aol4foltr.unknown-qid", "letor.txt:3"),
         (LETOR + "0 qid:7 1:1\n", METADATA, "aol4foltr.qid-twice", "letor.txt:5"),
-        ("0 qid:7 1:0.5 2:3\n" * 4000 + "1 qid:5 1:1 3:3\n", METADATA, "letor.more-features", "letor.txt:4001"),
         (LETOR.replace("qid:5", "qid:x"), METADATA, "aol4foltr.bad-qid", "letor.txt:3"),
         (LETOR, METADATA.replace("00:01:04", "noon"), "log.bad-time", "metadata.csv:2"),
         (LETOR, METADATA.replace("5,71,", "5,,"), "aol4foltr.no-user", "metadata.csv:2"),
@@ -126,39 +126,43 @@ def test_bad_lines_of_aol4foltr_are_named(tmp_path: Path, letor: str, metadata: 
         import_log(folder, "aol4foltr")
 
 
-def test_a_generated_log_is_the_same_through_its_files_and_through_any_pieces(
+def test_a_log_is_the_same_in_any_pieces_and_packed(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written as AOL4FOLTR's files, imported in large pieces, small ones, and packed: the columns that were generated."""
-    write_aol4foltr(tmp_path / "aol", log_blocks("aol", 60, 3))
-    entry, log = imported(tmp_path / "aol", "aol4foltr")
-    made = generated_log("aol", 60, 3)
-    assert log.feature_names == FEATURE_NAMES and entry.features == 103
-    for name in ("features", "clicks", "ranks", "offsets", "user", "time"):
-        assert np.array_equal(getattr(log, name), getattr(made, name)), name
-    for name in ("users", "searches", "queries", "documents"):
-        assert [*getattr(log, name)] == [*getattr(made, name)], name
+    """AOL4FOLTR's files in one large block, in small ones, and packed: the same columns."""
+    users = range(60)
+    letor = "".join(
+        f"{int(row == query % 7)} qid:{query} " + " ".join(f"{f}:{query + f / 8}" for f in range(1, 104)) + "\n"
+        for query in users
+        for row in range(7)
+    )
+    header, *_ = METADATA.splitlines(keepends=True)
+    folder = write_aol(
+        tmp_path / "aol", letor, header + "".join(f"{q},u{q % 9},{MARCH // SECOND + q},x,d{q},x\n" for q in users)
+    )
+    _, log = imported(folder, "aol4foltr")
+    assert log.feature_names == FEATURE_NAMES and [*log.documents][59 * 7 + 3] == "d59"
+    assert log.features[:, :103].tolist() == [[q + f / 8 for f in range(1, 104)] for q in users for _ in range(7)]
     first = columns("log", home)
-    text = (tmp_path / "aol" / "letor.txt").read_bytes()
-    (tmp_path / "aol" / "letor.txt").unlink()
-    (tmp_path / "aol" / "letor.txt.gz").write_bytes(gzip.compress(text))
+    (folder / "letor.txt").unlink()
+    (folder / "letor.txt.gz").write_bytes(gzip.compress(letor.encode()))
     monkeypatch.setattr("quorank.data.letor.reader._CHUNK", 5_000)
-    imported(tmp_path / "aol", "aol4foltr", "again")
+    monkeypatch.setattr("quorank.data.logs.click_log._TOGETHER", 7)
+    imported(folder, "aol4foltr", "again")
     assert columns("again", home) == first
+    (folder / "letor.txt.gz").write_bytes(gzip.compress(letor.encode() + b"0 qid:60 104:1\n"))
+    with refused("letor.more-features", f"{folder / 'letor.txt.gz'}:421"):
+        import_log(folder, "aol4foltr")
 
 
 @pytest.mark.parametrize("name", ["aol", "clicks"])
 def test_export_and_import_give_the_same_bytes(tmp_path: Path, home: Path, name: str) -> None:
     made = generated_log(name, 50, 5)
-    writer_folder = home / "collections" / "one"
-    writer_folder.mkdir(parents=True)
-    blocks = [*log_blocks(name, 50, 5)]
-    blocks[0].queries[0] = 'a "quoted", and\r\nbroken\nline \N{SNOWMAN}'  # type: ignore[index]
-    writer = LogWriter(writer_folder, made.feature_names)
-    for block in blocks:
-        writer.append(block)
-    writer.close()
-    export_log(str(writer_folder), tmp_path / "out")
+    made.queries[0] = 'a "quoted", and\r\nbroken\nline \N{SNOWMAN}'  # type: ignore[index]
+    written = write_log(home / "collections" / "one", made)
+    for column in ("features", "clicks", "ranks", "offsets", "user", "time"):
+        assert np.array_equal(getattr(open_log(written), column), getattr(made, column)), column
+    export_log(str(written), tmp_path / "out")
     imported(tmp_path / "out", "csv", "two")
     assert columns("two", home) == columns("one", home)
 

@@ -11,9 +11,9 @@ import pytest
 from made_up_runs import reseal
 from quick_runs import run_quickly
 from refusals import refused
+from small_logs import write_log
 
-from quorank.data.logs.click_log import LogWriter
-from quorank.data.logs.generated import LOG_SHAPES, log_blocks
+from quorank.data.logs.generated import generated_log
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
@@ -100,11 +100,7 @@ def test_a_report_holds_every_estimate_by_logged_clicks(tmp_path: Path) -> None:
 def test_an_imported_log_gives_the_bits_of_the_generated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same searches from memory and from mapped columns."""
     monkeypatch.setenv("QUORANK_HOME", str(tmp_path))
-    (tmp_path / "log").mkdir()
-    writer = LogWriter(tmp_path / "log", LOG_SHAPES["clicks"].features)
-    for block in log_blocks("clicks", 375, 1):  # 300 to learn from
-        writer.append(block)
-    writer.close()
+    write_log(tmp_path / "log", generated_log("clicks", 375, 1))  # 300 to learn from
     found = []
     for source in ((), (f"data.source={json.dumps(str(tmp_path / 'log'))}",)):
         given = [text for text in LOGGED if not source or not text.startswith(("data.source", "data.queries"))]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import feather
 
 from quorank.data.library import ImportedCollection
-from quorank.data.logs.click_log import ClickLog, open_log
+from quorank.data.logs.click_log import ClickLog, LogWriter, open_log
 from quorank.data.logs.importing import import_log
 
 CSV = (
@@ -92,6 +92,16 @@ def write_baidu(folder: Path, table: pa.Table | None = None, compression: str = 
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     path = folder / "parts" / "part-0_split-0.feather"
     feather.write_feather(baidu_table() if table is None else table, path, compression=compression, chunksize=chunk)
+    return folder
+
+
+def write_log(folder: Path, log: ClickLog) -> Path:
+    """Write a log in memory as a folder of columns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = LogWriter(folder, log.feature_names)
+    for number in range(log.n_searches):
+        writer.add(log.search(number))
+    writer.close()
     return folder
 
 

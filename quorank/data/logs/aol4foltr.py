@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data.letor.reader import letor_blocks
-from quorank.data.logs.click_log import SearchBlock, read_time
+from quorank.data.logs.click_log import Search, joined_runs, read_time
 from quorank.data.logs.csv_table import CsvTable, find_file
+from quorank.data.ranking import pad
 from quorank.errors import BadInput, brief, require
 from quorank.kernels.arrays import Booleans, Floats, Int8s, Integers
 
@@ -47,73 +48,46 @@ class _Metadata(NamedTuple):
     seen: Booleans
 
 
-def read_aol4foltr(folder: Path, counted: Callable[[int], None] | None = None) -> Iterator[SearchBlock]:
+def read_aol4foltr(folder: Path, counted: Callable[[int], None] | None = None) -> Iterator[Search]:
     """Yield the searches of a folder in the order of `letor.txt`."""
     letor, table = (find_file(folder, names) for names in (LETOR, METADATA))
     metadata = _read_metadata(table)
-    rest: list[tuple[bytes, int, Floats, Int8s]] = []  # of the last query, which may go on
-    for block in letor_blocks(letor, counted):
-        runs = []
-        for number, query in enumerate(block.queries):
-            rows = slice(int(block.starts[number]), int(block.starts[number + 1]))
-            runs.append((query, int(block.lines[number]), block.padded[rows, : block.n_features], block.labels[rows]))
-        if rest and runs[0][0] == rest[0][0]:
-            rest.append(runs.pop(0))
-            if not runs:
-                continue
-        whole = ([_joined(rest)] if rest else []) + runs[:-1]
-        rest = [(query, line, features.copy(), labels.copy()) for query, line, features, labels in runs[-1:]]
-        if whole:
-            yield _searches(letor, whole, metadata)
-    if rest:
-        yield _searches(letor, [_joined(rest)], metadata)
-
-
-def _joined(parts: list[tuple[bytes, int, Floats, Int8s]]) -> tuple[bytes, int, Floats, Int8s]:
-    features, labels = (np.concatenate([part[place] for part in parts]) for place in (2, 3))
-    return parts[0][0], parts[0][1], features, labels
-
-
-def _searches(path: Path, runs: list[tuple[bytes, int, Floats, Int8s]], metadata: _Metadata) -> SearchBlock:
-    numbers, places = [], [f"{path}:{line}" for _, line, _, _ in runs]
-    for (query, _, _, _), place in zip(runs, places, strict=True):
+    for query, place, (features, clicks) in joined_runs(_runs(letor, counted)):
         sound = query.isdigit() and len(query) <= 18
         require(sound, "aol4foltr.bad-qid", f"found qid {brief(query.decode('latin-1'))}, expected an integer", place)
-        numbers.append(int(query))
-    qids = np.array(numbers, dtype=np.int64)
-    at = np.minimum(np.searchsorted(metadata.qids, qids), len(metadata.qids) - 1)
-    for wrong, code, sentence in (
-        (metadata.qids[at] != qids, "aol4foltr.unknown-qid", "stands in no line of metadata.csv"),
-        (metadata.seen[at], "aol4foltr.qid-twice", "stands in two places; expected its lines together"),
-    ):
-        if wrong.any():
-            first = int(np.argmax(wrong))
-            raise BadInput(code, f"query {qids[first]} {sentence}", places[first])
-    metadata.seen[at] = True
-    lengths = np.array([len(labels) for _, _, _, labels in runs], dtype=np.int64)
-    clicks = np.concatenate([labels for _, _, _, labels in runs])
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    if (clicks > 1).any():
-        row = int(np.argmax(clicks > 1))
-        search = int(np.searchsorted(offsets, row, "right")) - 1
-        raise BadInput("log.bad-click", f"found label {clicks[row]}, expected 0 or 1", places[search])
-    documents = [""] * len(clicks)
-    for search, place in enumerate(at.tolist()):
-        clicked = np.flatnonzero(clicks[offsets[search] : offsets[search + 1]])
-        if len(clicked) == 1:
-            documents[int(offsets[search] + clicked[0])] = metadata.targets[place]
-    return SearchBlock(
-        [metadata.users[place] for place in at.tolist()],
-        metadata.times[at],
-        [str(number) for number in numbers],
-        [metadata.queries[place] for place in at.tolist()],
-        lengths,
-        np.concatenate([features for _, _, features, _ in runs]),
-        clicks,
-        np.zeros(len(clicks), dtype=np.int16),
-        documents,
-        places,
-    )
+        at = min(int(np.searchsorted(metadata.qids, int(query))), len(metadata.qids) - 1)
+        known = int(metadata.qids[at]) == int(query)
+        require(known, "aol4foltr.unknown-qid", f"query {int(query)} stands in no line of metadata.csv", place)
+        sentence = f"query {int(query)} stands in two places; expected its lines together"
+        require(not metadata.seen[at], "aol4foltr.qid-twice", sentence, place)
+        metadata.seen[at] = True
+        require(clicks.max() <= 1, "log.bad-click", f"found label {clicks.max()}, expected 0 or 1", place)
+        target = metadata.targets[at] if clicks.sum() == 1 else ""
+        yield Search(
+            metadata.users[at], int(metadata.times[at]), str(int(query)), metadata.queries[at], features, clicks,
+            np.zeros(len(clicks), dtype=np.int16), [target if click else "" for click in clicks.tolist()], place,
+        )  # fmt: skip
+
+
+def _runs(path: Path, counted: Callable[[int], None] | None) -> Iterator[tuple[bytes, str, tuple[Floats, Int8s]]]:
+    """Yield (query, place, features and labels) of the consecutive rows of each query."""
+    width = 0
+    for block in letor_blocks(path):
+        width = width or block.n_features
+        wider = block.padded[:, width:].any(axis=1)
+        sentence = (
+            f"names a feature beyond {width}, which is the last one before; expected the same features in all rows"
+        )
+        if wider.any():
+            raise BadInput("letor.more-features", sentence, f"{path}:{block.line + int(np.argmax(wider))}")
+        features = pad(block.padded, width)[:, :width] if block.padded.shape[1] < width else block.padded[:, :width]
+        for query, first, last in zip(
+            block.queries, block.starts[:-1].tolist(), block.starts[1:].tolist(), strict=True
+        ):
+            yield query, f"{path}:{block.line + first}", (features[first:last], block.labels[first:last])
+        if counted:
+            counted(block.size)
+    require(width, "letor.no-features", "holds no features", f"{path}")
 
 
 def _read_metadata(path: Path) -> _Metadata:

@@ -9,17 +9,18 @@ have a `label` and no clicks, are left out; the original token files hold no fea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, SearchBlock
+from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, Search, joined_runs
 from quorank.errors import BadInput, brief, require
 from quorank.files.arrow import arrow_batches
 from quorank.files.untrusted import file_size
-from quorank.kernels.arrays import Floats, Integers
+from quorank.kernels.arrays import Floats
 
 LEXICAL = (
     "bm25", "title_bm25", "abstract_bm25", "tf_idf", "tf", "idf", "ql_jelinek_mercer_short", "ql_jelinek_mercer_long",
@@ -58,31 +59,37 @@ def baidu_features(path: Path, which: Which = "all") -> tuple[str, ...]:
 
 def read_baidu_ultr(
     folder: Path, which: Which = "all", counted: Callable[[int], None] | None = None
-) -> Iterator[SearchBlock]:
+) -> Iterator[Search]:
     """Yield the searches of a folder's files, in the order of their names."""
     first: tuple[str, ...] | None = None
     for path in feather_files(folder):
         names = baidu_features(path, which)
         first = first or names
         require(names == first, "log.features-differ", "has other features than the first file", f"{path}")
-        rest: dict[str, Any] | None = None
-        row = 1
-        for batch in arrow_batches(path, lambda schema, path=path: _columns(path, schema, which)):  # type: ignore[misc]
-            table = _table(path, batch, len(names), row)
-            row += batch.num_rows
-            if rest is not None:
-                table = {name: _joined(rest[name], table[name]) for name in table}
-            starts = _starts(table["query_id"])
-            cut = int(starts[-1]) if len(starts) else 0
-            if cut:
-                yield _searches(path, {name: column[:cut] for name, column in table.items()}, starts[:-1])
-            rest = {name: column[cut:] for name, column in table.items()}
-            sentence = "holds a search that is longer than there are ranks"
-            require(len(rest["query_id"]) <= HIGHEST_RANK, "log.list-too-long", sentence, f"{path}, row {row - 1}")
-        if rest is not None and len(rest["query_id"]):
-            yield _searches(path, rest, np.zeros(1, dtype=np.int64))
+        for query, place, columns in joined_runs(_runs(path, which, len(names))):
+            features, positions, clicks, texts, documents = columns
+            for name, values, least, most in (("position", positions, 1, HIGHEST_RANK), ("click", clicks, 0, 1)):
+                wrong = values[(values < least) | (values > most)]
+                sentence = f"found {name} {brief(wrong[:1].tolist())}, expected {least} to {most:,}"
+                require(not len(wrong), f"log.bad-{name}", sentence, place)
+            order = np.argsort(positions, kind="stable")
+            yield Search(
+                "", NO_TIME, f"{path.stem}/{query}", str(texts[0]), features[order], clicks[order], positions[order],
+                documents[order].tolist(), place,
+            )  # fmt: skip
         if counted:
             counted(file_size(path))
+
+
+def _runs(path: Path, which: Which, n_features: int) -> Iterator[tuple[str, str, tuple[npt.NDArray[Any], ...]]]:
+    """Yield (query, place, columns) of the consecutive rows of each query within a batch."""
+    row = 1
+    for batch in arrow_batches(path, lambda schema: _columns(path, schema, which)):
+        queries, *columns = _table(path, batch, n_features, row)
+        starts = [at for at in range(len(queries)) if at == 0 or queries[at] != queries[at - 1]]
+        for first, last in zip(starts, [*starts[1:], len(queries)], strict=True):
+            yield queries[first], f"{path}, row {row + first}", tuple(column[first:last] for column in columns)
+        row += batch.num_rows
 
 
 def _columns(path: Path, schema: Any, which: Which) -> list[str]:
@@ -114,8 +121,8 @@ def _embeddings(path: Path, batch: Any, row: int) -> Floats:
     return found
 
 
-def _table(path: Path, batch: Any, n_features: int, row: int) -> dict[str, Any]:
-    """The columns of a batch as arrays and lists; what is no such column is refused."""
+def _table(path: Path, batch: Any, n_features: int, row: int) -> list[Any]:
+    """Return queries, features, positions, clicks, texts and documents of a batch; other types are refused."""
     import pyarrow as pa
 
     def numbers(name: str, kind: Any) -> Any:
@@ -125,59 +132,14 @@ def _table(path: Path, batch: Any, n_features: int, row: int) -> dict[str, Any]:
         require(fits and column.null_count == 0, "arrow.wrong-type", sentence, f"{path}")
         return column.to_numpy(zero_copy_only=False).astype(kind)
 
-    def texts(name: str) -> list[str]:
-        if name not in batch.schema.names:
-            return [""] * batch.num_rows
-        return [str(text) if text is not None else "" for text in batch.column(name).to_pylist()]
+    def texts(name: str) -> npt.NDArray[Any]:
+        values = batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
+        return np.array(["" if text is None else str(text) for text in values], dtype=object)
 
-    features = np.empty((batch.num_rows, n_features), dtype=np.float32)
-    lexical = [name for name in LEXICAL if name in batch.schema.names]
-    for place, name in enumerate(lexical):
-        features[:, place] = numbers(name, np.float32)
-    if EMBEDDING in batch.schema.names:
-        embedded = _embeddings(path, batch, row)
-        fits = embedded.shape[1] == n_features - len(lexical)
-        require(fits, "arrow.ragged", f"has embeddings of different lengths from row {row} on", f"{path}")
-        features[:, len(lexical) :] = embedded
-    return {
-        "query_id": texts("query_id"),
-        "position": numbers("position", np.int64),
-        "click": numbers("click", np.int64),
-        "query_md5": texts("query_md5"),
-        "url_md5": texts("url_md5"),
-        "features": features,
-        "row": np.arange(row, row + batch.num_rows, dtype=np.int64),
-    }
-
-
-def _joined(before: Any, after: Any) -> Any:
-    return before + after if isinstance(before, list) else np.concatenate([before, after])
-
-
-def _starts(query_ids: Sequence[str]) -> Integers:
-    changes = [at for at in range(len(query_ids)) if at == 0 or query_ids[at] != query_ids[at - 1]]
-    return np.array(changes, dtype=np.int64)
-
-
-def _searches(path: Path, table: dict[str, Any], starts: Integers) -> SearchBlock:
-    rows = len(table["position"])
-    for name, least, most in (("position", 1, HIGHEST_RANK), ("click", 0, 1)):
-        wrong = (table[name] < least) | (table[name] > most)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            sentence = f"found {name} {brief(table[name][at])}, expected {least} to {most:,}"
-            raise BadInput(f"log.bad-{name}", sentence, f"{path}, row {table['row'][at]}")
-    lengths = np.diff(np.append(starts, rows))
-    order = np.lexsort((table["position"], np.repeat(np.arange(len(starts)), lengths)))
-    return SearchBlock(
-        [""] * len(starts),
-        np.full(len(starts), NO_TIME, dtype=np.int64),
-        [f"{path.stem}/{table['query_id'][start]}" for start in starts.tolist()],
-        [table["query_md5"][start] for start in starts.tolist()],
-        lengths.astype(np.int64),
-        table["features"][order],
-        table["click"][order].astype(np.int8),
-        table["position"][order].astype(np.int16),
-        [table["url_md5"][row] for row in order.tolist()],
-        [f"{path}, row {table['row'][start]}" for start in starts.tolist()],
-    )
+    lexical = [numbers(name, np.float32)[:, None] for name in LEXICAL if name in batch.schema.names]
+    embedded = [_embeddings(path, batch, row)] if EMBEDDING in batch.schema.names else []
+    features = np.concatenate([*lexical, *embedded], axis=1)
+    fits = features.shape[1] == n_features
+    require(fits, "arrow.ragged", f"has embeddings of different lengths from row {row} on", f"{path}")
+    queries, searches, documents = (texts(name) for name in ("query_id", *TEXTS))
+    return [queries, features, numbers("position", np.int64), numbers("click", np.int64), searches, documents]

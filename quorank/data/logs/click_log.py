@@ -19,24 +19,25 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import pad, stride_of
-from quorank.data.strings import Strings, strings_from_bytes
+from quorank.data.ranking import Strings, pad, stride_of, strings_from_bytes
 from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.codec import Length, Range
 from quorank.files.documents import json_bytes, read_json
 from quorank.files.npz import ArrayAppender, ArrayShape, map_array
-from quorank.kernels.arrays import Floats, Int8s, Int32s, Integers
+from quorank.kernels.arrays import Booleans, Floats, Int8s, Int32s, Integers
 
 Int16s = npt.NDArray[np.int16]
 FILE = "log.json"
@@ -46,6 +47,7 @@ NOBODY = -1
 NO_TIME = int(np.iinfo(np.int64).min)
 """Time of a search without a known time."""
 MOST_FEATURES, HIGHEST_RANK, LONGEST_TEXT = 4096, 32_767, 65_536
+_TOGETHER = 512  # searches that are checked and written at once
 _KINDS = {"features": "f4", "clicks": "i1", "ranks": "i2", "offsets": "i8", "user": "i4", "time": "i8"}
 
 
@@ -99,24 +101,45 @@ class ClickLog:
         """Return whether lists are in the order in which they were shown."""
         return int(self.ranks[0]) != 0
 
+    def search(self, number: int) -> Search:
+        """Return a search."""
+        rows, user = slice(int(self.offsets[number]), int(self.offsets[number + 1])), int(self.user[number])
+        return Search(
+            "" if user == NOBODY else self.users[user], int(self.time[number]), self.searches[number], self.queries[number],
+            self.features[rows, : len(self.feature_names)], self.clicks[rows], self.ranks[rows], list(self.documents[rows]),
+        )  # fmt: skip
+
     def in_order(self) -> Integers:
         """Return the searches in order of time, those of the same moment in the order of the log."""
         return np.argsort(self.time, kind="stable").astype(np.int64)
 
 
-class SearchBlock(NamedTuple):
-    """Block of whole searches, as a format's reader yields them."""
+class Search(NamedTuple):
+    """One search, as a format's reader yields it: its documents in the order of their ranks."""
 
-    users: Sequence[str]  # (searches,) "" where unknown
-    times: Integers  # (searches,)
-    searches: Sequence[str]  # (searches,) an id of each
-    queries: Sequence[str]  # (searches,) what was asked, "" where unknown
-    lengths: Integers  # (searches,) documents of each
-    features: Floats  # (rows, n_features)
-    clicks: Int8s  # (rows,)
-    ranks: Int16s  # (rows,)
-    documents: Sequence[str] | None  # (rows,), None where unknown
-    places: Sequence[str]  # (searches,) file and line of each
+    user: str  # "" where unknown
+    time: int  # NO_TIME where unknown
+    name: str  # its id
+    query: str  # what was asked, "" where unknown
+    features: Floats  # (documents, n)
+    clicks: npt.ArrayLike  # (documents,)
+    ranks: npt.ArrayLike  # (documents,) 0 where unknown
+    documents: Sequence[str]  # (documents,) ids, "" where unknown
+    place: str = ""  # file and line, for errors
+
+
+def joined_runs(
+    parts: Iterable[tuple[Any, str, tuple[npt.NDArray[Any], ...]]],
+) -> Iterator[tuple[Any, str, tuple[npt.NDArray[Any], ...]]]:
+    """Join consecutive parts (key, place, columns) of one key: a search may go on in a file's next block."""
+    for key, group in groupby(parts, itemgetter(0)):
+        same = list(islice(group, HIGHEST_RANK + 1))
+        columns = (
+            same[0][2] if len(same) == 1 else tuple(map(np.concatenate, zip(*(part[2] for part in same), strict=True)))
+        )
+        sentence = "holds a search that is longer than there are ranks"
+        require(len(columns[0]) <= HIGHEST_RANK, "log.list-too-long", sentence, same[0][1])
+        yield key, same[0][1], columns
 
 
 def is_log(folder: Path) -> bool:
@@ -182,7 +205,7 @@ def _fault_in(log: ClickLog) -> str:
 
 
 class LogWriter:
-    """Writer of a log's columns, block by block, in constant memory."""
+    """Writer of a log's columns, search by search, in constant memory."""
 
     def __init__(self, folder: Path, feature_names: Sequence[str]) -> None:
         self.folder, self.feature_names = folder, tuple(feature_names)
@@ -191,88 +214,85 @@ class LogWriter:
         require(1 <= n <= MOST_FEATURES, "log.features", sentence, f"{folder}")
         for name in self.feature_names:
             require(len(name) <= LONGEST_TEXT, "log.text-too-long", f"names a feature {brief(name)}")
-        self._stride = stride_of(n)
         self._columns = {
-            name: ArrayAppender(folder / f"{name}.npy", kind, self._stride if name == "features" else None)
+            name: ArrayAppender(folder / f"{name}.npy", kind, stride_of(n) if name == "features" else None)
             for name, kind in _KINDS.items()
         }
         self._letters = {name: ArrayAppender(folder / f"{name}.npy", "u1") for name in TEXTS}
         self._ends = {name: ArrayAppender(folder / f"{name}_ends.npy", "i8") for name in TEXTS}
-        self._users: dict[str, int] = {}
-        self._knows: tuple[bool, bool, bool] | None = None  # users, times, ranks
-        zero = np.zeros(1, dtype=np.int64)
         for appender in (self._columns["offsets"], *self._ends.values()):
-            appender.append(zero)
+            appender.append(np.zeros(1, dtype=np.int64))
+        self._users: dict[str, int] = {}
+        self._knows: list[bool] | None = None  # users, times, ranks
+        self._waiting: list[Search] = []
         self.searches = self.rows = 0
 
-    def append(self, block: SearchBlock) -> None:
-        """Append searches; reject invalid ones with their file and line."""
-        self._check(block)
-        user = [self._users.setdefault(name, len(self._users)) if name else NOBODY for name in block.users]
-        ends = self.rows + np.cumsum(block.lengths)
-        new = list(self._users)[self._ends["users"].rows - 1 :] if len(self._users) >= self._ends["users"].rows else []
-        columns: dict[str, npt.NDArray[Any]] = {
-            "features": pad(block.features, len(self.feature_names)),
-            "clicks": block.clicks,
-            "ranks": block.ranks,
-            "offsets": ends,
-            "user": np.array(user, dtype=np.int32),
-            "time": block.times,
+    def add(self, search: Search) -> None:
+        """Add a search; an invalid one is rejected with its file and line when some more have come."""
+        self._waiting.append(search)
+        self.searches += 1
+        if len(self._waiting) >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        found, self._waiting = self._waiting, []
+        if not found:
+            return
+        users, times, names, queries, features_, clicks, ranks_, documents, places = zip(*found, strict=True)
+        features = np.concatenate(features_)
+        ranks, lengths = np.concatenate(ranks_).astype(np.int64), np.array([len(part) for part in features_])
+        ends, time = np.cumsum(lengths), np.array(times, dtype=np.int64)
+        self._check(features, ranks, ends, (np.array(users) != "", time != NO_TIME), places)
+        known = len(self._users)
+        user = [self._users.setdefault(name, len(self._users)) if name else NOBODY for name in users]
+        columns = {
+            "features": pad(features, len(self.feature_names)),
+            "clicks": np.concatenate(clicks),
+            "ranks": ranks,
+            "offsets": self.rows + ends,
+            "user": np.array(user),
+            "time": time,
         }
         for name, values in columns.items():
             self._columns[name].append(values)
-        rows = len(block.clicks)
-        for name, texts in (("users", new), ("searches", block.searches), ("queries", block.queries)):
-            self._append_texts(name, texts)
-        self._append_texts("documents", block.documents, rows)
-        self.searches += len(user)
-        self.rows += rows
+        texts = (list(self._users)[known:], names, queries, [text for own in documents for text in own])
+        for name, own in zip(TEXTS, texts, strict=True):
+            encoded = [text.encode("utf-8", "replace") for text in own]
+            sentence = f"holds a string of more than {LONGEST_TEXT:,} bytes"
+            require(all(len(text) <= LONGEST_TEXT for text in encoded), "log.text-too-long", sentence, places[0])
+            self._ends[name].append(
+                self._letters[name].rows + np.cumsum([len(text) for text in encoded], dtype=np.int64)
+            )
+            self._letters[name].append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
+        self.rows += len(features)
 
-    def _append_texts(self, name: str, texts: Sequence[str] | None, count: int = 0) -> None:
-        """Add texts; None stands for `count` empty ones."""
-        letters, ends = self._letters[name], self._ends[name]
-        if texts is None:
-            ends.append(np.full(count, letters.rows, dtype=np.int64))
-            return
-        encoded = [text.encode("utf-8", "replace") for text in texts]
-        sizes = np.array([len(text) for text in encoded], dtype=np.int64)
-        ends.append(letters.rows + np.cumsum(sizes))
-        letters.append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
-
-    def _check(self, block: SearchBlock) -> None:
-        """Reject ranks that do not rise, infinite features, long strings, and columns known for some searches only."""
-        lengths, offsets = block.lengths, np.concatenate(([0], np.cumsum(block.lengths)))
-        of_row = np.repeat(np.arange(len(lengths)), lengths)
-        ranks = block.ranks.astype(np.int64)
-        known = np.array([bool(name) for name in block.users]), block.times != NO_TIME, ranks[offsets[:-1]] > 0
-        if self._knows is None:
-            self._knows = bool(known[0][0]), bool(known[1][0]), bool(known[2][0])
-        what = ("user", "time", "rank")
-        for named, first, each in zip(what, self._knows, known, strict=True):
+    def _check(
+        self, features: Floats, ranks: Integers, ends: Integers, known: Sequence[Booleans], places: Sequence[str]
+    ) -> None:
+        """Reject infinite features, ranks that do not rise, and columns that are known for some searches only."""
+        starts = np.append(0, ends[:-1])
+        known = (*known, ranks[starts] > 0)
+        self._knows = self._knows or [bool(column[0]) for column in known]
+        for word, first, each in zip(("user", "time", "rank"), self._knows, known, strict=True):
             if (each != first).any():
                 at = int(np.argmax(each != first))
-                have = "has a" if each[at] else "has no"
                 sentence = (
-                    f"this search {have} {named}, unlike the first one; expected one for all searches or for none"
+                    f"this search has {'a' if each[at] else 'no'} {word}, unlike the first one; expected one for all"
                 )
-                raise BadInput(f"log.{named}-of-some", sentence, block.places[at])
-        wrong = ~np.isfinite(block.features).all(axis=1)
-        if wrong.any():
-            sentence = "has a feature that is no finite float32 number"
-            raise BadInput("log.not-finite", sentence, block.places[of_row[int(np.argmax(wrong))]])
+                raise BadInput(f"log.{word}-of-some", f"{sentence} searches or for none", places[at])
         rising = np.diff(ranks, prepend=0) > 0
-        rising[offsets[:-1]] = ranks[offsets[:-1]] >= 1
-        wrong = ~rising if self._knows[2] else ranks != 0
-        if wrong.any():
-            sentence = "the ranks of this search are not distinct numbers from 1 on, or are missing for some documents"
-            raise BadInput("log.ranks", sentence, block.places[of_row[int(np.argmax(wrong))]])
-        for texts in (block.users, block.searches, block.queries, block.documents or ()):
-            longest = max((len(text) for text in texts), default=0)
-            sentence = f"holds a string of {longest:,} characters; expected at most {LONGEST_TEXT:,}"
-            require(longest <= LONGEST_TEXT, "log.text-too-long", sentence, block.places[0])
+        rising[starts] = ranks[starts] >= 1
+        order = "the ranks of this search are not distinct numbers from 1 on, or are missing for some documents"
+        for right, code, sentence in (
+            (np.isfinite(features).all(axis=1), "log.not-finite", "has a feature that is no finite float32 number"),
+            (rising if self._knows[2] else ranks == 0, "log.ranks", order),
+        ):
+            at = int(np.searchsorted(ends, np.argmin(right), side="right"))
+            require(right.all(), code, sentence, places[at])
 
     def close(self) -> None:
         """Write the headers of all columns, and the description last."""
+        self._flush()
         for appender in (*self._columns.values(), *self._letters.values(), *self._ends.values()):
             appender.close()
         about = _LogFile(self.searches, self.rows, len(self._users), self.feature_names)

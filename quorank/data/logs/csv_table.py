@@ -8,8 +8,7 @@ other column is a feature. A missing or empty column is unknown; users, times an
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data.letor.writer import shortest_texts
-from quorank.data.logs.click_log import (
-    HIGHEST_RANK,
-    MOST_FEATURES,
-    NO_TIME,
-    NOBODY,
-    ClickLog,
-    SearchBlock,
-    read_time,
-    write_time,
-)
+from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, ClickLog, Search, read_time, write_time
 from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import atomically
 from quorank.files.untrusted import csv_records
@@ -36,7 +26,6 @@ KEYS = ("user", "time", "search", "query", "document", "rank", "click")
 """Columns that are not features, in the order in which they are written."""
 NEEDED = ("search", "click")
 EXPECTED = "expected a CSV file with the columns search and click, and a column for each feature"
-_ROWS = 4096
 Row = tuple[int, list[str]]
 """Line number and fields of a record."""
 
@@ -109,32 +98,27 @@ class CsvTable(NamedTuple):
 
     def numbers(self, names: Sequence[str], rows: Sequence[Row]) -> Floats:
         """Return the (rows, names) values of columns of finite numbers."""
-        import pyarrow as pa
-
-        out = np.empty((len(rows), len(names)), dtype=np.float32)
-        for column, name in enumerate(names):
-            texts = self.texts(name, rows)
-            try:
-                values = pa.array(texts, type=pa.string()).cast(pa.float64()).to_numpy()
-            except pa.ArrowException:
-                values = np.array([_float(text) for text in texts])
-            with np.errstate(over="ignore"):
-                out[:, column] = values
-            wrong = ~np.isfinite(out[:, column])
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                sentence = f"found {brief(texts[row])} as {brief(name)}, expected a finite float32 number"
-                raise BadInput("log.not-a-number", sentence, self.place(rows[row]))
+        places = [self.columns.index(name) for name in names]
+        try:
+            values = np.array([[record[place] for place in places] for _, record in rows], dtype=np.float64)
+        except ValueError:
+            values = np.array([[_float(record[place]) for place in places] for _, record in rows])
+        with np.errstate(over="ignore"):
+            out = values.astype(np.float32)
+        if not np.isfinite(out).all():
+            row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(out)))
+            sentence = f"found {brief(rows[row][1][places[column]])} as {brief(names[column])}"
+            raise BadInput("log.not-a-number", f"{sentence}, expected a finite float32 number", self.place(rows[row]))
         return out
 
     def integers(self, name: str, rows: Sequence[Row], least: int, most: int) -> list[int]:
-        """Return the values of a column of integers."""
+        """Return the values of a column of integers, 0 for empty ones where `least` is above 0."""
         texts = self.texts(name, rows)
         for row, text in zip(rows, texts, strict=True):
-            if not (text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most):
-                sentence = f"found {name} {brief(text)}, expected {least} to {most:,}"
-                raise BadInput(f"log.bad-{name}", sentence, self.place(row))
-        return [int(text) for text in texts]
+            fits = text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most
+            sentence = f"found {name} {brief(text)}, expected {least} to {most:,}"
+            require(fits or (least and not text), f"log.bad-{name}", sentence, self.place(row))
+        return [int(text or 0) for text in texts]
 
     def place(self, row: Row) -> str:
         """Return the file and the line of a record."""
@@ -146,22 +130,25 @@ def feature_columns(path: Path) -> tuple[str, ...]:
     return CsvTable.open(path, NEEDED, EXPECTED).feature_names(KEYS)
 
 
-def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[SearchBlock]:
-    """Yield the searches of a CSV file with these features."""
+def read_csv_log(path: Path, names: tuple[str, ...]) -> Iterator[Search]:
+    """Yield the searches of a CSV file with these features, each list in the order of its ranks."""
     table = CsvTable.open(path, NEEDED, EXPECTED)
     different = next(iter({*table.feature_names(KEYS)} ^ {*names}), None)
     sentence = f"has other features than the first file: {brief(different)}"
     require(different is None, "log.features-differ", sentence, f"{path}:1")
-    searches: list[list[Row]] = []
-    rows = 0
+    empty = True
     for run in table.runs(("user", "time", "search")):
-        if rows >= _ROWS:
-            yield _block(table, names, searches)
-            searches, rows = [], 0
-        searches.append(run)
-        rows += len(run)
-    require(searches, "log.empty", f"has no searches; {EXPECTED}", f"{path}")
-    yield _block(table, names, searches)
+        ranks = table.integers("rank", run, 1, HIGHEST_RANK)
+        order = sorted(range(len(run)), key=lambda row, ranks=ranks: ranks[row])  # type: ignore[misc]
+        rows, place = [run[row] for row in order], table.place(run[0])
+        user, time, search, query = (table.texts(name, run[:1])[0] for name in ("user", "time", "search", "query"))
+        require(search, "log.no-search", "has no id of a search", place)
+        yield Search(
+            user, _time(time, place), search, query, table.numbers(names, rows), table.integers("click", rows, 0, 1),
+            sorted(ranks), table.texts("document", rows), place,
+        )  # fmt: skip
+        empty = False
+    require(not empty, "log.empty", f"has no searches; {EXPECTED}", f"{path}")
 
 
 def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -169,31 +156,6 @@ def named_records(path: Path, needed: tuple[str, ...], expected: str) -> Iterato
     table = CsvTable.open(path, needed, expected)
     for row in table.records:
         yield table.place(row), dict(zip(table.columns, row[1], strict=True))
-
-
-def _block(table: CsvTable, names: tuple[str, ...], searches: list[list[Row]]) -> SearchBlock:
-    """Return searches with their lists in the order of their ranks."""
-    starts, rows = [run[0] for run in searches], [row for run in searches for row in run]
-    lengths = np.array([len(run) for run in searches], dtype=np.int64)
-    ranks = np.zeros(len(rows), dtype=np.int16)
-    ranked = np.array([bool(text) for text in table.texts("rank", rows)])
-    ranks[ranked] = table.integers("rank", [rows[row] for row in np.flatnonzero(ranked)], 1, HIGHEST_RANK)
-    order = np.lexsort((ranks, np.repeat(np.arange(len(searches)), lengths)))
-    rows, times, ids = [rows[row] for row in order.tolist()], table.texts("time", starts), table.texts("search", starts)
-    for row, search in zip(starts, ids, strict=True):
-        require(search, "log.no-search", "has no id of a search", table.place(row))
-    return SearchBlock(
-        table.texts("user", starts),
-        np.array([_time(text, table.place(row)) for row, text in zip(starts, times, strict=True)], dtype=np.int64),
-        ids,
-        table.texts("query", starts),
-        lengths,
-        table.numbers(names, rows),
-        np.array(table.integers("click", rows, 0, 1), dtype=np.int8),
-        ranks[order],
-        table.texts("document", rows),
-        [table.place(row) for row in starts],
-    )
 
 
 def _time(text: str, where: str) -> int:
@@ -210,8 +172,8 @@ def _float(text: str) -> float:
         return np.nan
 
 
-def write_csv_log(log: ClickLog, path: Path, counted: Callable[[int], None] | None = None) -> None:
-    """Write a log as a CSV file that imports to the same bits; `counted` receives the number of searches written."""
+def write_csv_log(log: ClickLog, path: Path) -> None:
+    """Write a log as a CSV file that imports to the same bits."""
     clash = next((name for name in log.feature_names if name in KEYS), None)
     sentence = f"has a feature {brief(clash)}, which is a reserved column in CSV; it cannot be written"
     require(clash is None, "log.cannot-say", sentence, f"{path}")
@@ -220,40 +182,16 @@ def write_csv_log(log: ClickLog, path: Path, counted: Callable[[int], None] | No
 
     def save(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(_text([[*KEYS, *log.feature_names]]))
-            for first in range(0, log.n_searches, 512):
-                last = min(first + 512, log.n_searches)
-                file.write(_text(_records(log, first, last)))
-                if counted:
-                    counted(last)
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow([*KEYS, *log.feature_names])
+            for search in map(log.search, range(log.n_searches)):
+                head = [search.user, write_time(search.time), search.name, search.query]
+                numbers = shortest_texts(search.features).reshape(search.features.shape).tolist()
+                rows = zip(search.documents, np.asarray(search.ranks), np.asarray(search.clicks), numbers, strict=True)
+                out.writerows([*head, document, rank or "", click, *own] for document, rank, click, own in rows)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomically(path, save)
     except OSError as error:
         raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{path}") from None
-
-
-def _text(records: list[list[str]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(records)
-    return out.getvalue()
-
-
-def _records(log: ClickLog, first: int, last: int) -> list[list[str]]:
-    rows = slice(int(log.offsets[first]), int(log.offsets[last]))
-    values = log.features[rows, : len(log.feature_names)]
-    numbers = shortest_texts(values).reshape(values.shape).tolist()
-    lengths = np.diff(log.offsets[first : last + 1]).tolist()
-    documents = list(log.documents[rows])
-    records, row = [], 0
-    searches, queries = list(log.searches[first:last]), list(log.queries[first:last])
-    for number, length in enumerate(lengths):
-        user = int(log.user[first + number])
-        who = "" if user == NOBODY else log.users[user]
-        head = [who, write_time(int(log.time[first + number])), searches[number], queries[number]]
-        for at in range(rows.start + row, rows.start + row + length):
-            rank = str(log.ranks[at]) if log.ranks[at] else ""
-            records.append([*head, documents[row], rank, str(log.clicks[at]), *numbers[row]])
-            row += 1
-    return records

@@ -13,22 +13,20 @@ Draws are addressed by (seed, shape, purpose), and those of features by blocks o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
-from quorank.data.logs.click_log import NOBODY, ClickLog, SearchBlock, write_time
+from quorank.data.logs.click_log import ClickLog
 from quorank.data.ranking import pad
-from quorank.errors import BadInput, require_range
-from quorank.files.atomic import atomically
+from quorank.errors import require_range
 from quorank.kernels import elementary
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
-LOG_VERSION = 1
 _START = 1_141_171_200_000_000  # 2006-03-01 in microseconds, when the AOL logs begin
 _DAY = 86_400_000_000
 _DAYS = 92
@@ -56,43 +54,37 @@ LOG_SHAPES = {
 }
 
 
-def is_generated_log(name: str) -> bool:
-    """Return whether `synthetic:name` is a log."""
-    return name in LOG_SHAPES
-
-
 def generated_log(name: str, searches: int, seed: int) -> ClickLog:
     """Generate a log of `searches` searches, in order of time."""
-    blocks = list(log_blocks(name, searches, seed))
-    numbers: dict[str, int] = {}
-    user = [numbers.setdefault(who, len(numbers)) if who else NOBODY for block in blocks for who in block.users]
-    lengths = np.concatenate([block.lengths for block in blocks])
-    documents = [document for block in blocks for document in block.documents or [""] * len(block.clicks)]
-    return ClickLog(
-        pad(np.concatenate([block.features for block in blocks])),
-        np.concatenate([block.clicks for block in blocks]),
-        np.concatenate([block.ranks for block in blocks]),
-        np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        np.array(user, dtype=np.int32),
-        np.concatenate([block.times for block in blocks]),
-        LOG_SHAPES[name].features,
-        list(numbers),
-        [search for block in blocks for search in block.searches],
-        [query for block in blocks for query in block.queries],
-        documents,
-    )
-
-
-def log_blocks(name: str, searches: int, seed: int) -> Iterator[SearchBlock]:
-    """Generate the same log block by block."""
     shape = LOG_SHAPES[name]
     require_range("queries", searches, least=1, most=4 * shape.most)
     require_range("seed", seed, least=0, below=2**63)
     user, times = _schedule(shape, searches, seed)
-    make = _ShownLists(shape, searches, seed) if shape.ranked else _Candidates(shape, int(user.max()) + 1, seed)
-    for block, first in enumerate(range(0, searches, _BLOCK)):
-        rows = slice(first, min(first + _BLOCK, searches))
-        yield make.block(block, first, user[rows], times[rows])
+    blocks = list((_shown_lists if shape.ranked else _candidates)(shape, user, seed))
+    k, numbers = shape.candidates, dict[int, int]()
+    number = [numbers.setdefault(who, len(numbers)) for who in user.tolist()]
+    return ClickLog(
+        pad(np.concatenate([block.features.reshape(-1, len(shape.features)) for block in blocks])),
+        np.concatenate([block.clicks.reshape(-1) for block in blocks]).astype(np.int8),
+        np.tile(np.arange(1, k + 1, dtype=np.int16) * np.int16(shape.ranked), searches),
+        np.arange(0, searches * k + 1, k, dtype=np.int64),
+        np.array(number, dtype=np.int32),
+        times,
+        shape.features,
+        [f"u{who}" for who in numbers],
+        [str(search) for search in range(searches)],
+        [query for block in blocks for query in block.queries],
+        [document for block in blocks for document in block.documents],
+    )
+
+
+class _Block(NamedTuple):
+    """Some searches with k documents each."""
+
+    features: Floats  # (searches, k, n)
+    clicks: npt.NDArray[np.bool_]  # (searches, k)
+    queries: list[str]
+    documents: list[str]  # of all searches
 
 
 def _draws(shape: LogShape, seed: int, what: int, block: int = 0) -> np.random.Generator:
@@ -120,48 +112,27 @@ def _schedule(shape: LogShape, searches: int, seed: int) -> tuple[Integers, Inte
     return user[order].astype(np.int64), times[order].astype(np.int64)
 
 
-class _Candidates:
-    """Searches of the shape of AOL4FOLTR."""
-
-    def __init__(self, shape: LogShape, users: int, seed: int) -> None:
-        self._shape, self._seed = shape, seed
-        world, people = _draws(shape, seed, _WORLD), _draws(shape, seed, _PEOPLE)
-        n = len(shape.features)
-        telling = self._telling = world.permutation(n)[: shape.telling]
-        self._weights = np.zeros((users, n), dtype=np.float32)
-        self._weights[:, telling] = 1.2 * elementary.exp(0.5 * world.standard_normal(shape.telling))
-        self._weights[:, telling] *= 1.0 + 0.9 * people.standard_normal((users, shape.telling))
-        self._level = (0.7 * people.standard_normal((users, n))).astype(np.float32)
-        self._scale = elementary.exp(1.5 * world.standard_normal(n)).astype(np.float32)
-
-    def block(self, number: int, first: int, user: Integers, times: Integers) -> SearchBlock:
-        """Return a block of searches by these users at these times."""
-        shape, draws = self._shape, _draws(self._shape, self._seed, _FEATURES, number)
-        count, n = len(user), len(shape.features)
-        hidden = draws.standard_normal((count, shape.candidates, n), dtype=np.float32) + self._level[user][:, None, :]
-        weights = self._weights[user]
-        scores = sum(hidden[:, :, f] * weights[:, None, f] for f in self._telling.tolist()) / np.float32(
-            shape.telling**0.5
-        )
+def _candidates(shape: LogShape, user: Integers, seed: int) -> Iterator[_Block]:
+    """Generate searches of the shape of AOL4FOLTR."""
+    world, people = _draws(shape, seed, _WORLD), _draws(shape, seed, _PEOPLE)
+    users, n, k = int(user.max()) + 1, len(shape.features), shape.candidates
+    telling = world.permutation(n)[: shape.telling]
+    weights = np.zeros((users, n), dtype=np.float32)
+    weights[:, telling] = 1.2 * elementary.exp(0.5 * world.standard_normal(shape.telling))
+    weights[:, telling] *= 1.0 + 0.9 * people.standard_normal((users, shape.telling))
+    level = (0.7 * people.standard_normal((users, n))).astype(np.float32)
+    scale = elementary.exp(1.5 * world.standard_normal(n)).astype(np.float32)
+    for number, first in enumerate(range(0, len(user), _BLOCK)):
+        draws, who = _draws(shape, seed, _FEATURES, number), user[first : first + _BLOCK]
+        hidden = draws.standard_normal((len(who), k, n), dtype=np.float32) + level[who][:, None, :]
+        total = np.asarray(sum(hidden[:, :, f] * weights[who][:, None, f] for f in telling.tolist()))
+        scores = total / np.float32(shape.telling**0.5)
         chosen = np.argmax(3.0 * scores + draws.gumbel(size=scores.shape), axis=1)
-        clicks = np.zeros((count, shape.candidates), dtype=np.int8)
-        clicks[np.arange(count), chosen] = 1
-        features = np.round(np.maximum(hidden + 1.0, 0.0) * self._scale, 4).astype(np.float32)
-        documents = [""] * (count * shape.candidates)
-        for search, row in enumerate((np.arange(count) * shape.candidates + chosen).tolist()):
-            documents[row] = f"d{first + search}"
-        return SearchBlock(
-            [f"u{who}" for who in user.tolist()],
-            times,
-            [str(first + search) for search in range(count)],
-            [f"query {first + search}" for search in range(count)],
-            np.full(count, shape.candidates, dtype=np.int64),
-            features.reshape(-1, n),
-            clicks.reshape(-1),
-            np.zeros(clicks.size, dtype=np.int16),
-            documents,
-            [f"search {first + search}" for search in range(count)],
-        )
+        clicks = np.arange(k) == chosen[:, None]
+        names = range(first, first + len(who))
+        documents = [f"d{search}" if click else "" for search, own in zip(names, clicks, strict=True) for click in own]
+        features = np.round(np.maximum(hidden + 1.0, 0.0) * scale, 4).astype(np.float32)
+        yield _Block(features, clicks, [f"query {search}" for search in names], documents)
 
 
 def true_relevance(features: Floats) -> Doubles:
@@ -177,81 +148,23 @@ def true_propensities(ranks: int) -> Doubles:
     return 1.0 / np.arange(1, ranks + 1)
 
 
-class _ShownLists:
-    """Searches for a fixed set of queries, whose documents a noisy ranker showed, with position-based clicks."""
-
-    def __init__(self, shape: LogShape, searches: int, seed: int) -> None:
-        self._shape, self._seed = shape, seed
-        world = _draws(shape, seed, _WORLD)
-        self._queries = max(5, searches // 40)
-        size = (self._queries, shape.candidates, len(shape.features))
-        self._features = np.round(world.standard_normal(size, dtype=np.float32), 4)
-        self._relevance = true_relevance(self._features.reshape(-1, size[2])).reshape(size[:2])
-        # the ranker of the log knows a third of what tells
-        known = range(0, shape.telling, 3)
-        self._shown_by = np.asarray(sum(self._features[:, :, f].astype(np.float64) for f in known))
-
-    def block(self, number: int, first: int, user: Integers, times: Integers) -> SearchBlock:
-        """Return a block of searches by these users at these times."""
-        shape, draws = self._shape, _draws(self._shape, self._seed, _FEATURES, number)
-        count, k = len(user), shape.candidates
-        query = draws.integers(self._queries, size=count)
-        order = np.argsort(-(self._shown_by[query] + draws.gumbel(size=(count, k))), axis=1)
-        relevance = np.take_along_axis(self._relevance[query], order, axis=1)
-        clicks = draws.random((count, k)) < relevance * true_propensities(k)
-        features = np.take_along_axis(self._features[query], order[:, :, None], axis=1)
-        return SearchBlock(
-            [f"u{who}" for who in user.tolist()],
-            times,
-            [str(first + search) for search in range(count)],
-            [f"query {q}" for q in query.tolist()],
-            np.full(count, k, dtype=np.int64),
-            features.reshape(-1, features.shape[2]),
-            clicks.reshape(-1).astype(np.int8),
-            np.tile(np.arange(1, k + 1, dtype=np.int16), count),
-            [f"q{q}d{d}" for q, row in zip(query.tolist(), order.tolist(), strict=True) for d in row],
-            [f"search {first + search}" for search in range(count)],
+def _shown_lists(shape: LogShape, user: Integers, seed: int) -> Iterator[_Block]:
+    """Generate searches for a fixed set of queries, whose documents a noisy ranker showed, with position-based clicks."""
+    k, queries = shape.candidates, max(5, len(user) // 40)
+    size = (queries, k, len(shape.features))
+    features = np.round(_draws(shape, seed, _WORLD).standard_normal(size, dtype=np.float32), 4)
+    relevant = true_relevance(features.reshape(-1, size[2])).reshape(size[:2])
+    # the ranker of the log knows a third of what tells
+    shown_by = np.asarray(sum(features[:, :, f].astype(np.float64) for f in range(0, shape.telling, 3)))
+    for number, first in enumerate(range(0, len(user), _BLOCK)):
+        draws, count = _draws(shape, seed, _FEATURES, number), len(user[first : first + _BLOCK])
+        query = draws.integers(queries, size=count)
+        order = np.argsort(-(shown_by[query] + draws.gumbel(size=(count, k))), axis=1)
+        clicks = draws.random((count, k)) < np.take_along_axis(relevant[query], order, axis=1) * true_propensities(k)
+        listed = list(zip(query.tolist(), order.tolist(), strict=True))
+        yield _Block(
+            np.take_along_axis(features[query], order[:, :, None], axis=1),
+            clicks,
+            [f"query {q}" for q, _ in listed],
+            [f"q{q}d{d}" for q, row in listed for d in row],
         )
-
-
-def write_aol4foltr(folder: Path, blocks: Iterator[SearchBlock]) -> None:
-    """Write searches as `letor.txt` and `metadata.csv` of AOL4FOLTR; each file appears whole or not at all."""
-
-    def save(temporary: Path) -> None:
-        def save_metadata(table: Path) -> None:
-            with temporary.open("w", encoding="utf-8") as letor, table.open("w", encoding="utf-8") as metadata:
-                metadata.write("qid,user_id,timestamp,query,target_doc_id,candidate_doc_ids\n")
-                for block in blocks:
-                    letor.write(letor_text(block, block.searches))
-                    metadata.writelines(_metadata_lines(block))
-
-        atomically(folder / "metadata.csv", save_metadata)
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        atomically(folder / "letor.txt", save)
-    except OSError as error:
-        raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{folder}") from None
-
-
-def letor_text(block: SearchBlock, qids: Sequence[str]) -> str:
-    """Return the lines of a block as `letor.txt` has them, under these query ids."""
-    row_format = "%d qid:%s " + " ".join(f"{f}:%s" for f in range(1, block.features.shape[1] + 1))
-    numbers = shortest_texts(block.features).reshape(block.features.shape).tolist()
-    of_row = np.repeat(np.arange(len(block.lengths)), block.lengths).tolist()
-    lines = [
-        row_format % (click, qids[search], *row)
-        for click, search, row in zip(block.clicks.tolist(), of_row, numbers, strict=True)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _metadata_lines(block: SearchBlock) -> Iterator[str]:
-    documents = block.documents or ()
-    ends = np.cumsum(block.lengths)
-    for number, (qid, user, time) in enumerate(zip(block.searches, block.users, block.times.tolist(), strict=True)):
-        own = documents[int(ends[number] - block.lengths[number]) : int(ends[number])]
-        target = next((name for name in own if name), "")
-        when = write_time(time).replace("T", " ").removesuffix("Z")
-        others = ", ".join(f"'{target}x{place}'" for place in range(1, len(own)))
-        yield f"{qid},{user},{when},{block.queries[number]},{target},\"{{'{target}', {others}}}\"\n"

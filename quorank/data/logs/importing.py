@@ -12,7 +12,7 @@ from quorank.data.importing import collection_name
 from quorank.data.library import ImportedCollection, folder_of, library_folder, register_collection
 from quorank.data.logs.aol4foltr import FEATURE_NAMES, FEATURES, LETOR, read_aol4foltr
 from quorank.data.logs.baidu_ultr import Which, baidu_features, feather_files, read_baidu_ultr
-from quorank.data.logs.click_log import LogWriter, SearchBlock, is_log, new_log_folder, open_log
+from quorank.data.logs.click_log import LogWriter, Search, is_log, new_log_folder, open_log
 from quorank.data.logs.csv_table import csv_files, feature_columns, find_file, read_csv_log, write_csv_log
 from quorank.data.logs.ubi import read_ubi, ubi_features
 from quorank.errors import BadInput, require
@@ -51,12 +51,12 @@ def import_log(
     sentence = "lies where the log would be kept, and would be replaced by it; give another --name"
     require(not within, "log.in-its-own-place", sentence, f"{path}")
     skipped: Skipped = Counter()
-    names, blocks = _reader(path, format_, which, skipped, progress)
+    names, searches = _reader(path, format_, which, skipped, progress)
     try:
         with new_log_folder(folder) as temporary:
             writer = LogWriter(temporary, names)
-            for block in blocks:
-                writer.append(block)
+            for search in searches:
+                writer.add(search)
                 progress.show(writer.searches)
             require(writer.searches, "log.empty", f"has no searches that can be used{_listed(skipped)}", f"{path}")
             writer.close()
@@ -82,7 +82,7 @@ def export_log(source: str, out: Path, report: Report | None = None) -> Path:
 
 def _reader(
     path: Path, format_: str, which: Which, skipped: Skipped, progress: _ImportProgress
-) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
+) -> tuple[tuple[str, ...], Iterator[Search]]:
     """Return the feature names of a log and its searches."""
     sentence = "is a file; expected a folder with the files of the log"
     require(format_ == "csv" or path.is_dir(), "file.not-a-folder", sentence, f"{path}")
@@ -98,18 +98,16 @@ def _reader(
     require(format_ == "csv", "log.unknown-format", f"expected one of {', '.join(FORMATS)}", format_)
     tables = csv_files(path)
     names = feature_columns(tables[0])
-    return names, (block for table in tables for block in read_csv_log(table, names))
+    return names, (search for table in tables for search in read_csv_log(table, names))
 
 
-def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], Iterator[SearchBlock]]:
+def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], Iterator[Search]]:
     """Return the feature names and searches of AOL4FOLTR; the released file has 103 features."""
-    blocks = read_aol4foltr(path, progress.count)
-    first = next(blocks, None)
-    if first is None:
-        raise BadInput("log.empty", "has no rows", f"{path}")
+    searches = read_aol4foltr(path, progress.count)
+    first = next(searches)
     width = first.features.shape[1]
     names = FEATURE_NAMES if width == FEATURES else tuple(f"f{number}" for number in range(1, width + 1))
-    return names, chain([first], blocks)
+    return names, chain([first], searches)
 
 
 def _plain_size(path: Path) -> int | None:

@@ -12,9 +12,8 @@ import numpy as np
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
 from quorank.data.normalisation import normalize_queries
-from quorank.data.ranking import Collection, RankingData
+from quorank.data.ranking import Collection, RankingData, select_strings
 from quorank.data.search_records import LoggedSplits, SearchRecords, UserSelection
-from quorank.data.strings import Strings, select_strings
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Integers
 
@@ -77,10 +76,7 @@ def _split(
     for start in range(0, len(padded), 65_536):
         if not np.isfinite(padded[start : start + 65_536]).all():
             raise BadInput("file.damaged", "damaged (a feature that is not finite); import the log again", name)
-    documents = log.documents
-    named = (
-        select_strings(documents, rows) if isinstance(documents, Strings) else [documents[row] for row in rows.tolist()]
-    )
+    named = select_strings(log.documents, rows)
     ids = [f"{log.searches[search]}" for search in searches.tolist()]
     clicks = np.ascontiguousarray(log.clicks[rows])
     data = RankingData(np.ascontiguousarray(padded), clicks, offsets, len(log.feature_names), ids, named)

@@ -18,16 +18,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from quorank.data.logs.click_log import HIGHEST_RANK, NO_TIME, SearchBlock, read_time
+from quorank.data.logs.click_log import HIGHEST_RANK, NO_TIME, Search, read_time
 from quorank.data.logs.csv_table import CsvTable, Row, find_file
 from quorank.errors import BadInput, brief, first_line, require
 from quorank.files.documents import load_json
 from quorank.files.untrusted import numbered_lines
-from quorank.kernels.arrays import Floats
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
 FEATURES = ("features.csv", "features.csv.gz")
@@ -36,7 +33,6 @@ _EXPECTED = "expected JSON lines of ubi_queries and ubi_events"
 _EXPECTED_FEATURES = "expected a CSV file with the columns query_id, object_id, and one for each feature"
 _KEYS = ("query_id", "object_id")
 _MILLISECOND = 1000
-_SEARCHES = 256  # of a block
 _MOST_JSON = 1 << 20  # bytes of a line: what is parsed takes up to thirty times as much
 
 
@@ -66,7 +62,7 @@ def _open_features(path: Path) -> CsvTable:
     return CsvTable.open(path, _KEYS, _EXPECTED_FEATURES)
 
 
-def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[SearchBlock]:
+def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[Search]:
     """Yield the searches of a folder in the order of `features.csv`; `skipped` counts what was left out, by reason."""
     files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
     require(files, "file.missing", f"has no .ndjson, .jsonl or .json file; {_EXPECTED}", f"{folder}")
@@ -75,33 +71,16 @@ def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[SearchBlock]:
         _read_documents(path, queries)
     table = _open_features(find_file(folder, FEATURES))
     names = table.feature_names(_KEYS)
-    block: list[_Search] = []
     for run in table.runs(("query_id",)):
-        if len(block) >= _SEARCHES:
-            yield _searches(block)
-            block = []
         search = _listed_search(table, names, run, queries, skipped)
         if search is not None:
-            block.append(search)
+            yield search
     skipped["queries without features"] += len(queries)
-    if block:
-        yield _searches(block)
-
-
-class _Search(NamedTuple):
-    """Query with the objects of its list that have features."""
-
-    query_id: str
-    query: _Query
-    where: str
-    objects: list[str]  # in their order
-    ranks: list[int]
-    features: Floats  # (objects, features)
 
 
 def _listed_search(
     table: CsvTable, names: tuple[str, ...], run: list[Row], queries: dict[str, _Query], skipped: Counter[str]
-) -> _Search | None:
+) -> Search | None:
     """Remove the query of a run of feature lines from `queries`; return None and count the reason if it is skipped."""
     query_id, objects = table.texts("query_id", run)[0], table.texts("object_id", run)
     for place, name in enumerate(objects):
@@ -121,7 +100,10 @@ def _listed_search(
         found = [objects[row] for row in listed]
         skipped["clicks on objects without features"] += len(query.clicks - {*found})
         if found:
-            return _Search(query_id, query, where, found, [place_of[name] for name in found], features[listed])
+            return Search(
+                query.client, query.time, query_id, query.text, features[listed], [name in query.clicks for name in found],
+                [place_of[name] for name in found], found, where,
+            )  # fmt: skip
         why = "queries without features"
     skipped[why] += 1
     return None
@@ -136,21 +118,6 @@ def _skip_reason(query: _Query) -> str:
     if not query.shown:
         return "queries without a list"
     return "" if len(query.shown) <= HIGHEST_RANK else "queries with too long a list"
-
-
-def _searches(found: list[_Search]) -> SearchBlock:
-    return SearchBlock(
-        [search.query.client for search in found],
-        np.array([search.query.time for search in found], dtype=np.int64),
-        [search.query_id for search in found],
-        [search.query.text for search in found],
-        np.array([len(search.objects) for search in found], dtype=np.int64),
-        np.concatenate([search.features for search in found]),
-        np.array([name in search.query.clicks for search in found for name in search.objects], dtype=np.int8),
-        np.array([rank for search in found for rank in search.ranks], dtype=np.int16),
-        [name for search in found for name in search.objects],
-        [search.where for search in found],
-    )
 
 
 # ------------------------------------------------------------ queries and events
