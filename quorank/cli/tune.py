@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,17 +9,20 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli import tune_study
-from quorank.cli.display import compact, compiling, print_result, print_rows, print_text, progress_lines, table_of
+from quorank.cli.display import (
+    compact,
+    compiling,
+    print_result,
+    print_rows,
+    print_text,
+    progress_lines,
+    rows_of,
+    table_of,
+)
 from quorank.cli.options import Json, Quiet
 from quorank.errors import require
 
 if TYPE_CHECKING:
-    from quorank.federation.server_optimisers import Server
-    from quorank.tuning.closing import Closing
-    from quorank.tuning.guards import Guard
-    from quorank.tuning.histories.browser import History
-    from quorank.tuning.histories.scenarios import Scenario
-    from quorank.tuning.releases import Release
     from quorank.tuning.simulation import Tuning, TuningHistory
 
 app = typer.Typer(
@@ -44,34 +46,17 @@ def simulate(
         Literal["shipped", "others"], Option(help="Weights by which people choose: the product's, or drawn ones.")
     ] = "shipped",
     iterations: Annotated[int, Option(help="Number of versions.")] = 48,
-    updates: Annotated[
-        int, Option(min=1, help="Updates per iteration: exactly (count), on average (time), at most (stable).")
-    ] = 400,
     close: Annotated[Literal["count", "time", "stable"], Option(help="Rule that closes an iteration.")] = "count",
     traffic: Annotated[Literal["flat", "day-night"], Option(help="Rate of searches over the day.")] = "flat",
     release: Annotated[Literal["gradient", "signs"], Option(help="Form in which a gradient is sent.")] = "gradient",
-    bits: Annotated[int, Option(help="Bits of a sign: 2 can represent 0, 1 cannot.")] = 2,
-    optimiser: Annotated[str, Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")] = "rprop",
-    loss: Annotated[
-        Literal["relative", "published"],
-        Option(help="Scores in units of their standard deviation in the list, or in points as in the paper."),
-    ] = "relative",
-    margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30")] = None,
-    sigma: Annotated[float | None, Option(help="σ of the noise on choices.", show_default="√30")] = None,
-    sure: Annotated[
-        float | None,
+    assignments: Annotated[
+        list[str] | None,
         Option(
-            help="Standard errors from 0 at which a slope moves its weight.", show_default="two weights move by chance"
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another setting, as closing.updates=100, optimiser=adam, loss=published, guard=immediate. Repeatable.",
         ),
     ] = None,
-    keep: Annotated[float, Option(help="Share of its sums that a weight which did not move keeps.")] = 0.9,
-    guard: Annotated[
-        Literal["judged", "immediate"], Option(help="Publish a version after a trial, or at once as in the paper.")
-    ] = "judged",
-    bound: Annotated[
-        float | None, Option(help="Share of the rank accuracy that a judged version may lose.", show_default="0.01")
-    ] = None,
-    held_out: Annotated[int, Option(help="Held-out searches that measure each version.")] = 20_000,
     seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
     out: Annotated[Path | None, Option(help="Folder for the file of each version.")] = None,
     quiet: Quiet = False,
@@ -82,38 +67,32 @@ def simulate(
     Rank accuracy is the share of held-out searches whose chosen item stands
     first. The worst drop is the loss of the worst version against the first.
     """
-    from quorank.tuning.histories.generated import SIGMA
+    from quorank.experiments.experiment_file import ExperimentFile, set_values
+    from quorank.files.codec import decode
+    from quorank.tuning.closing import CLOSINGS
+    from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
+    from quorank.tuning.guards import GUARDS
     from quorank.tuning.histories.scenarios import find_scenario, recorded_scenario
     from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.models import model_file_name, write_model
-    from quorank.tuning.simulation import Traffic, Tuning, simulate_tuning
+    from quorank.tuning.releases import RELEASES
+    from quorank.tuning.simulation import Tuning, simulate_tuning
 
-    tuning = Tuning(
-        heuristic=heuristic,
-        start=start,
-        people=people,
-        iterations=iterations,
-        loss=loss,
-        margin=margin,
-        sigma=SIGMA if sigma is None else sigma,
-        optimiser=_optimiser(optimiser),
-        closing=_closing(close, updates),
-        release=_release(release, bits),
-        sure=sure,
-        keep=keep,
-        guard=_guard(guard, bound),
-        traffic=Traffic(2.0 * updates, swing=0.9 if traffic == "day-night" else 0.0),
-        held_out=held_out,
-        seed=seed,
-    )
+    given = {"heuristic": heuristic, "start": start, "people": people, "iterations": iterations, "seed": seed}
+    given |= {"closing": close, "release": release, "traffic": {"swing": 0.9 if traffic == "day-night" else 0.0}}
+    values = set_values(ExperimentFile(given, "--set"), assignments or []).tables
+    families: dict[str, Any] = {"optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS}
+    for name in families.keys() & values.keys():
+        spec = values[name]
+        values[name] = (isinstance(spec, str) and OPTIMISER_DEFAULTS.get(spec)) or families[name].read(spec, name)
+    tuning = decode(Tuning, values)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     compiling(quiet=quiet)()
     scenario = find_scenario(heuristic)
     if visits is not None:
-        require(
-            people == "shipped", "option.conflict", "recorded visits follow no weights; leave out --people", "--visits"
-        )
+        sentence = "recorded visits follow no weights; leave out --people"
+        require(people == "shipped", "option.conflict", sentence, "--visits")
         scenario = recorded_scenario(scenario, read_histories(visits)[1])
     progress = None if quiet else progress_lines("tune: iteration")
     history = simulate_tuning(tuning, lambda done: progress and progress(len(done.models), iterations), scenario)
@@ -173,16 +152,22 @@ def import_(
     The file is only read, also while the browser runs. Nothing leaves this
     machine, and no address is printed.
     """
+    from collections import Counter
+
     from quorank.tuning.histories.scenarios import find_scenario, recorded_items
     from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.searches import count_searches
 
     scenario = find_scenario(heuristic)
     source, histories = read_histories(path)
-    found = recorded_items(scenario, histories)
-    figures: dict[str, Any] = {"browser": source, **_counts(histories), "searches": count_searches(found)}
-    figures["gradient_norm"] = _last_gradient(scenario, found)
-    print_result(figures, json, _show_import)
+    each = [history.counts() for history in histories]
+    figures: dict[str, Any] = {"browser": source, "people": len(each)}
+    figures |= {name: sum(one[name] for one in each) for name in ("pages", "bookmarked", "visits", "skipped")}
+    types = sum((Counter(one["types"]) for one in each), Counter())
+    figures |= {"span_days": max(one["span_days"] for one in each), "types": dict(types)}
+    figures["searches"] = count_searches(recorded_items(scenario, histories))
+    kinds = ", ".join(f"{name} {count:,}" for name, count in types.items()) or "none"
+    print_result(figures, json, lambda found: print_rows(*rows_of(IMPORTED, found | {"kinds": kinds})))
 
 
 @app.command()
@@ -201,18 +186,12 @@ def visits(
     print_result(figures, json, lambda f: print(f"{f['visits']:,} visits of {f['people']:,} people: {out}"))
 
 
-def _show_import(figures: dict[str, Any]) -> None:
-    types = ", ".join(f"{name} {count:,}" for name, count in figures["types"].items())
-    length = figures["gradient_norm"]
-    norm = [] if length is None else [("gradient", f"{length:.4g}", "length, of the last search")]
-    browsers = figures["browser"] if figures["people"] == 1 else f"{figures['people']:,} people"
-    print_rows(
-        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browsers})"),
-        ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
-        ("left out", f"{figures['skipped']:,}", "visits of an unknown type, or to no page"),
-        ("searches", f"{figures['searches']:,}", "to learn from: a known page was typed, others matched"),
-        *norm,
-    )
+IMPORTED = """
+pages | {pages:,} | {bookmarked:,} of them bookmarked ({browser}, persons: {people:,})
+visits | {visits:,} | within {span_days:,.1f} days; {kinds}
+left out | {skipped:,} | visits of an unknown type, or to no page
+searches | {searches:,} | to learn from: a known page was typed, others matched
+"""
 
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
@@ -255,86 +234,28 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
     }
 
 
-def _optimiser(text: str) -> Server:
-    from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
-
-    if text in OPTIMISER_DEFAULTS:
-        return OPTIMISER_DEFAULTS[text]
-    return OPTIMISERS.parse(text) if "(" in text else OPTIMISERS.read(text, "--optimiser")
-
-
-def _closing(kind: str, updates: int) -> Closing:
-    from quorank.tuning.closing import CLOSINGS, Stable
-
-    fields = {
-        "count": {"updates": updates},
-        "time": {},  # half an hour, in which the traffic has this number of updates
-        "stable": {"least": min(Stable.least, updates), "most": updates},
-    }
-    return CLOSINGS.read({"kind": kind, **fields[kind]}, "--close")
-
-
-def _guard(kind: str, bound: float | None) -> Guard:
-    from quorank.tuning.guards import GUARDS
-
-    fits = bound is None or kind == "judged"
-    require(fits, "option.conflict", "versions that are not judged have no bound; leave it out", "--bound")
-    return GUARDS.read({"kind": kind} | ({} if bound is None else {"bound": bound}), "--guard")
-
-
-def _counts(histories: Sequence[History]) -> dict[str, Any]:
-    """Return the counts of all histories together."""
-    each = [history.counts() for history in histories]
-    figures: dict[str, Any] = {
-        name: sum(one[name] for one in each) for name in ("pages", "bookmarked", "visits", "skipped")
-    }
-    types: dict[str, int] = {}
-    for one in each:
-        for name, count in one["types"].items():
-            types[name] = types.get(name, 0) + count
-    return figures | {"span_days": max(one["span_days"] for one in each), "types": types, "people": len(each)}
-
-
-def _release(kind: str, bits: int) -> Release:
-    from quorank.tuning.releases import RELEASES
-
-    return RELEASES.read({"kind": kind} | ({"bits": bits} if kind == "signs" else {}), "--release")
-
-
-def _last_gradient(scenario: Scenario, found: Any) -> float | None:
-    """Return the L2 norm of the gradient of the last search; None where there is no search."""
-    import numpy as np
-
-    from quorank.tuning.loss import gradients
-    from quorank.tuning.searches import count_searches, slice_searches
-
-    count = count_searches(found)
-    if not count:
-        return None
-    last = slice_searches(found, count - 1, count)
-    slopes, _ = gradients(scenario.heuristic, scenario.heuristic.shipped, last, scenario.margin)
-    return float(np.linalg.norm(slopes))
+HISTORY = """
+rank accuracy | {rank_accuracy:.4f} | {share:.2%} of {against}
+at the start | {start_rank_accuracy:.4f} | {start}
+worst drop | {worst_drop:.2%} | of the first version's rank accuracy, at any iteration
+judged | {steps_halved} | steps halved; rolled back {rolled_back} times: {guard}
+violations | {violations} | of bounds, orders and steps
+loss | {loss:.4g} | from {start_loss:.4g}; {loss_kind}, margin {margin:g}
+updates | {updates:,} | in {iterations} iterations, {hours:.1f} h
+speed | {rate}/s | client gradients
+"""
 
 
 def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
     """Print how a simulated tuning went, and its weights."""
     own = figures["true_rank_accuracy"]
-    share = figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12)
-    against = "the accuracy of the people's own weights" if own is not None else "the first version's"
-    start = "people's choices follow no weights" if own is None else f"people's own: {own:.4f}"
-    guard, hours = figures["guard"], f"{figures['hours']:.1f} h"
-    loss = f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}"
-    print_rows(
-        ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of {against}"),
-        ("at the start", f"{figures['start_rank_accuracy']:.4f}", start),
-        ("worst drop", f"{figures['worst_drop']:.2%}", "of the first version's rank accuracy, at any iteration"),
-        ("judged", f"{figures['steps_halved']}", f"steps halved; rolled back {figures['rolled_back']} times: {guard}"),
-        ("violations", str(figures["violations"]), "of bounds, orders and steps"),
-        ("loss", f"{figures['loss']:.4g}", loss),
-        ("updates", f"{figures['updates']:,}", f"in {figures['iterations']} iterations, {hours}"),
-        ("speed", f"{compact(figures['gradients_per_second'])}/s", "client gradients"),
-    )
-    print()
+    words = {
+        "share": figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12),
+        "against": "the first version's" if own is None else "the accuracy of the people's own weights",
+        "start": "people's choices follow no weights" if own is None else f"people's own: {own:.4f}",
+        "rate": compact(figures["gradients_per_second"]),
+    }
+    print_rows(*rows_of(HISTORY, figures | words), ("", "", ""))
     heuristic = history.scenario.heuristic
     _show_weights(figures["weights"], heuristic.named(heuristic.shipped), figures["true_weights"])
 

@@ -36,17 +36,17 @@ def pilot() -> str:
 
 def test_plan_json_file_and_table_agree(quorank: Quorank, pilot: str) -> None:
     few = ("study.toml", "--simulations", 200)
-    outcome = quorank("tune", "study", "plan", pilot, *few, "--json", "--out", "plan.json")
+    outcome = quorank("tune", "study", "plan", pilot, *few, "--json")
     assert outcome.code == 0 and outcome.out.count("\n") == 1, outcome.err
     plan = json.loads(outcome.out)
-    assert plan == json.loads(Path("plan.json").read_text())
     assert plan["clients"] == sum(plan["arms"].values()) and plan["study"] == "spring"
     assert plan["alpha"] == pytest.approx(0.05 / 6) and plan["achieved"] >= 0.9 and plan["metric"] == "characters"
     assert plan["pilot_clients"] == 50 and plan["pilot"] == pilot
     shown = quorank("tune", "study", "plan", pilot, *few).out
     assert f"{plan['clients']:,}" in shown and "Bonferroni" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    weaker = json.loads(quorank("tune", "study", "plan", pilot, *few, "--effect", 0.9, "--json").out)
+    Path("study.toml").write_text(STUDY.replace("effect = 0.5", "effect = 0.9"))
+    weaker = json.loads(quorank("tune", "study", "plan", pilot, *few, "--json").out)
     assert weaker["clients"] < plan["clients"]
 
 
@@ -88,8 +88,6 @@ def test_analyse(quorank: Quorank) -> None:
     ("arguments", "words"),
     [
         (("plan", "study.toml", "missing.toml"), "missing.toml: no such file"),
-        (("plan", "study.toml", "--alpha", "2"), "alpha"),
-        (("plan", "study.toml", "--effect", "-1"), "effect"),
         (("plan", "missing.csv"), "missing.csv: does not exist"),
         (("assign", "study.toml"), "no clients were given"),
         (("assign", "study.toml", "--ids", "missing.txt"), "missing.txt: cannot be read"),
@@ -128,7 +126,6 @@ def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> 
     found = json.loads(outcome.out)
     assert (found["browser"], found["pages"], found["visits"], found["searches"]) == ("firefox", 2, 3, 1)
     assert found["span_days"] == pytest.approx(2.0) and found["types"] == {"link": 2, "typed": 1}
-    assert found["gradient_norm"] > 0, "both pages are equally good: the margin is missed"
     assert max(map(len, quorank("tune", "import", places).out.splitlines())) <= 80
 
 
