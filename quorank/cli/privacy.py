@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, progress_lines, say, table_of
+from quorank.cli.display import print_result, print_rows, print_text, progress_lines, rows_of, say, table_of
 from quorank.cli.options import Json, Quiet
 from quorank.errors import BadInput, require, require_range
 
@@ -93,39 +93,27 @@ def plan(
     print_result(figures, json, _show_plan)
 
 
-def _describe_cohort(plan: dict[str, Any]) -> str:
-    """Describe the size of a cohort and the rounds of one client."""
-    size = f"{plan['cohort']:,} of {plan['clients']:,} clients a round"
-    if plan["participation"] != "arrivals":
-        return size
-    return f"at most {size}, each in at most {plan['participations']:,} of {plan['rounds']:,}; arrivals are public"
+PLAN = """
+noise multiplier | {noise_multiplier:.4g} | standard deviation of the noise on the sum, over the clip
+epsilon | {epsilon:.4g} | at delta {delta:g}, for one client ({neighbouring}), over the {horizon}
+participation | {participation} | {cohort:,} of {clients:,} clients a round{arrivals}
+signal to noise | {signal_to_noise[run]:.3g} | at most, over the run; {signal_to_noise[round]:.3g} a round, with \
+{parameters} parameters
+server step | {server_step:.3g} | with clip {clip:g}; the default of a file without a server, whose final ranker is a \
+denoised mean
+momentum | {client_momentum:.3g} | of clients: client_momentum = {client_momentum:.3g}
+"""
 
 
 def _show_plan(plan: dict[str, Any]) -> None:
-    step, clip, ratio = plan["server_step"], plan["clip"], plan["signal_to_noise"]
-    scope = f"for one client ({plan['neighbouring']}), over the {plan['horizon']}"
-    noise = f"at most, over the run; {ratio['round']:.3g} a round, with {plan['parameters']} parameters"
-    server = f"with clip {clip:g}; the default of a file without a server, whose final ranker is a denoised mean"
-    print_rows(
-        (
-            "noise multiplier",
-            f"{plan['noise_multiplier']:.4g}",
-            "standard deviation of the noise on the sum, over the clip",
-        ),
-        ("epsilon", f"{plan['epsilon']:.4g}", f"at delta {plan['delta']:g}, {scope}"),
-        ("participation", plan["participation"], _describe_cohort(plan)),
-        ("signal to noise", f"{ratio['run']:.3g}", noise),
-        ("server step", f"{step:.3g}", server),
-        ("momentum", f"{plan['client_momentum']:.3g}", f"of clients: client_momentum = {plan['client_momentum']:.3g}"),
-    )
+    arrivals = f" at most, each in at most {plan['participations']:,} of {plan['rounds']:,}; arrivals are public"
+    print_rows(*rows_of(PLAN, plan | {"arrivals": arrivals if plan["participation"] == "arrivals" else ""}))
     if not plan["feasible"]:
-        print(
-            "nothing can be learned within this budget:\nthe noise exceeds the update of a cohort that agrees completely"
-        )
+        print_text("nothing can be learned within this budget: the noise exceeds the update of a cohort that agrees")
     elif plan["costly"]:
-        print(
-            f"with {plan['parameters']} parameters this budget costs more than 1 % of nDCG@10 in experiments\n"
-            "(docs/results/privacy.md): raise epsilon, find more clients, or choose fewer\nfeatures"
+        print_text(
+            f"with {plan['parameters']} parameters this budget costs more than 1 % of nDCG@10 in experiments "
+            "(docs/results/privacy.md): raise epsilon, find more clients, or choose fewer features"
         )
 
 
@@ -154,7 +142,7 @@ def ledger(
     faults = [fault for _, fault in counted if fault]
     alone = len(runs) == 1 and delta is None
     if alone:
-        print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
+        print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, show_ledger)
     for fault in faults:
         say(f"quorank: {fault}")
     if faults:
@@ -191,56 +179,55 @@ def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
 
 
 def _show_together(result: dict[str, Any]) -> None:
-    from quorank.reports import statement
-
     rows = []
     for run in result["runs"]:
         epsilon = "none stated" if run["epsilon"] is None else f"{run['epsilon']:.4g}"
         delta = "" if run["delta"] is None else f"{run['delta']:g}"
         rows.append((run["run"], run["kind"] or "none", epsilon, delta, run["horizon"] or ""))
     print_text(table_of(("run", "privacy", "ε", "δ", "horizon"), rows))
-    together = result["together"]
-    print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(together)))
-    print(statement.privacy(together | {"kind": "together"}))
+    _show_loss(result["together"] | {"kind": "together"})
 
 
-def _show_ledger(content: dict[str, Any]) -> None:
-    from quorank.reports import statement
+LEDGER_ROWS = 20
+"""Entries of a ledger that are shown."""
 
+
+def show_ledger(content: dict[str, Any]) -> None:
+    """Print the releases of a ledger and their privacy loss."""
     rows = []
-    for entry in content["releases"][:20]:
+    for entry in content["releases"][:LEDGER_ROWS]:
+        counts = entry["participants"]
+        clients = counts.get("planned", counts.get("most"))
+        least = counts.get("least", clients)
         rows.append(
             (
                 f"{entry['first_round']}–{entry['last_round']}",
                 "withheld" if entry["releases"] is None else f"{entry['releases']:,}",
-                _sizes(entry["participants"]),
+                f"{clients:,}" if least == clients else f"{least:,}–{clients:,}",
                 "unbounded" if entry["sensitivity"] is None else f"{entry['sensitivity']:.4g}",
                 f"{entry['noise']:.4g}" if entry["noise"] else "none",
             )
         )
-    if len(content["releases"]) > 20:
-        rows.append(("…", "", "", "", ""))
+    rows += [("…", "", "", "", "")] * (len(content["releases"]) > LEDGER_ROWS)
     print_text(table_of(("rounds", "releases", "clients a round", "sensitivity", "noise"), rows))
     if "withheld" in content:
         print_text(f"withheld: {content['withheld']}")
     if "normalisation" in content:
         print_text("one more release before the first round, of the ranges of features")
     for entry in content.get("unlearning", []):
-        clients = ", ".join(map(str, entry["without"]))
         counts = [each["releases"] for each in entry["releases"]]
         count = "withheld" if None in counts else f"{sum(counts):,}"
         done = "rebuilt" if entry.get("finished", True) else "rebuilding was abandoned"
-        print_text(f"{done} without {clients}: {count} more releases, in {entry['setting']['rounds']:,} rounds")
-    stated = content.get("altogether", content["privacy"])
+        without = ", ".join(map(str, entry["without"]))
+        print_text(f"{done} without {without}: {count} more releases, in {entry['setting']['rounds']:,} rounds")
+    _show_loss(content.get("altogether", content["privacy"]))
+
+
+def _show_loss(stated: dict[str, Any] | None) -> None:
+    from quorank.reports import statement
+
     print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(stated or {})))
     print(statement.privacy(stated))
-
-
-def _sizes(participants: dict[str, int]) -> str:
-    if "planned" in participants:
-        return f"planned {participants['planned']:,}"
-    least, most = participants["least"], participants["most"]
-    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 @app.command()
@@ -285,48 +272,37 @@ def audit(
         raise typer.Exit(1)
 
 
-def _describe_attack(attack: dict[str, Any]) -> tuple[str, str]:
-    """Describe the outcome of the subtraction attack."""
-    outcome = "hidden" if attack["passed"] else "REMOVED"
-    guesses = f"presence of a known update guessed in {attack['correct']} of {attack['trials']} trials"
-    allowed = f"ε = {attack['epsilon']:.3g} of one round allows {attack['allowed_advantage']:.3f}"
-    advantage = f"advantage {attack['advantage']:.3f}, {allowed}"
-    return outcome, f"{guesses} from a noisy sum whose other updates are known ({advantage})"
+AUDIT = """
+claimed | ε = {claimed[epsilon]:.4g} | at δ = {claimed[delta]:g} for one client, {claimed[horizon]}
+claimed | no ε | {no_claim}
+lower bound | ε ≥ {lower_bound:.3g} | at δ = {delta:g}, {confidence:.0%} confidence: {correct} of {guesses} guesses about \
+{canaries} canaries were correct
+verdict | {verdict} | of the claim; a bound below it proves nothing
+subtraction | {removed} | presence of a known update guessed in {subtraction[correct]} of {subtraction[trials]} trials \
+from a noisy sum whose other updates are known (advantage {subtraction[advantage]:.3f}, ε = {subtraction[epsilon]:.3g} of \
+one round allows {subtraction[allowed_advantage]:.3f})
+published | {refuted} | the published ε = {published[epsilon]:g}, for one client and the whole run
+clicks | not attacked | {reconstruction[skipped]}
+"""
 
 
 def _show_audit(result: dict[str, Any]) -> None:
     from quorank.experiments.audit import telling
 
-    claim, rows = result["claimed"], []
-    if claim is None or claim["epsilon"] is None:
-        rows.append(("claimed", "no ε", "the run makes no claim that could be refuted"))
-    else:
-        scope = f"at δ = {claim['delta']:g} for one client, {claim['horizon']}"
-        rows.append(("claimed", f"ε = {claim['epsilon']:.4g}", scope))
-    evidence = (
-        f"at δ = {result['delta']:g}, {result['confidence']:.0%} confidence: {result['correct']} of {result['guesses']} "
-        f"guesses about {result['canaries']} canaries were correct"
-    )
-    rows.append(("lower bound", f"ε ≥ {result['lower_bound']:.3g}", evidence))
-    if claim is not None and claim["epsilon"] is not None:
-        verdict = ("passed", "the claim is not refuted, which does not prove it")
-        rows.append(("verdict", *(verdict if result["passed"] else ("REFUTED", "the claim is false"))))
-    if "subtraction" in result:
-        rows.append(("subtraction", *_describe_attack(result["subtraction"])))
-    if "published" in result:
-        outcome = "refuted" if result["published"]["refuted"] else "not refuted"
-        scope = f"the published ε = {result['published']['epsilon']:g}, for one client and the whole run"
-        rows.append(("published", outcome, scope))
-    print_rows(*rows)
-    study = result.get("reconstruction")
-    if study is None:
-        return
+    claims = result["claimed"] is not None and result["claimed"]["epsilon"] is not None
+    words = {
+        "no_claim": None if claims else "the run makes no claim that could be refuted",
+        "verdict": ("passed" if result["passed"] else "REFUTED") if claims else None,
+        "removed": "hidden" if result.get("subtraction", {}).get("passed") else "REMOVED",
+        "refuted": "refuted" if result.get("published", {}).get("refuted") else "not refuted",
+    }
+    print_rows(*rows_of(AUDIT, result | words))
+    study = result.get("reconstruction") or {"skipped": ""}
     if "skipped" in study:
-        print(f"clicks         not attacked: {study['skipped']}")
         return
-    print(
+    print_text(
         f"\nClicks of {study['victims']} clients guessed from the server's view of them, "
-        f"cohorts of {study['cohort']:,};\nthe noise is {study['noise']}.\n"
+        f"cohorts of {study['cohort']:,}; the noise is {study['noise']}.\n"
     )
     rows = []
     for name in (name.removeprefix("natural/") for name in study["lines"] if name.startswith("natural/")):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, print_rows, progress_lines
+from quorank.cli.display import print_result, print_rows, progress_lines, rows_of
 from quorank.cli.options import Json, Quiet
 
 
@@ -65,33 +65,27 @@ def unlearn(
     print_result(result, json, _show)
 
 
+RESULT = """
+before | {before:.4f} | nDCG@10 of the ranker with client {who}
+after | {after:.4f} | rebuilt without, in {rounds:,} rounds
+retrained | {retrained:.4f} | from the start without; {least:.4f} to {most:.4f} with other seeds
+effort | {local_updates_share:.1%} | of retraining's local updates: {local_steps} every {interval} rounds
+zeros | {zero_updates[no_direction]:,} | new updates held no preference and counted 0
+distance | {distance[unlearned_to_retrained]:.3f} | rebuilt to retrained; retrainings differ by \
+{distance[retrained_seeds]:.3f}, and the ranker before by {distance[before_to_retrained]:.3f}
+privacy | ε = {privacy[epsilon]:.4g} | per {privacy[unit]}, δ = {privacy[delta]:g}, {privacy[horizon]}, on top of what \
+the run spent
+erased | checked | {gone}; {files_checked} files read again
+"""
+
+
 def _show(result: dict[str, Any]) -> None:
-    who = ", ".join(map(str, result["clients"]))
-    zeros = result["zero_updates"]
-    rows = [
-        ("before", f"{result['before']:.4f}", f"nDCG@10 of the ranker with client {who}"),
-        ("after", f"{result['after']:.4f}", f"rebuilt without, in {result['rounds']:,} rounds"),
-    ]
-    if "retrained" in result:
-        spread = result["retrained_other_seeds"]
-        what = f"from the start without; {min(spread):.4f} to {max(spread):.4f} with other seeds"
-        rows.append(("retrained", f"{result['retrained']:.4f}", what))
-    share = f"of retraining's local updates: {result['local_steps']} every {result['interval']} rounds"
-    rows.append(("effort", f"{result['local_updates_share']:.1%}", share))
-    if result["method"] != "retrain":
-        rows.append(("zeros", f"{zeros['no_direction']:,}", "new updates held no preference and counted 0"))
-    if "distance" in result:
-        distance = result["distance"]
-        near = distance["unlearned_to_retrained"] <= distance["retrained_seeds"]
-        verdict = "no more than" if near else "more than"
-        what = f"rebuilt to retrained, {verdict} retrainings differ ({distance['retrained_seeds']:.3f})"
-        rows.append(("distance", f"{distance['unlearned_to_retrained']:.3f}", what))
-        rows.append(("", f"{distance['before_to_retrained']:.3f}", "the ranker before, to retrained"))
-    if "privacy" in result and result["privacy"]["epsilon"] is not None:
-        privacy = result["privacy"]
-        what = f"per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}, on top of what the run spent"
-        rows.append(("privacy", f"ε = {privacy['epsilon']:.4g}", what))
-    erased = ", ".join(result["erased"]) or "nothing was left to erase"
-    rows.append(("erased", "checked", f"{erased}; {result['files_checked']} files read again"))
-    print_rows(*rows)
+    spread = result.get("retrained_other_seeds") or [None]
+    words = {
+        "who": ", ".join(map(str, result["clients"])),
+        "least": min(spread),
+        "most": max(spread),
+        "gone": ", ".join(result["erased"]) or "nothing was left to erase",
+    }
+    print_rows(*rows_of(RESULT, result | words))
     print(f"ranker   {result['ranker']}")

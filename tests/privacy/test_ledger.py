@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.cli.privacy import _show_ledger
+from quorank.cli.privacy import show_ledger
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs, accounting
 from quorank.privacy.ledger import combined_privacy, compose_runs, ledger, read_ledger, recount, release_entries
@@ -182,7 +182,7 @@ def test_every_wrong_shape_is_refused_with_a_sentence_or_read(made, tmp_path) ->
                 compose_runs([found, found])
                 for entry in found.get("unlearning", []):
                     recount({"mechanism": found["mechanism"], **entry})
-                _show_ledger(found)
+                show_ledger(found)
                 read += 1
             except BadInput as error:
                 assert "\n" not in str(error) and len(str(error)) < 600
