@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from unlearning_strategies import STRATEGIES, StrategyResult, ascend, reaggregate, reference_ranker
 
 from quorank.data import DataSource
 from quorank.engines.process import Simulator
@@ -44,13 +45,6 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.learning import Simulation
 from quorank.learning.client_loop import ClientDifferences
 from quorank.reproduce.figure import folds_of
-from quorank.reproduce.studies.unlearning_strategies import (
-    STRATEGIES,
-    StrategyResult,
-    ascend,
-    reaggregate,
-    reference_ranker,
-)
 from quorank.users import Cascade
 
 CLIENTS, B, INTERVAL, AVERAGE = 10, 5, 10, 3.0

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from quorank.experiments.grid import Cell
     from quorank.reproduce.figure import Figure, PaperFigure
     from quorank.reproduce.report import FigureReport
-    from quorank.reproduce.studies.study import StudyResults
-    from quorank.reproduce.studies.study_figure import StudyFigure
+    from quorank.reproduce.studies.study import StudyFigure, StudyResults
 
 MOST_JOBS = 8  # default; every job holds its own collection in memory
 
@@ -96,7 +95,7 @@ def _select(requested: list[str]) -> list[str]:
 
 def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
     from quorank.reproduce.figure import load_figure, study_names
-    from quorank.reproduce.studies.study_figure import load_study
+    from quorank.reproduce.studies.study import load_study
 
     load = load_study if name in study_names() else load_figure
     return load(name, quick=quick, data=data, repetitions=repetitions)
@@ -107,7 +106,7 @@ def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, jso
     from quorank.reproduce.figure import Figure
     from quorank.reproduce.figure_report import figure_report
     from quorank.reproduce.results import read_results
-    from quorank.reproduce.studies.study_figure import study_report
+    from quorank.reproduce.studies.study import study_report
 
     if isinstance(chosen, Figure):
         _run(chosen, folder, jobs)
@@ -123,7 +122,7 @@ def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
     """Run a study, which is no grid of runs."""
     from rich.progress import TimeRemainingColumn
 
-    from quorank.reproduce.figure_runs import reserve_folder
+    from quorank.reproduce.figure import reserve_folder
     from quorank.reproduce.studies.study import StudyRequest
 
     reserve_folder(chosen, folder)
@@ -189,7 +188,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     from quorank.experiments.run_directory import is_finished
     from quorank.kernels.process import available_threads
     from quorank.reports.report import report_page
-    from quorank.reproduce.figure_runs import figure_grid
+    from quorank.reproduce.figure import figure_grid
 
     grid = figure_grid(figure, folder)
     waiting = [cell for cell in figure.cells if not is_finished(folder / cell.name)]

@@ -11,32 +11,40 @@
 and the sections of an experiment, which hold for all. Settings of variants override those of collections, and these
 override [quick] and the sections; collections and variants may have a `quick` table of their own. A part that names its
 kind (`learner = { kind = "evolution" }`) replaces the part; other tables are merged. In a `centralised` variant one
-client makes all interactions of a round. Files with a [study] instead: `quorank.reproduce.studies.study_figure`.
+client makes all interactions of a round. Files with a [study] instead: `quorank.reproduce.studies.study`.
+
+The directory of a reproduced figure holds its runs, and figure.json, which says what figure they belong to.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
+from quorank import __version__
 from quorank.data.layout import count_folds, find_files
 from quorank.data.library import folder_of
 from quorank.data.logs.click_log import is_log
 from quorank.data.source import INTENTS
-from quorank.errors import BadInput, require, require_range, suggest
+from quorank.errors import BadInput, require, suggest
+from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
-from quorank.experiments.grid import Cell
+from quorank.experiments.grid import Cell, Grid
 from quorank.experiments.run_directory import CURVES
-from quorank.files.codec import Length, decode
+from quorank.files.atomic import write_whole
+from quorank.files.codec import Length, Range, decode
+from quorank.files.documents import json_bytes, read_json
 
 PAPERS = Path(__file__).parent / "papers"
+IDENTITY = "figure.json"
 MOST_VALUES = 1000  # of one key of a grid
 TABLES = ("figure", "grid", "collection", "variant", "check", "published", "quick")
 
@@ -45,25 +53,20 @@ TABLES = ("figure", "grid", "collection", "variant", "check", "published", "quic
 class FigureHeader:
     """[figure]: what is shown and what the paper says about it."""
 
-    kind: ClassVar[str] = "figure"
-
-    title: str = ""
-    about: str = ""  # one line for the list of figures
-    paper: str = ""
-    claim: str = ""  # what the paper found, in a sentence
+    title: str
+    about: str  # one line for the list of figures
+    paper: str
+    claim: str  # what the paper found, in a sentence
     differs: str = ""  # where this experiment is not the paper's
-    measures: tuple[str, ...] = ("offline_ndcg@10",)  # columns of the history
+    measures: Annotated[tuple[str, ...], Length(100, 1)] = ("offline_ndcg@10",)  # columns of the history
     x: Literal["interactions", "rounds"] = "interactions"
-    repetitions: int = 5  # runs of a cell, each with its own seed, and its own fold where there are several
+    # runs of a cell, each with its own seed, and its own fold where there are several
+    repetitions: Annotated[int, Range(1, 1000)] = 5
 
     def __post_init__(self) -> None:
-        for name in ("title", "about", "paper", "claim"):
-            require(getattr(self, name), "value.missing", "is missing", name)
         for measure in self.measures:
             known = suggest(measure, CURVES)
             require(measure in CURVES, "value.unknown", f"unknown measure {measure!r}{known}", "measures")
-        require(self.measures, "value.missing", "expected at least one column of the history", "measures")
-        require_range("repetitions", self.repetitions, least=1, most=1000)
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,14 @@ class Published:
     and columns those of panels, so that each number is next to the measured one; in a study the table is separate.
     """
 
-    kind: ClassVar[str] = "published"
-
-    where: str = ""  # table and collection of the paper
-    columns: tuple[str, ...] = ()
-    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    where: str  # table and collection of the paper
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[float, ...]]
     collection: str = ""  # of the figure, for these numbers
     measure: str = ""  # default: the first of the figure
     rounds: int = 0  # of the paper's runs, for sums over rounds
 
     def __post_init__(self) -> None:
-        require(self.where and self.columns, "value.missing", "needs where and columns")
-        require(self.rows, "value.missing", "is missing", "rows")
         sentence = f"expected {len(self.columns)} numbers, one for each column"
         for label, values in self.rows.items():
             require(len(values) == len(self.columns), "value.wrong-type", sentence, f"rows.{label}")
@@ -116,6 +115,10 @@ class PaperFigure:
     def title(self) -> str:
         return self.header.title + (" (quick version)" if self.quick else "")
 
+    def identity(self) -> dict[str, Any]:
+        """Return the figure's name, size, data and version, as figure.json and results.json hold them."""
+        return {"figure": self.name, "quick": self.quick, "data": self.data, "version": __version__}
+
     @property
     def command(self) -> str:
         """Command line that repeats this figure."""
@@ -134,14 +137,13 @@ class Check:
     below where it was before.
     """
 
-    kind: ClassVar[str] = "check"
-
-    claim: str = ""
+    claim: str
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     similar: tuple[str, ...] = ()
     falls: tuple[str, ...] = ()
-    at: float = 1.0  # share of the run at which variants are compared; for `falls`, the earlier point
+    # share of the run at which variants are compared; for `falls`, the earlier point
+    at: Annotated[float, Range(above=0.0, most=1.0)] = 1.0
     within: float = 0.01  # a difference that still counts as similar
     to_first: bool = False  # similar ones are compared with the first of them only
     relative: bool = False  # `within` is a share of the second one's mean, for sums that grow with the run
@@ -150,19 +152,15 @@ class Check:
     only: tuple[str, ...] = ()  # panels: a collection's label and values of the grid
 
     def __post_init__(self) -> None:
-        def check(condition: object, sentence: str) -> None:
-            require(condition, "check.malformed", f"{self.claim!r} {sentence}")
-
-        require(self.claim, "value.missing", "is missing", "claim")
         forms = (bool(self.above) and bool(self.below), len(self.similar) > 1, bool(self.falls))
-        check(sum(forms) == 1, "needs one of above and below, similar, or falls")
-        check(self.similar or not self.to_first, "is not about similar variants, and to_first is for similar ones")
-        require_range("at", self.at, above=0.0, most=1.0)
-        check(not self.falls or self.at < 1.0, "is about variants that fall and needs an earlier point: at below 1")
-        check(
-            not self.matched or len(self.above) == len(self.below),
-            "is matched, so above and below must have as many variants",
-        )
+        paired = not self.matched or len(self.above) == len(self.below)
+        for holds, sentence in (
+            (sum(forms) == 1, "needs one of above and below, similar, or falls"),
+            (self.similar or not self.to_first, "is not about similar variants, and to_first is for similar ones"),
+            (not self.falls or self.at < 1.0, "is about variants that fall and needs an earlier point: at below 1"),
+            (paired, "is matched, so above and below must have as many variants"),
+        ):
+            require(holds, "check.malformed", f"{self.claim!r} {sentence}")
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -173,17 +171,11 @@ class Check:
 class NamedSettings:
     """[[collection]] or [[variant]]: settings under a label."""
 
-    kind: ClassVar[str] = "settings"
-
-    label: str = ""
+    label: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    colour: int = 1  # of the palette, from 1
+    colour: Annotated[int, Range(1)] = 1  # of the palette
     line: Literal["solid", "dashed", "dotted", "dash-dotted", "long"] = "solid"
     centralised: bool = False  # one client makes all interactions of a round
-
-    def __post_init__(self) -> None:
-        require(self.label, "value.missing", "is missing", "label")
-        require_range("colour", self.colour, least=1)
 
 
 @dataclass(frozen=True)
@@ -254,12 +246,18 @@ def read_figure(
     """Read a figure and the experiments of all its cells; errors name the file."""
     if data is not None:
         folds_of(data)  # checked first, so that an error in the user's data does not name the figure's file
-    tables = document.tables
+    tables = dict(document.tables)
     with _errors_at(document.name):
         for key in tables:
             known = (*TABLES, *SECTIONS)
             hint = f"{suggest(key, known)}; known: {', '.join(known)}"
             require(key in known, "key.unknown", f"unknown section {key!r}{hint}")
+        collections = _named_settings(tables, "collection", quick)
+        if data is not None:
+            # The user's collection replaces the figure's first one, in its settings and in its findings.
+            own, first = collection_name(data), collections[0]
+            collections = (NamedSettings(own, overlaid(first.settings, {"data": {"source": data, "queries": None}})),)
+            tables |= {key: _renamed(tables.get(key, []), first.label, own) for key in ("check", "published")}
         shorter = dict(tables.get("quick", {})) if quick else {}
         header = decode(FigureHeader, tables.get("figure", {}), "figure")
         count = shorter.pop("repetitions", header.repetitions)
@@ -267,26 +265,16 @@ def read_figure(
         axes = flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {}))
         decode(dict[str, Annotated[list[Any], Length(MOST_VALUES, 1)]], axes, "grid")
         columns = tuple(dict(zip(axes, found, strict=True)) for found in itertools.product(*axes.values()))
-        collections = _named_settings(tables, "collection", quick)
         variants = _named_settings(tables, "variant", quick)
         checks = decode(tuple[Check, ...], tables.get("check", []), "check")
         published = decode(tuple[Published, ...], tables.get("published", []), "published")
-        if data is not None:
-            # The user's collection replaces the figure's first one, in its settings and in its findings.
-            own, first = collection_name(data), collections[0]
-            checks = tuple(
-                replace(c, only=tuple(own if word == first.label else word for word in c.only)) for c in checks
-            )
-            settings = overlaid(first.settings, {"data": {"source": data, "queries": None}})
-            collections = (NamedSettings(own, settings),)
-            published = tuple(
-                replace(p, collection=own if p.collection == first.label else p.collection) for p in published
-            )
-        for table in published:
-            for label in table.rows:
-                names = [variant.label for variant in variants]
-                require(label in names, "value.unknown", f"no variant {label!r}{suggest(label, names)}", "published")
-        _require_shown(checks, [v.label for v in variants], header.measures)
+        labels = [variant.label for variant in variants]
+        used = [(label, f"check {check.claim!r}") for check in checks for label in check.variants]
+        for label, where in used + [(label, "published") for table in published for label in table.rows]:
+            require(label in labels, "value.unknown", f"no variant {label!r}{suggest(label, labels)}", where)
+        for check in checks:
+            shown = check.measure in ("", *header.measures)
+            require(shown, "value.unknown", f"{check.measure} is not shown", f"check {check.claim!r}")
     base = {key: tables[key] for key in SECTIONS if key in tables}
     cells = [
         _cell(document.name, base, (shorter, collection, variant), (index, column), repetition)
@@ -301,20 +289,21 @@ def read_figure(
     return Figure(name, header, quick, data, repetitions, published, collections, variants, columns, checks, cells)
 
 
+def _renamed(value: Any, label: str, own: str) -> Any:
+    """Return a value of a file with a collection's label replaced wherever it stands."""
+    if isinstance(value, Mapping):
+        return {key: _renamed(item, label, own) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, label, own) for item in value]
+    return own if value == label else value
+
+
 @contextmanager
 def _errors_at(name: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
         raise error.at(name) from None
-
-
-def _require_shown(checks: Sequence[Check], labels: Sequence[str], measures: Sequence[str]) -> None:
-    for check in checks:
-        where = f"check {check.claim!r}"
-        for label in check.variants:
-            require(label in labels, "value.unknown", f"no variant {label!r}{suggest(label, labels)}", where)
-        require(check.measure in ("", *measures), "value.unknown", f"{check.measure} is not shown", where)
 
 
 def _cell(
@@ -337,8 +326,8 @@ def _cell(
         tables = overlaid(tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}})
     section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
     with _errors_at(file):
-        fold = fold_of(repetition, folds_of(section.get("source")))
-    tables |= {"seed": repetition, "data": section | {"fold": fold}}
+        section["fold"] = fold_of(repetition, folds_of(section.get("source")))
+    tables |= {"seed": repetition, "data": section}
     words = (collection.label, *values.values(), variant.label, repetition)
     place = {"collection": collection.label, "column": index, "variant": variant.label, "repetition": repetition}
     return Cell(",".join(map(_file_word, words)), place, Experiment.read(ExperimentFile(tables, file)))
@@ -407,3 +396,42 @@ def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[N
 
 def _file_word(value: Any) -> str:
     return re.sub(r"[^A-Za-z0-9_.+=\-]+", "-", str(value)).strip("-.") or "empty"
+
+
+@dataclass(frozen=True)
+class FigureGrid(Grid):
+    """Grid of a figure's cells; they are no product of axes, so `quorank run --resume` must not take them for one."""
+
+    command: str = ""
+
+    def toml(self) -> bytes:
+        """Return the text of grid.toml: only a comment with the command that goes on with the runs."""
+        return f"# The runs of a figure. To go on with them: {self.command}\n".encode()
+
+
+def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
+    """Return the figure's cells for `run_grid` after reserving the directory; runs with other settings are refused."""
+    if reserve_folder(figure, folder):
+        for cell in figure.cells:
+            begun = (folder / cell.name / storage.CONFIG).is_file()
+            same = not begun or storage.read_experiment(folder / cell.name) == cell.experiment
+            other = f"{cell.name} was run with other settings; choose another --out"
+            require(same, "folder.taken", other, f"{folder}")
+    return FigureGrid(ExperimentFile({}, figure.name), {}, figure.cells, figure.command)
+
+
+def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
+    """Write figure.json into a new directory and return whether it was there; another figure's directory is refused."""
+    where, identity, file = f"{folder}", figure.identity(), folder / IDENTITY
+    if file.is_file():
+        found = read_json(file)
+        other = f"it holds {json.dumps(found)}, not {json.dumps(identity)}; choose another --out"
+        require(found == identity, "folder.taken", other, where)
+        return True
+    is_file = folder.exists() and not folder.is_dir()
+    require(not is_file, "folder.taken", "this is a file; expected a directory for the figure", where)
+    empty = not folder.is_dir() or not any(folder.iterdir())
+    require(empty, "folder.taken", "it holds something else than a figure; choose another --out", where)
+    storage.make_folder(folder)
+    write_whole(file, json_bytes(identity))
+    return False

@@ -16,16 +16,8 @@ from quorank.reports import statement
 from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
 from quorank.reproduce.figure import Figure
-from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable
-from quorank.reproduce.results import (
-    Finding,
-    PanelResult,
-    Results,
-    VariantResult,
-    as_dict,
-    learning_curve,
-    measure_title,
-)
+from quorank.reproduce.report import FigureReport, ReportTable
+from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
 PRIVACY = ("privacy", "what the ledger states")
 POINTS = 80  # of a curve: more than a panel of this size shows
@@ -63,19 +55,13 @@ def figure_report(results: Results) -> FigureReport:
     return FigureReport(
         figure,
         as_dict(results),
-        [_finding(finding) for finding in results.findings],
+        [(finding.check.claim, finding.verdict, finding.seen) for finding in results.findings],
         tables,
         _notes(results),
         settings,
         drawn,
         f"{figure.title}; at the end: {', '.join(ends)}",
     )
-
-
-def _finding(finding: Finding) -> ReportFinding:
-    sign, sure, opposite = finding.counts()
-    tested = "" if sure == "–" else f", {sure} significant, {opposite} significant the other way"
-    return ReportFinding(finding.check.claim, finding.verdict, f"{sign} as said{tested}")
 
 
 def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[list[Panel]]:
@@ -198,45 +184,35 @@ def _privacy_rows(results: Results) -> list[list[str]]:
 def _notes(results: Results) -> list[str]:
     """Return notes on the measures, tests and bands."""
     figure, repetitions = results.figure, results.repetitions
-    variants, measures = results.panels[0].variants, figure.header.measures
-    lines = []
+    variants, measures, first = results.panels[0].variants, figure.header.measures, figure.variants[0].label
+    lines = [f"One run each: no test. Below: difference from {first}."]
     if repetitions > 1:
         folds = len({run.setting("data.fold") for run in variants[0].runs})
         spread = f"{folds} folds" if folds > 1 else "one fold"
         units = tested_units([e.against_first for panel in results.panels for e in panel.variants if e.against_first])
-        over = f" over {units}" if units else ""
-        lines.append(
-            f"Mean ± standard deviation of {repetitions} runs (own seeds, {spread}). Below: difference from "
-            f"{figure.variants[0].label}; two-tailed t-test{over}, p Bonferroni-corrected within a panel; "
-            "△▽ p < .05, ▲▼ p < .01."
-        )
-    else:
-        lines.append(f"One run each: no test. Below: difference from {figure.variants[0].label}.")
-    if any(measure.startswith("offline") for measure in measures):
-        skipped = statement.no_relevant(variants[0].runs[0])
-        lines.append(f"Offline: the last ranker on the test queries; {skipped}.")
-    if any(measure.startswith("online") and measure != ONLINE_DISCOUNTED for measure in measures):
-        lines.append("Online: lists and clicks of the last tenth of the run.")
-    if ONLINE_DISCOUNTED in measures:
-        lines.append(
-            "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first; "
-            "a round: that sum over Σ 0.9995ᵗ⁻¹, so that runs of different length compare."
-        )
-    if figure.published:
-        where = " and ".join(dict.fromkeys(table.where for table in figure.published))
-        lines.append(f"Paper: its own numbers ({where}), on its own collections and at its own size.")
-    if repetitions > 1 and {*measures} != {ONLINE_DISCOUNTED}:
-        lines.append(
-            f"Differences: each variant minus {figure.variants[0].label}, run by run with the same seed and fold; the band "
-            "is a standard error of their mean. Bands of values are a standard deviation over runs."
-        )
-    warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy]
-    lines += [f"Privacy: {warning}." for warning in warnings[:1]]
-    if results.findings:
-        lines.append(
-            "Findings: comparisons that come out as the paper says, those of them with p < .05 (Bonferroni over the "
-            "finding), and those significantly the other way. Similar means within the margin; it is no test."
-        )
-    if figure.data is not None:
-        lines.append(f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.")
-    return lines
+        lines = [
+            f"Mean ± standard deviation of {repetitions} runs (own seeds, {spread}). "
+            f"Below: difference from {first}; two-tailed t-test{f' over {units}' if units else ''}, p "
+            "Bonferroni-corrected within a panel; △▽ p < .05, ▲▼ p < .01."
+        ]
+    warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy][:1]
+    papers = " and ".join(dict.fromkeys(table.where for table in figure.published))
+    notes = {
+        f"Offline: the last ranker on the test queries; {statement.no_relevant(variants[0].runs[0])}.": any(
+            measure.startswith("offline") for measure in measures
+        ),
+        "Online: lists and clicks of the last tenth of the run.": any(
+            measure.startswith("online") and measure != ONLINE_DISCOUNTED for measure in measures
+        ),
+        "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first; a "
+        "round: that sum over Σ 0.9995ᵗ⁻¹, so that runs of different length compare.": ONLINE_DISCOUNTED in measures,
+        f"Paper: its own numbers ({papers}), on its own collections and at its own size.": figure.published,
+        f"Differences: each variant minus {first}, run by run with the same seed and fold; the band is a standard error of "
+        "their mean. Bands of values are a standard deviation over runs.": repetitions > 1
+        and {*measures} != {ONLINE_DISCOUNTED},
+        f"Privacy: {''.join(warnings)}.": warnings,
+        "Findings: comparisons that come out as the paper says, those of them with p < .05 (Bonferroni over the finding), "
+        "and those significantly the other way. Similar means within the margin; it is no test.": results.findings,
+        f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.": figure.data,
+    }
+    return [*lines, *(note for note, applies in notes.items() if applies)]

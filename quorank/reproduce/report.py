@@ -35,14 +35,6 @@ class ReportTable(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-class ReportFinding(NamedTuple):
-    """Finding of the paper, the verdict here, and the measurement."""
-
-    claim: str
-    verdict: str
-    seen: str
-
-
 PanelRows = Sequence[tuple[str, Sequence[Panel]]]
 """Titles, each with a row of panels."""
 
@@ -53,7 +45,7 @@ class FigureReport:
 
     figure: PaperFigure
     results: Mapping[str, Any]  # of results.json
-    findings: Sequence[ReportFinding]
+    findings: Sequence[tuple[str, str, str]]  # the paper's claim, the verdict here, and the measurement
     tables: Sequence[ReportTable]
     notes: Sequence[str]
     settings: Sequence[tuple[str, str]]
@@ -85,14 +77,13 @@ class FigureReport:
         """
         figure = self.figure
         panels = [panel for _, row in self.panels for panel in row]
-        labels = [curve.label for curve in panels[0].curves] if panels else []
-        shared = len(labels) > 1 and all([curve.label for curve in panel.curves] == labels for panel in panels)
-        legend = []
-        if shared:
-            signs = MARKS if panels[0].form in ("points", "marks") else LINES
-            for number, curve in enumerate(panels[0].curves):
-                colour = f"var(--curve-{curve.colour_as(number) + 1})"
-                legend.append((curve.label, colour, signs[curve.line_as(number)]))
+        labels = [[curve.label for curve in panel.curves] for panel in panels]
+        shared = bool(labels) and len(labels[0]) > 1 and all(own == labels[0] for own in labels)
+        signs = MARKS if panels and panels[0].form in ("points", "marks") else LINES
+        legend = [
+            (curve.label, f"var(--curve-{curve.colour_as(number) + 1})", signs[curve.line_as(number)])
+            for number, curve in enumerate(panels[0].curves if shared else ())
+        ]
         drawn = [
             (title, [panel_svg(panel, f"{self.description}: {title} {panel.title}", named=not shared) for panel in row])
             for title, row in self.panels
@@ -177,7 +168,7 @@ def write_index(reports: Iterable[FigureReport], folder: Path) -> Path:
     for report in reports:
         name = report.page_name
         shown = f"[![{_text(report.figure.title)}]({name}.svg)]({name}.md)" if report.panels else ""
-        verdicts = [finding.verdict for finding in report.findings]
+        verdicts = [verdict for _, verdict, _ in report.findings]
         counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
         title = f"[{report.figure.name}]({name}.md)\n{_text(report.figure.header.title)}"
         rows.append((title, shown, "\n".join(counted) or "–", f"`{report.figure.command}`"))

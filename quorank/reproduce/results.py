@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank import __version__
 from quorank.errors import require
 from quorank.experiments.run_directory import ONLINE_DISCOUNTED, Run, load_run
 from quorank.kernels.arrays import Doubles
@@ -101,15 +100,15 @@ class Finding:
             return "mixed" if sure else "opposite"
         return "undecided" if not sure else "holds" if sure == total else "in part"
 
-    def counts(self) -> tuple[str, str, str]:
-        """Return numbers of comparisons with the paper's sign, significant ones, and significant opposite ones."""
+    @property
+    def seen(self) -> str:
+        """Numbers of comparisons with the paper's sign, significant ones, and significant opposite ones."""
         if not self.comparisons:
-            return "–", "–", "–"
-        sign = f"{self.agree} of {len(self.comparisons)}"
-        if self.check.similar or all(c.difference.p is None for c in self.comparisons):
-            return sign, "–", "–"
+            return "–"
+        tested = not self.check.similar and any(c.difference.p is not None for c in self.comparisons)
         sure, opposite = self.significant
-        return sign, str(sure), str(opposite)
+        words = f", {sure} significant, {opposite} significant the other way" if tested else ""
+        return f"{self.agree} of {len(self.comparisons)} as said{words}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +130,9 @@ def read_results(figure: Figure, folder: Path) -> Results:
     for cell in figure.cells:  # repetitions in order
         at = (cell.values["collection"], cell.values["column"], cell.values["variant"])
         runs.setdefault(at, []).append(load_run(folder / cell.name))
+    labels = [variant.label for variant in figure.variants]
     panels = tuple(
-        _panel(
-            measure,
-            column,
-            collection.label,
-            {v.label: runs[collection.label, column, v.label] for v in figure.variants},
-        )
+        _panel(measure, column, collection.label, {label: runs[collection.label, column, label] for label in labels})
         for collection in figure.collections
         for measure in figure.header.measures
         for column in range(len(figure.columns))
@@ -200,19 +195,11 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
             name = ", ".join(filter(None, (panel.collection, figure.column_label(panel.column))))
             runs = {entry.label: entry.runs for entry in panel.variants}
             pairs += [(name, what, a, b) for what, a, b in compared_values(check, runs, measure)]
-    differences = _tested([(a, b) for _, _, a, b in pairs])
-    return Finding(
-        check,
-        tuple(
-            ComparedPair(
-                name,
-                what,
-                d,
-                is_similar(check, d.difference, np.array([v for _, v in b])) if check.similar else d.difference > 0,
-            )
-            for (name, what, _, b), d in zip(pairs, differences, strict=True)
-        ),
-    )
+    compared = []
+    for (name, what, _, b), d in zip(pairs, _tested([(a, b) for _, _, a, b in pairs]), strict=True):
+        alike = is_similar(check, d.difference, np.array([value for _, value in b]))
+        compared.append(ComparedPair(name, what, d, alike if check.similar else d.difference > 0))
+    return Finding(check, tuple(compared))
 
 
 def is_similar(check: Check, difference: float, second: Doubles) -> bool:
@@ -231,15 +218,11 @@ def compared_values(
 
     for label in check.falls:
         yield (f"{label}: at {check.at:g} of the run − at its end", value(runs[label], at=check.at), value(runs[label]))
-    pairs = (
-        itertools.product(check.similar[:1], check.similar[1:])
-        if check.to_first
-        else itertools.combinations(check.similar, 2)
-        if check.similar
-        else zip(check.above, check.below, strict=True)
-        if check.matched
-        else itertools.product(check.above, check.below)
-    )
+    pairs = [*itertools.product(check.above, check.below), *itertools.combinations(check.similar, 2)]
+    if check.matched:
+        pairs = [*zip(check.above, check.below, strict=True)]
+    if check.to_first:
+        pairs = [(check.similar[0], other) for other in check.similar[1:]]
     for a, b in pairs:
         yield f"{a} − {b}", value(runs[a], at=check.at), value(runs[b], at=check.at)
 
@@ -248,21 +231,17 @@ def as_dict(results: Results) -> dict[str, Any]:
     """Return the content of `results.json`."""
     figure, header = results.figure, results.figure.header
     runs = [run for panel in results.panels for entry in panel.variants for run in entry.runs]
-    return {
-        "figure": figure.name,
+    return figure.identity() | {
         "title": figure.title,
         "paper": header.paper,
         "claim": header.claim,
         "differs": header.differs,
-        "quick": figure.quick,
-        "data": figure.data,
         "repetitions": results.repetitions,
         "measures": list(header.measures),
         "baseline": figure.variants[0].label,
         "panels": [_panel_dict(figure, panel) for panel in results.panels],
         "checks": [_finding_dict(finding) for finding in results.findings],
         "seconds": sum({run.path: run.figure("seconds", "train") for run in runs}.values()),
-        "version": __version__,
     }
 
 

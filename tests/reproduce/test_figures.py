@@ -21,7 +21,7 @@ from quorank.reports.panels import PALETTE, Curve, paired_differences
 from quorank.reproduce import figure as figure_module
 from quorank.reproduce.figure import Check, Figure, figure_names, load_figure, overlaid, read_figure, study_names
 from quorank.reproduce.figure_report import a_round
-from quorank.reproduce.report import FigureReport, ReportFinding, ReportTable, write_index
+from quorank.reproduce.report import FigureReport, ReportTable, write_index
 from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
@@ -142,7 +142,7 @@ def test_settings_are_laid_over_each_other() -> None:
         (('claim = "A longer step is better."', ""), "claim: is missing"),
         (('"step 20" = [0.25', '"step 2" = [0.25'), "no variant 'step 2'"),
         (("[0.25, 0.125]", "[0.25]"), "expected 2 numbers"),
-        (('where = "table 9, large"', ""), "needs where"),
+        (('where = "table 9, large"', ""), "where: is missing"),
     ],
 )
 def test_mistakes_in_a_file_are_sentences(change: tuple[str, str], message: str) -> None:
@@ -322,8 +322,8 @@ def test_unknown_figure_and_list() -> None:
 def test_pages_hold_texts_as_texts_and_the_index_lists_them(tmp_path: Path) -> None:
     figure = read(TINY.replace("A tiny figure", "A <b>tiny</b> | *figure*"))
     table = ReportTable("values_of [it]", ("", "a|b"), [("x", "1 <2\n`3`")])
-    findings = [ReportFinding("it | holds", "holds", "2 of 2"), ReportFinding("more", "undecided", "")]
-    report = FigureReport(figure, {}, findings, [table], ["n *1*"], [], [], "", None)
+    findings = [("it | holds", "holds", "2 of 2"), ("more", "undecided", "")]
+    report = FigureReport(figure, {}, findings, [table], ["n *1*"], [], [], "")
     page = report.write_markdown(tmp_path).read_text()
     assert "# test/tiny: A \\<b\\>tiny\\</b\\> \\| \\*figure\\*" in page
     assert "| x | 1 \\<2<br>\\`3\\` |" in page and "| it \\| holds | holds | 2 of 2 |" in page and "- n \\*1\\*" in page

@@ -210,7 +210,7 @@ def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Mo
         flat = " ".join(text.split())
         assert "Discounted: Σ over rounds" in flat
         assert "understates it by up to √46" in flat
-    assert (out / "figure.svg").stat().st_size > 5000
+    assert "<svg" in (out / "figure.svg").read_text()
 
 
 def test_a_relative_margin_grows_with_the_values() -> None:

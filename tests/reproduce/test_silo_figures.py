@@ -8,11 +8,11 @@ from sklearn.metrics import roc_auc_score
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.reproduce.studies import study_figure
+from quorank.reproduce.studies import study as study_module
 from quorank.reproduce.studies.embedding import STRATEGIES, CountEstimator, SketchedFeatures, auc, separability
 from quorank.reproduce.studies.silos import SiloSweep, SiloTable, measure_by_parties
 from quorank.reproduce.studies.sketches import SketchCurves
-from quorank.reproduce.studies.study import StudyRequest
+from quorank.reproduce.studies.study import StudyRequest, load_study
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import generated_holdings
 from quorank.silos.sketch.augmentation import Augment
@@ -28,7 +28,7 @@ STUDIES = {
 
 @pytest.fixture(autouse=True)
 def _only_these(monkeypatch):
-    monkeypatch.setattr(study_figure, "study_family", lambda: Family("study", *STUDIES.values()))
+    monkeypatch.setattr(study_module, "study_family", lambda: Family("study", *STUDIES.values()))
 
 
 def asked(tmp_path, repetitions=1, seen=None) -> StudyRequest:
@@ -37,7 +37,7 @@ def asked(tmp_path, repetitions=1, seen=None) -> StudyRequest:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_has_a_full_and_a_quick_version(name):
-    full, quick = study_figure.load_study(name), study_figure.load_study(name, quick=True)
+    full, quick = load_study(name), load_study(name, quick=True)
     assert type(full.part) is type(quick.part) is STUDIES[name]
     assert quick.header.repetitions <= full.header.repetitions
     assert full.header.claim and full.header.differs

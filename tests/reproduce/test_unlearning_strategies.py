@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from unlearning_cases import CLIENTS, B, kept_of, learned, played, simulation_of
 
+from benchmarks.unlearning_strategies import STRATEGIES, ascend, projected, reaggregate, reference_ranker
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
@@ -20,7 +21,6 @@ from quorank.federation import Federation, Median, Momentum
 from quorank.federation.attacks import SignFlip
 from quorank.federation.unlearning.methods import fresh_seed, retrain
 from quorank.privacy import ClippedGaussian
-from quorank.reproduce.studies.unlearning_strategies import STRATEGIES, ascend, projected, reaggregate, reference_ranker
 
 
 def test_fedremove_of_nobody_is_the_run_itself(tiny_collection) -> None:

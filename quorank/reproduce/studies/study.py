@@ -1,19 +1,34 @@
-"""Request to a study, and its results.
+"""Figures that a study measures: experiments of a paper that are no grid of runs.
 
-A study is an experiment of a paper that is not a grid of runs: a part with settings and a method `measure`.
+[figure]   title, paper, claim, repetitions: see `FigureHeader`
+[study]    kind, and the study's settings
+[[published]]  the paper's own numbers: see `Published`
+[quick]    repetitions, and a table `study` of settings for the short version
+
+A study is a part with settings and a method `measure`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
+
+from quorank.errors import BadInput
+from quorank.experiments.experiment_file import ExperimentFile
+from quorank.files.codec import decode
+from quorank.kernels.arrays import Doubles
+from quorank.metrics.significance import Difference
+from quorank.parts import Family
 from quorank.reports.panels import Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
+from quorank.reproduce.report import FigureReport, ReportTable
 
-StudyProgress = Callable[[int, int, str], None]  # (done, total, what)
+MOST_COLUMNS = 3
+Step = TypeVar("Step")
 
 
 @dataclass(frozen=True)
@@ -23,7 +38,14 @@ class StudyRequest:
     data: str | None  # a collection of their own
     repetitions: int
     folder: Path  # the figure's directory: a study may keep there what it need not do twice
-    progress: StudyProgress
+    progress: Callable[[int, int, str], None]  # (done, total, what)
+
+    def steps(self, what: Iterable[Step], total: int, describe: Callable[[Step], str]) -> Iterator[Step]:
+        """Yield the steps of a study, each reported before it is done."""
+        for done, step in enumerate(what):
+            self.progress(done, total, describe(step))
+            yield step
+        self.progress(total, total, "done")
 
 
 @dataclass(frozen=True)
@@ -45,7 +67,7 @@ class StudyResults:
 
     charts: tuple[Panel, ...]
     tables: tuple[ReportTable, ...]
-    findings: tuple[StudyFinding, ...]
+    findings: Sequence[StudyFinding]
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,3 +81,110 @@ class StudyPart(Protocol):
     def measure(self, request: StudyRequest) -> StudyResults:
         """Do the experiment."""
         ...
+
+
+@dataclass(frozen=True)
+class StudyFigure(PaperFigure):
+    """Figure that a study measures, read for the full or the quick version."""
+
+    part: StudyPart
+
+
+@dataclass(frozen=True)
+class _Quick:
+    """[quick] of a study's file."""
+
+    repetitions: int | None = None
+    study: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _StudyFile:
+    """Sections of a study's file."""
+
+    figure: FigureHeader
+    study: Mapping[str, Any]
+    published: tuple[Published, ...] = ()
+    quick: _Quick = field(default_factory=_Quick)
+
+
+def study_family() -> Family[StudyPart]:
+    """Return all studies; they are imported when a figure is asked for, not before."""
+    from quorank.reproduce.studies.embedding import SketchedFeatures
+    from quorank.reproduce.studies.firefox import FirefoxStudy
+    from quorank.reproduce.studies.silos import SiloSweep, SiloTable
+    from quorank.reproduce.studies.sketches import SketchCurves
+    from quorank.reproduce.studies.unlearning import UnlearningStudy
+
+    return Family("study", UnlearningStudy, SiloTable, SiloSweep, SketchCurves, SketchedFeatures, FirefoxStudy)
+
+
+def load_study(
+    name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
+) -> StudyFigure:
+    """Read the shipped study of this name."""
+    return read_study(read_shipped(name), name, quick=quick, data=data, repetitions=repetitions)
+
+
+def read_study(
+    document: ExperimentFile, name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
+) -> StudyFigure:
+    """Read a study from its file; errors name the file and the line."""
+    try:
+        file: _StudyFile = decode(_StudyFile, document.tables)
+        shorter = file.quick if quick else _Quick()
+        part = study_family().read({**file.study, **shorter.study}, "study")
+    except BadInput as error:
+        raise document.located(error) from None
+    header = replace(file.figure, repetitions=repetitions or shorter.repetitions or file.figure.repetitions)
+    return StudyFigure(name, header, quick, data, repetitions, file.published, part)
+
+
+def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:
+    """Return the report of a study's results."""
+    charts = results.charts
+    columns = 2 if len(charts) == 4 else MOST_COLUMNS
+    published = (
+        ReportTable(
+            f"The paper's own numbers: {table.where}",
+            ("", *table.columns),
+            [(label, *map(table.text, values)) for label, values in table.rows.items()],
+        )
+        for table in study.published
+    )
+    content = study.identity() | {
+        "repetitions": study.header.repetitions,
+        "findings": [asdict(finding) for finding in results.findings],
+        "tables": [table._asdict() for table in results.tables],
+        "charts": [_chart_dict(chart) for chart in charts],
+        "numbers": dict(results.numbers),
+        "notes": list(results.notes),
+    }
+    return FigureReport(
+        study,
+        content,
+        [(finding.claim, finding.verdict, finding.seen) for finding in results.findings],
+        [*published, *results.tables],
+        results.notes,
+        [("repetitions", str(study.header.repetitions)), ("study", str(study.part))],
+        [("", charts[at : at + columns]) for at in range(0, len(charts), columns)],
+        f"{study.title}: {', '.join(chart.title for chart in charts)}",
+    )
+
+
+def _chart_dict(panel: Panel) -> dict[str, Any]:
+    lines = [
+        {"label": curve.label, "x": _numbers(curve.x), "y": _numbers(curve.mean)}
+        | ({} if curve.spread is None else {"spread": _numbers(curve.spread)})
+        for curve in panel.curves
+    ]
+    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "lines": lines}
+
+
+def _numbers(values: Doubles) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]
+
+
+def significant_sign(test: Difference) -> bool | None:
+    """Return whether the first side is above the second; None if the difference is not significant (corrected p < .05)."""
+    return None if test.corrected_p is None or test.corrected_p >= 0.05 else test.difference > 0

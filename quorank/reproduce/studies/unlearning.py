@@ -2,7 +2,7 @@
 
 `shows` chooses between figure 6.2 (the three configurations that are compared), figure 6.3 (the rebuilding on its way to
 retraining) and table 6.2 (how much it depends on n′ and Δt). Rebuilding is shown as published, with longer steps
-(`unlearning_strategies.stretched`), and by the default of `quorank unlearn`.
+(`stretched`), and by the default of `quorank unlearn`.
 
 The names are the thesis's: 9H-1M has one client that sends −z·θ instead of θ (eq. 6.3), 10H-0M none, 9H-0M is retrained
 from the start without that client, and U(9H-1M) is rebuilt from the kept updates. Runs are kept in directories of their
@@ -28,7 +28,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.run_directory import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
-from quorank.experiments.unlearning.request import Method, Unlearning
+from quorank.experiments.unlearning.request import AVERAGE, Method, Unlearning
+from quorank.federation.unlearning.methods import Rebuilt, momentum_over, rebuild
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes, read_json
 from quorank.kernels.arrays import Doubles
@@ -37,7 +38,6 @@ from quorank.reports.report import report_page
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.reproduce.studies.unlearning_strategies import STRATEGIES
 
 PRESETS = ("perfect", "navigational", "informational")
 LEAVER = 0
@@ -193,8 +193,8 @@ class UnlearningRuns:
         kept = _KeptRankers(max(1, rounds // self.study.points), rounds)
         core: Method = "fresh" if method == "fresh" else "published"
         request = Unlearning(self.malicious, (LEAVER,), interval, steps, method=core, along=kept.keep)
-        if method in STRATEGIES:
-            STRATEGIES[method](request)
+        if method == "stretched":
+            stretched(request)
         else:
             request.rebuilt  # noqa: B018  the property does the rebuilding
         return kept.curve(request)
@@ -204,6 +204,13 @@ class UnlearningRuns:
         if not storage.is_finished(folder) or storage.read_experiment(folder) != wanted:
             run_experiment(wanted, folder, overwrite=True, report=report_page)
         return folder
+
+
+def stretched(request: Unlearning) -> Rebuilt:
+    """FedEraser whose steps are Δt times longer, with the mean of rankers."""
+    engine = request.engine(momentum_over(request.experiment.federation.client_momentum, request.every)[0])
+    factor = float(request.every)
+    return rebuild(engine, request.start, request.kept(), request.tick, step_factor=factor, average=AVERAGE)
 
 
 class _KeptRankers:

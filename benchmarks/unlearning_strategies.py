@@ -3,7 +3,8 @@
 Tao, Wang, Yang and Zuccon (2025, "Unlearning for Federated Online Learning to Rank: A Reproducibility Study") compare five:
 retraining and FedEraser (`published`), which `quorank unlearn` has, and fine-tuning, FedRemove and projected gradient
 ascent (Halimi et al. 2022, "Federated Unlearning: How to Efficiently Erase a Client in FL?"). These three start from what
-was learned with the leavers and keep traces of them. `stretched` is FedEraser with longer steps and a mean of rankers.
+was learned with the leavers and keep traces of them. `stretched` is FedEraser with longer steps and a mean of rankers,
+which the thesis's figures show as well.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from quorank.engines.process import Simulator
 from quorank.errors import require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
-from quorank.experiments.unlearning.request import AVERAGE, Unlearning
+from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation import Federation, State
 from quorank.federation.rounds import CohortSum
 from quorank.federation.unlearning.methods import (
@@ -27,13 +28,12 @@ from quorank.federation.unlearning.methods import (
     Watch,
     clip_parameters,
     fresh_seed,
-    momentum_over,
     norms_of,
     play_rounds,
-    rebuild,
     retrain,
 )
 from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.reproduce.studies.unlearning import stretched
 
 RADIUS = 1.0 / 3.0
 """Radius of the ball of projected gradient ascent, over the reference's distance to untrained rankers."""
@@ -46,15 +46,6 @@ class StrategyResult(NamedTuple):
 
     rebuilt: Rebuilt
     leavers_steps: int = 0
-
-
-def stretched(request: Unlearning) -> StrategyResult:
-    """FedEraser whose steps are Δt times longer, with the mean of rankers."""
-    engine = request.engine(momentum_over(request.experiment.federation.client_momentum, request.every)[0])
-    factor = float(request.every)
-    return StrategyResult(
-        rebuild(engine, request.start, request.kept(), request.tick, step_factor=factor, average=AVERAGE)
-    )
 
 
 def fine_tune(request: Unlearning) -> StrategyResult:
@@ -100,7 +91,7 @@ def projected_ascent(request: Unlearning) -> StrategyResult:
 
 
 STRATEGIES: Mapping[str, Callable[[Unlearning], StrategyResult]] = {
-    "stretched": stretched,
+    "stretched": lambda request: StrategyResult(stretched(request)),
     "fine-tune": fine_tune,
     "fedremove": fed_remove,
     "pga": projected_ascent,
