@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from quorank.experiments.grid import Cell
     from quorank.reproduce.figure import Figure, PaperFigure
     from quorank.reproduce.report import FigureReport
-    from quorank.reproduce.studies.study import StudyFigure, StudyResults
+    from quorank.reproduce.studies import StudyFigure
+    from quorank.reproduce.studies.study import StudyResults
 
 MOST_JOBS = 8  # default; every job holds its own collection in memory
 
@@ -95,7 +96,7 @@ def _select(requested: list[str]) -> list[str]:
 
 def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
     from quorank.reproduce.figure import load_figure, study_names
-    from quorank.reproduce.studies.study import load_study
+    from quorank.reproduce.studies import load_study
 
     load = load_study if name in study_names() else load_figure
     return load(name, quick=quick, data=data, repetitions=repetitions)
@@ -106,7 +107,7 @@ def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, jso
     from quorank.reproduce.figure import Figure
     from quorank.reproduce.figure_report import figure_report
     from quorank.reproduce.results import read_results
-    from quorank.reproduce.studies.study import study_report
+    from quorank.reproduce.studies import study_report
 
     if isinstance(chosen, Figure):
         _run(chosen, folder, jobs)

@@ -11,7 +11,7 @@
 and the sections of an experiment, which hold for all. Settings of variants override those of collections, and these
 override [quick] and the sections; collections and variants may have a `quick` table of their own. A part that names its
 kind (`learner = { kind = "evolution" }`) replaces the part; other tables are merged. In a `centralised` variant one
-client makes all interactions of a round. Files with a [study] instead: `quorank.reproduce.studies.study`.
+client makes all interactions of a round. Files with a [study] instead: `quorank.reproduce.studies`.
 
 The directory of a reproduced figure holds its runs, and figure.json, which says what figure they belong to.
 """

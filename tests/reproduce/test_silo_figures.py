@@ -8,11 +8,12 @@ from sklearn.metrics import roc_auc_score
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.reproduce.studies import study as study_module
+from quorank.reproduce import studies
+from quorank.reproduce.studies import load_study
 from quorank.reproduce.studies.embedding import STRATEGIES, CountEstimator, SketchedFeatures, auc, separability
 from quorank.reproduce.studies.silos import SiloSweep, SiloTable, measure_by_parties
 from quorank.reproduce.studies.sketches import SketchCurves
-from quorank.reproduce.studies.study import StudyRequest, load_study
+from quorank.reproduce.studies.study import StudyRequest
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import generated_holdings
 from quorank.silos.sketch.augmentation import Augment
@@ -28,7 +29,7 @@ STUDIES = {
 
 @pytest.fixture(autouse=True)
 def _only_these(monkeypatch):
-    monkeypatch.setattr(study_module, "study_family", lambda: Family("study", *STUDIES.values()))
+    monkeypatch.setattr(studies, "study_family", lambda: Family("study", *STUDIES.values()))
 
 
 def asked(tmp_path, repetitions=1, seen=None) -> StudyRequest:

@@ -12,9 +12,10 @@ from quorank.errors import BadInput, require_range
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
 from quorank.reports.panels import Curve, Panel
+from quorank.reproduce import studies
 from quorank.reproduce.report import ReportTable
-from quorank.reproduce.studies import study as study_module
-from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults, read_study, study_report
+from quorank.reproduce.studies import read_study, study_report
+from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 
 FILE = """
 [figure]
@@ -54,7 +55,7 @@ class Squares:
 
 @pytest.fixture(autouse=True)
 def _only_squares(monkeypatch):
-    monkeypatch.setattr(study_module, "study_family", lambda: Family("study", Squares))
+    monkeypatch.setattr(studies, "study_family", lambda: Family("study", Squares))
 
 
 def read(text=FILE, **options):
