@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from quorank.silos.sketch.augmentation import Augment
-from quorank.silos.sketch.published import PublishedSetting, run_published_trial
+from quorank.silos.sketch.published import PublishedSetting, augment_parties, compare_methods, prepare_parties
 from quorank.silos.training.comparison import PartySource, prepare_lists, run_trial
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.setting import SiloSetting
@@ -44,11 +44,12 @@ def trial(source: PartySource, labelled: int, seed: int, *, ours_only: bool = Fa
     found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, seed).table.items()}
     if ours_only:
         return found
-    theirs = PublishedSetting(labelled=(labelled,), asked=25)
-    table = run_published_trial(source, theirs, None, seed).table
-    found |= {row: table[row]["ndcg@10"] for row in ("local", "global", "cs-f-ltr")}
-    as_printed = replace(theirs, augment=Augment.published())
-    found["published"] = run_published_trial(source, as_printed, None, seed).table["cs-f-ltr"]["ndcg@10"]
+    parties = source.holdings(seed)
+    for row, augment in (("cs-f-ltr", Augment.recommended()), ("published", Augment.published())):
+        prepared = prepare_parties(parties, PublishedSetting(labelled=(labelled,), asked=25, augment=augment), seed)
+        table = compare_methods(prepared, augment_parties(prepared, prepared.answers(None))).table
+        found |= {"local": table["local"]["ndcg@10"], "global": table["global"]["ndcg@10"]}
+        found[row] = table["cs-f-ltr"]["ndcg@10"]
     found["body"] = body_alone(source, ours, seed) if source.collections else float("nan")
     return found
 

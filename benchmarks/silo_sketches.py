@@ -24,7 +24,7 @@ from quorank.silos.sketch.cover import (
     KEY,
     generated_index,
     mean_cover,
-    measure_sketches,
+    naive_bytes,
     query_milliseconds,
     sampled_terms,
     timed_build,
@@ -83,24 +83,24 @@ def main_table(arguments: argparse.Namespace) -> None:
     head("party", "documents", "NAIVE", "recommended", "of NAIVE", "literal", "entries", "memory share",
          "query ms", "NAIVE ms", "million terms/s")  # fmt: skip
     for name, index, queries in parties(arguments):
-        found = measure_sketches(index, queries, terms=arguments.terms)
-        line(
-            name,
-            f"{found['documents']:,}",
-            found["cover"]["naive"],
-            found["cover"]["rtk"],
-            found["cover"]["rtk"] / found["cover"]["naive"],
-            found["cover"]["literal"],
-            f"{found['entries']['stored']:,}",
-            found["memory_share"],
-            found["query_milliseconds"],
-            found["naive_query_milliseconds"],
-            found["build_terms_per_second"] / 1e6,
-        )
-        for group in found["terms"]:
-            of = found["cover_by_terms"]
-            line(f"… {group}", "", of["naive"][group], of["rtk"][group], of["rtk"][group] / of["naive"][group],
-                 of["literal"][group], *[""] * 5)  # fmt: skip
+        groups, old = sampled_terms(index, arguments.terms, 1, queries), Shape.published()
+        asked = [index.vocabulary[t] for group in groups.values() for t in group.tolist()]
+        sketch, seconds = timed_build(index, Shape.recommended())
+        naive = Naive(old.hashing(KEY), index)
+        cover = [mean_cover(each.top, index, groups, 150) for each in (naive, sketch, timed_build(index, old)[0])]
+        times = [query_milliseconds(each.top, asked[::4], 150) for each in (sketch, naive)]
+        for group in ("all", *groups):
+            of = [each[group] for each in cover]
+            whole = (f"{sketch.stored:,}", sketch.memory_bytes / naive_bytes(index, old), *times,
+                     index.collection_length / seconds / 1e6) if group == "all" else [""] * 5  # fmt: skip
+            line(
+                name if group == "all" else f"… {group}",
+                f"{index.n_documents:,}",
+                *of[:2],
+                of[1] / of[0],
+                of[2],
+                *whole,
+            )
 
 
 def mean_cover_of(arguments: argparse.Namespace, index: Index, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]

@@ -23,7 +23,6 @@ from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import index_of
-from quorank.silos.sketch.count_sketch import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index
 
@@ -110,43 +109,3 @@ def timed_build(index: Index, shape: Shape) -> tuple[ReverseTopK, float]:
 def naive_bytes(index: Index, shape: Shape) -> int:
     """Return the memory of NAIVE in int32, the type of the values in an RTK-Sketch."""
     return index.n_documents * shape.rows * shape.columns * 4
-
-
-def measure_sketches(
-    index: Index, queries: Integers | None = None, *, k: int = 150, terms: int = 100, seed: int = 1
-) -> dict[str, Any]:
-    """Measure cover, memory and speed of the recommended reading beside NAIVE and the literal reading as published.
-
-    NAIVE has the published z and w. Queries are timed by the clock, building by the time that its one thread had a core,
-    which is what a second and core mean on a machine with other work.
-    """
-    require(len(index.terms), "cover.no-document", "there are no documents to measure with")
-    chosen, old = Shape.recommended(k), Shape.published(k=k)
-    groups = sampled_terms(index, terms, seed, queries)
-    asked = [index.vocabulary[t] for group in groups.values() for t in group.tolist()]
-    sketch, seconds = timed_build(index, chosen)
-    forms: dict[str, Callable[[], Any]] = {
-        "rtk": lambda: sketch,
-        "literal": lambda: timed_build(index, old)[0],
-        "naive": lambda: Naive(old.hashing(KEY), index),
-    }
-    cover, milliseconds = {}, {}
-    for name, make in forms.items():
-        made = make()
-        cover[name] = mean_cover(made.top, index, groups, k)
-        milliseconds[name] = query_milliseconds(made.top, asked[:: max(1, len(asked) // 50)], k)
-    return {
-        "documents": index.n_documents,
-        "occurrences": index.collection_length,
-        "vocabulary": len(index.vocabulary),
-        "k": k,
-        "terms": {name: len(group) for name, group in groups.items()},
-        "cover": {name: of["all"] for name, of in cover.items()},
-        "cover_by_terms": cover,
-        "entries": {"stored": sketch.stored, "most": chosen.entries, "published": old.entries},
-        "memory_share": sketch.memory_bytes / naive_bytes(index, old),
-        "query_milliseconds": milliseconds["rtk"],
-        "naive_query_milliseconds": milliseconds["naive"],
-        "build_seconds": seconds,
-        "build_terms_per_second": index.collection_length / seconds,
-    }

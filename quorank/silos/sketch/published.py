@@ -10,9 +10,8 @@ cross-validated: each fold of the labelled queries is ranked by rankers trained 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -22,16 +21,15 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.evaluator import Evaluator
 from quorank.silos.hashing import seeded_secret
-from quorank.silos.holdings import FIELDS, RECOMMENDED, Holding
+from quorank.silos.holdings import RECOMMENDED, Holding
 from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
-from quorank.silos.sketch.cover import exact_counts, term_cover
 from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, grades_of, own_rows
 from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
-from quorank.silos.training.comparison import ComparisonOutcome, PartySource, Progress, check_same_text, judge_rankers
+from quorank.silos.training.comparison import ComparisonOutcome, check_same_text, judge_rankers
 from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
 from quorank.silos.training.setting import QuerySplit, check_split, divide_queries
 from quorank.silos.training.statistics import SharedStatistics, exact_statistics, share_statistics
-from quorank.text import UNSEEN, Features, Tokeniser
+from quorank.text import Features, Tokeniser
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
 FOLDS = 5
@@ -224,41 +222,3 @@ def best_weight(
 def sum_statistics(parties: Sequence[Holding], protocol: QuestionProtocol, seed: int) -> SharedStatistics:
     """Sum the term statistics over all parties, with noise where the protocol asks for it."""
     return share_statistics(parties, seeded_secret(seed, "statistics"), protocol.statistics_epsilon, seed)
-
-
-def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> dict[str, float]:
-    """Compute the share of the true top-K that answers name (`term_cover`), by field, over all answerable questions."""
-    found: dict[str, list[float]] = {name: [] for name in FIELDS}
-    for asker, owner in itertools.permutations(range(len(prepared.parties)), 2):
-        for name, term in itertools.product(FIELDS, prepared.terms(asker)):
-            index = getattr(prepared.parties[owner].documents, name)
-            counts = exact_counts(index, index.ids.get(term, UNSEEN))
-            if counts.any():
-                found[name].append(term_cover(counts, answers.answer(asker, owner, name, term).documents, k))
-    return {name: float(np.mean(shares)) if shares else 0.0 for name, shares in found.items()}
-
-
-def run_published_trial(
-    source: PartySource,
-    setting: PublishedSetting,
-    protocol: QuestionProtocol | None,
-    seed: int,
-    progress: Progress = lambda done, total, what: None,
-) -> ComparisonOutcome:
-    """Run one trial of CS-F-LTR; without a protocol, answers and statistics are exact and cost nothing."""
-    progress(0, 4, "making parties")
-    parties = source.holdings(seed)
-    progress(1, 4, "summing statistics")
-    shared = None if protocol is None else sum_statistics(parties, protocol, seed)
-    prepared = prepare_parties(parties, setting, seed, shared)
-    progress(2, 4, "asking each other")
-    answers = prepared.answers(protocol)
-    augmented = augment_parties(prepared, answers)
-    cover = mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k)
-    progress(3, 4, "learning")
-    outcome = replace(compare_methods(prepared, augmented), cover=cover)
-    progress(4, 4, "done")
-    if shared is None or not isinstance(answers, QuestionSession):
-        return outcome
-    wire = answers.wire | {"statistics_bytes": round(shared.bytes_sent * len(parties))}
-    return replace(outcome, wire=wire, privacy=answers.spent | {"statistics_epsilon": shared.epsilon})

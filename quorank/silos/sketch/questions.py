@@ -45,10 +45,6 @@ STRATUM = 64
 """Blocks whose terms are shuffled together; they are adjacent in the vocabulary."""
 SKETCHES = 1 << 20  # in the addresses of the noise in sketches: above all parties
 STRICT_COLUMNS = {"body": 1024, "title": 256}
-WARNING = (
-    "a party that asked about every word of a dictionary rebuilt 96 % of another's (document, term) pairs, 99 % of them "
-    "correctly; these trainings run in one process only, to reproduce the paper"
-)
 HORIZONS = {
     "none": "cells are released unchanged",
     "published": "one sample for all cells hides none of their differences: the published ε covers their median only",
@@ -212,7 +208,6 @@ class QuestionSession:
         require(len(holdings) >= 2, "silo-group.bad-size", f"a session needs two parties or more, got {len(holdings)}")
         self.holdings, self.protocol, self.seed = tuple(holdings), protocol, seed
         self.asked: Counter[tuple[int, int]] = Counter()  # (asker, owner) → vectors
-        self.answer_bytes = 0
         self._sketches: dict[tuple[int, str], ReverseTopK] = {}
         self._lengths: dict[tuple[int, str], Integers] = {}
         self._answers: dict[tuple[int, int, str, str], TopDocuments] = {}
@@ -243,8 +238,6 @@ class QuestionSession:
             noisy = cells.values + one_sample_noise(cells.documents.astype(np.int64), self.protocol.epsilon, stream)
             cells = cells._replace(values=np.clip(noisy, _INT32.min, _INT32.max).astype(np.int32))
         self.asked[asker, owner] += len(hidden.columns)
-        entries = min(sketch.shape.capacity, max(sketch.documents, 1))
-        self.answer_bytes += len(hidden.columns) * sketch.shape.rows * (4 + 8 + 8 * entries)
         return hidden, cells
 
     def lengths(self, owner: int, field: str) -> Integers:
@@ -258,12 +251,6 @@ class QuestionSession:
                 found[held] = np.maximum(strict_lengths(found[held], rows, self.protocol.epsilon, stream), 1)
             self._lengths[owner, field] = found
         return self._lengths[owner, field]
-
-    @property
-    def wire(self) -> dict[str, Any]:
-        """Bytes of questions, answers and announced lengths."""
-        announced = sum(8 * len(lengths) for lengths in self._lengths.values()) * (len(self.holdings) - 1)
-        return {"bytes": self.answer_bytes + announced}
 
     @property
     def spent(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ comparison with one seed, from the parties to the trained rankers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,12 +26,10 @@ from quorank.silos.training.prior import NONE
 from quorank.silos.training.setting import SiloSetting
 from quorank.text import Tokeniser
 
-Progress = Callable[[int, int, str], None]
-
 
 @dataclass(frozen=True, eq=False)
 class ComparisonOutcome:
-    """Result of one trial; cover, wire and privacy only where parties ask each other about terms."""
+    """Result of one trial."""
 
     parties: tuple[str, ...]
     table: dict[str, Figures]  # method → measures; for methods that each party trains alone, the mean over the parties
@@ -39,9 +37,6 @@ class ComparisonOutcome:
     weights: dict[str, list[float | None]]  # λ, number of trees or weight of augmented instances that was chosen
     instances: dict[str, list[int]]  # labelled lists, or instances, of each party
     test_queries: int
-    cover: dict[str, float] = field(default_factory=dict)  # share of the true top-K that was found, by field
-    wire: dict[str, Any] = field(default_factory=dict)
-    privacy: dict[str, Any] = field(default_factory=dict)
 
 
 def judge_rankers(
@@ -128,16 +123,9 @@ class PartySource:
         return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
 
 
-def run_trial(
-    source: PartySource, setting: SiloSetting, seed: int, progress: Progress = lambda done, total, what: None
-) -> ComparisonOutcome:
+def run_trial(source: PartySource, setting: SiloSetting, seed: int) -> ComparisonOutcome:
     """Run one trial."""
-    progress(0, 2, "making parties")
-    parties = source.holdings(seed)
-    progress(1, 2, "searching and learning")
-    outcome = compare_with_search(parties, setting, seed)
-    progress(2, 2, "done")
-    return outcome
+    return compare_with_search(source.holdings(seed), setting, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +164,7 @@ class RepeatedComparison:
         return _means([outcome.by_party[method][party] for outcome in self.outcomes])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return means, deviations and tests as JSON values, and bytes and privacy of the first trial."""
+        """Return means, deviations and tests as JSON values."""
         first = self.outcomes[0]
         return {
             "table": {method: {m: self.mean(method, m) for m in MEASURES} for method in self.methods},
@@ -191,9 +179,6 @@ class RepeatedComparison:
                 for other, d in self.against().items()
             },
             "deviation": {method: {m: self.spread(method, m) for m in MEASURES} for method in self.methods},
-            "cover": _means([outcome.cover for outcome in self.outcomes]),
-            "wire": first.wire,
-            "privacy": first.privacy,
             "test_queries": first.test_queries,
             "trials": len(self.outcomes),
         }
