@@ -16,8 +16,8 @@ import numpy as np
 from quorank.data.letor.reader import read_letor_lines
 from quorank.data.ranking import widen
 from quorank.errors import BadInput, brief, first_line, require
-from quorank.files.arrow import open_table
-from quorank.files.untrusted import file_size, limits_from_environment, read_bounded, translate_errors
+from quorank.files.arrow import untrusted_batches
+from quorank.files.untrusted import read_bounded, translate_errors
 from quorank.kernels.arrays import Floats
 
 QUERY, DOCUMENT, LABEL = "qid", "docid", "label"
@@ -44,7 +44,11 @@ def read_feature_table(path: Path, names: Sequence[str], missing: float = 0.0) -
     """Read a file with these features: Parquet or CSV by the ending of its name, else LETOR text."""
     ending = "".join(path.suffixes[-2:]).lower()
     if ending.endswith((".parquet", ".pq")):
-        return _of_arrow(_parquet(path), names, path)
+        import pyarrow as pa
+
+        return _of_arrow(
+            pa.Table.from_batches(untrusted_batches(path, "parquet", code="features.unreadable")), names, path
+        )
     if ending.endswith((".csv", ".csv.gz")):
         return _of_arrow(_csv(path, names), names, path)
     return _letor(path, len(names), missing)
@@ -64,11 +68,6 @@ def _letor(path: Path, n_features: int, missing: float) -> FeatureTable:
     back = np.argsort(order)
     moved = [None if texts is None else [texts[row] for row in back.tolist()] for texts in (queries, documents)]
     return FeatureTable(features[back], *moved)
-
-
-def _parquet(path: Path) -> Any:
-    size = file_size(path, "expected a Parquet file")
-    return open_table(path, limits_from_environment().most(size), "features.unreadable")
 
 
 def _csv(path: Path, names: Sequence[str]) -> Any:

@@ -210,6 +210,7 @@ def test_bad_lines_of_ubi_documents_are_named(tmp_path: Path, line: str, code: s
         import_log(folder, "ubi")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
 def test_baidu_ultr_is_read_over_the_ends_of_batches(tmp_path: Path, compression: str) -> None:
     _, log = imported(write_baidu(tmp_path / "b", compression=compression), "baidu-ultr")
@@ -222,6 +223,7 @@ def test_baidu_ultr_is_read_over_the_ends_of_batches(tmp_path: Path, compression
     assert open_log(Path(entry.path)).feature_names == ("e1", "e2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
@@ -231,7 +233,6 @@ def test_baidu_ultr_is_read_over_the_ends_of_batches(tmp_path: Path, compression
         ({"position": pa.array([2, None, 5, 1, 2])}, "arrow.wrong-type"),
         ({"bm25": pa.array([1.0, 2.0, float("inf"), 1.0, 1.0])}, "log.not-finite"),
         ({"query_document_embedding": pa.array([[1.0], [1.0, 2.0], [1.0], [1.0], [1.0]])}, "arrow.ragged"),
-        ({"query_id": pa.array([*"99944"]).dictionary_encode()}, "arrow.unsupported"),
     ],
 )
 def test_what_is_no_table_of_baidu_ultr_is_refused(tmp_path: Path, changed: dict[str, object], code: str) -> None:
@@ -240,8 +241,9 @@ def test_what_is_no_table_of_baidu_ultr_is_refused(tmp_path: Path, changed: dict
         import_log(folder, "baidu-ultr")
 
 
-def test_a_packed_batch_is_measured_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 MB of zeros in a few kB: refused by the ratio; and a buffer that claims more than it has."""
+@pytest.mark.slow
+def test_packed_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB of zeros in a few kB are refused by the ratio, and so is a buffer that claims 2^50 bytes."""
     numbers = pa.array(np.zeros(1 << 23))
     table = pa.table({"query_id": numbers, "position": numbers, "click": numbers})
     write_baidu(tmp_path / "b", table, "zstd", 1 << 23)
@@ -256,17 +258,17 @@ def test_a_packed_batch_is_measured_before_it_is_unpacked(tmp_path: Path, monkey
     middle = places[len(places) // 2]  # in the body, between the schema and the footer
     content[middle : middle + 8] = struct.pack("<q", 1 << 50)
     path.write_bytes(content)
-    monkeypatch.setattr(foreign, "FREE", 1 << 28)
-    with refused("file.too-large", f"{path}"):
+    with refused("file.damaged", f"{path}"):
         import_log(tmp_path / "b", "baidu-ultr")
 
 
+@pytest.mark.slow
 def test_damaged_logs_are_refused_or_read(tmp_path: Path) -> None:
     sources = {
         "csv": (write_csv(tmp_path / "csv") / "clicks.csv", 120),
         "aol4foltr": (write_aol(tmp_path / "aol") / "metadata.csv", 60),
         "ubi": (write_ubi(tmp_path / "ubi") / "ubi_queries.ndjson", 60),
-        "baidu-ultr": (write_baidu(tmp_path / "b") / "parts" / "part-0_split-0.feather", 60),
+        "baidu-ultr": (write_baidu(tmp_path / "b") / "parts" / "part-0_split-0.feather", 8),
     }
     for format_, (path, count) in sources.items():
         sound = path.read_bytes()

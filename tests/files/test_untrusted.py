@@ -16,6 +16,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from archives import tarred, zipped
 from damaged_files import mutations, refusals
@@ -26,6 +29,7 @@ from quorank.data.importing import unpack_archive
 from quorank.errors import BadInput, brief
 from quorank.files import untrusted
 from quorank.files.archives import UntrustedZip, archive_members
+from quorank.files.arrow import untrusted_batches
 from quorank.files.atomic import read_whole
 from quorank.files.documents import load_json
 from quorank.files.untrusted import (
@@ -200,6 +204,20 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
             member.read()
 
     assert refusals(read, mutations(sources, 250)) > 80
+
+
+@pytest.mark.slow
+def test_tables_are_decoded_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": np.zeros(1 << 20)}), path)
+    assert sum(batch.num_rows for batch in untrusted_batches(path, "parquet")) == 1 << 20
+    monkeypatch.setattr(untrusted, "FREE", 1 << 22)
+    with refused("file.too-large", f"{path}"):
+        list(untrusted_batches(path, "parquet"))
+    sound = path.read_bytes()
+    for content in (b"", b"PAR1", sound[:-1], sound[:200] + sound[300:]):
+        with refused("file.damaged", f"{path}"):
+            list(untrusted_batches(write(path, content), "parquet"))
 
 
 # ------------------------------------------------------------ JSON and lines

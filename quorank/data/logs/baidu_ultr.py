@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, Search, joined_runs
 from quorank.errors import BadInput, brief, require
-from quorank.files.arrow import arrow_batches
+from quorank.files.arrow import untrusted_batches
 from quorank.files.untrusted import file_size
 from quorank.kernels.arrays import Floats
 
@@ -45,7 +45,7 @@ def feather_files(folder: Path) -> list[Path]:
 
 def baidu_features(path: Path, which: Which = "all") -> tuple[str, ...]:
     """Return the names of the features of a file: its lexical columns, then e1, e2, … of the embedding."""
-    for batch in arrow_batches(path, lambda schema: _columns(path, schema, which)):
+    for batch in _batches(path, which):
         lexical = [name for name in LEXICAL if name in batch.schema.names]
         width = 0
         if EMBEDDING in batch.schema.names and batch.num_rows:
@@ -84,7 +84,7 @@ def read_baidu_ultr(
 def _runs(path: Path, which: Which, n_features: int) -> Iterator[tuple[str, str, tuple[npt.NDArray[Any], ...]]]:
     """Yield (query, place, columns) of the consecutive rows of each query within a batch."""
     row = 1
-    for batch in arrow_batches(path, lambda schema: _columns(path, schema, which)):
+    for batch in _batches(path, which):
         queries, *columns = _table(path, batch, n_features, row)
         starts = [at for at in range(len(queries)) if at == 0 or queries[at] != queries[at - 1]]
         for first, last in zip(starts, [*starts[1:], len(queries)], strict=True):
@@ -92,14 +92,17 @@ def _runs(path: Path, which: Which, n_features: int) -> Iterator[tuple[str, str,
         row += batch.num_rows
 
 
-def _columns(path: Path, schema: Any, which: Which) -> list[str]:
-    missing = next((name for name in NEEDED if name not in schema.names), None)
-    sentence = f"has no column {missing}; {_EXPECTED}"
-    require(missing is None, "arrow.no-column", sentence, f"{path}")
+def _batches(path: Path, which: Which) -> Iterator[Any]:
+    """Yield the batches of a file with the wanted columns that it has."""
     wanted = [*NEEDED, *TEXTS]
     wanted += LEXICAL if which != "embedding" else ()
     wanted += (EMBEDDING,) if which != "lexical" else ()
-    return [name for name in dict.fromkeys(wanted) if name in schema.names]
+    for batch in untrusted_batches(path, "feather", wanted):
+        names = batch.schema.names
+        missing = next((name for name in NEEDED if name not in names), None)
+        require(missing is None, "arrow.no-column", f"has no column {missing}; {_EXPECTED}", f"{path}")
+        require(len({*names}) == len(names), "arrow.column-twice", "has two columns of one name", f"{path}")
+        yield batch
 
 
 def _embeddings(path: Path, batch: Any, row: int) -> Floats:
