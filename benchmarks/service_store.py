@@ -58,11 +58,10 @@ def add_members(store: SqlStore, count: int) -> None:
 
 def measure(store: SqlStore, members: int, length: int, group: int) -> dict[str, Any]:
     add_members(store, members)
-    epoch = store.hold()
-    assert epoch is not None
+    assert store.hold() is not None
     asked = np.arange(members, dtype="<u4").tobytes()
     task = Publication("round", "0123456789abcdef", 1, os.urandom(length), bytes(64), 5.0, most=9, asked=asked)
-    task = store.publish(epoch, task)
+    task = store.publish(task)
     order = np.random.default_rng(1).permutation(members).tolist()
 
     def take(*rest: Any) -> None:
@@ -87,7 +86,7 @@ def measure(store: SqlStore, members: int, length: int, group: int) -> dict[str,
     found["admitted"] = measured(store.admitted)
     found["counts"] = measured(lambda: store.counts(0.0))
     after = replace(task, round=2)
-    found["end_of_round"] = measured(lambda: store.publish(epoch, after, {"c": b"x"}, Finished(task.run, 1, last)))
+    found["end_of_round"] = measured(lambda: store.publish(after, {"c": b"x"}, Finished(task.run, 1, last)))
     return found
 
 

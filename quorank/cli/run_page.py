@@ -29,7 +29,7 @@ from quorank.service.dashboard.status import (
     Status,
     Versions,
     seconds_left,
-    thinned,
+    with_round,
 )
 
 SAMPLE_SECONDS = 0.5
@@ -65,9 +65,8 @@ class RunWatch:
         if self._last is None or done == 0:
             self._last = done, now
         elif done > self._last[0]:
-            rounds = done - self._last[0]
-            point = RoundFigures(done, (now - self._last[1]) / rounds, rounds=rounds)
-            self._timed, self._last = thinned((*self._timed, point)), (done, now)
+            point = RoundFigures(done, (now - self._last[1]) / (done - self._last[0]))
+            self._timed, self._last = with_round(self._timed, point), (done, now)
 
     def status(self) -> Status:
         """The run at this moment."""

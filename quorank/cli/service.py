@@ -216,7 +216,6 @@ refused | {refused_count:,} | {refused_codes}
 ε | {epsilon_spent:.4g} | spent{epsilon_planned_note}, δ = {epsilon_delta:g}, unit: {epsilon_unit}, {epsilon_horizon}
 ε | none | spent: {unspent}
 quality | {quality_value} | {quality_note}
-rebuilding | | {rebuilding_note}
 """
 NAMED = 12
 """Maximum number of pending members that are named."""
@@ -224,7 +223,7 @@ NAMED = 12
 
 def show_status(status: Status, as_json: bool) -> None:
     """Print the status, as JSON or for people, wrapped to the terminal."""
-    print_result(status.bounded().table(), as_json, lambda _: print_rows(*status_rows(status)))
+    print_result(status.table(), as_json, lambda _: print_rows(*status_rows(status)))
 
 
 def status_rows(status: Status) -> list[tuple[str, str, str]]:
@@ -275,7 +274,7 @@ def _quality(status: Status) -> tuple[str, str]:
         least = "nobody reports it"
         if quality is not None:
             least = f"{quality.measure}: too few to say; shown from {quality.least_devices} reports on"
-        return "none", status.quality_note or least
+        return "none", least
     value, error = quality.best
     if error is None:
         return f"{value:.4f}", quality.measure

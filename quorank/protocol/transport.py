@@ -49,10 +49,10 @@ class Transport(Protocol):
 # ---------------------------------------------------------------- mailboxes of a service
 
 
-class MailAnswer(NamedTuple):
-    """Answer to a letter."""
+class Message(NamedTuple):
+    """Stored letter to a member, or a member's reply or answer; an answer has the number of its letter."""
 
-    letter: int
+    id: int
     member: int
     content: bytes
 
@@ -63,7 +63,7 @@ class Mailboxes(Protocol):
     def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
         """Deliver letters (member, content) and return their numbers."""
 
-    def answers(self) -> list[MailAnswer]:
+    def answers(self) -> list[Message]:
         """Return the answers since the last call; the first call returns all that are stored."""
 
     def unanswered(self) -> list[tuple[int, int]]:
@@ -123,7 +123,7 @@ class MailTransport:
             return []
         arrivals = []
         for answer in self.mailboxes.answers():
-            message = self._messages.get(answer.letter)
+            message = self._messages.get(answer.id)
             if message is None:
                 continue
             self._drop(message)

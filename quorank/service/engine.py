@@ -25,10 +25,10 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.kernels.process import terminate_all
 from quorank.protocol.invitation import Invitation
-from quorank.service.holders.rounds import Holder
+from quorank.service.holders.rounds import Holder, KeptInStore
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.store.database import TABLES
-from quorank.service.store.sql_store import HolderLost, SqlStore
+from quorank.service.store.sql_store import HolderLost
 from quorank.service.supervisor import WORKER, ServiceProcess
 
 FOLDER = "service"
@@ -100,16 +100,18 @@ class PlayedService:
         self.home, self.rounds, self.stop, self.done = home, run.rounds, run.stop, run.done
         self.store = home.store()
         try:
-            epoch = self._held()
-            if run.carries:
-                ask_again(self.store, epoch)
+            self._hold()
+            if run.carries:  # clients are back at the run's checkpoint: forget the replies of the open round
+                with self.store.holding():
+                    for table in ("replies", "publication"):
+                        self.store.database.execute(f"DELETE FROM {table}")
             invitation = home.invitation
             self.store.open_enrolment(invitation.token, run.client_count, self.store.now() + 1e9)
             invitation.write(home.path / INVITATION)
         except BaseException:
             self.store.close()
             raise
-        self.holder = Holder(self.store, epoch, home.key, stop=run.stop, tend=self.tend, soonest=1.0, simulated=True)
+        self.holder = Holder(self.store, home.key, stop=run.stop, tend=self.tend, soonest=1.0, simulated=True)
         words, socket_ = [WORKER, str(home.path)], listener.fileno()
         workers = [ServiceProcess(f"worker-{number}", words, socket_) for number in range(home.settings.workers)]
         clients = ServiceProcess(
@@ -118,7 +120,7 @@ class PlayedService:
         self.children = [*workers, clients]
         self._deaths: dict[str, int] = {}
 
-    def _held(self) -> int:
+    def _hold(self) -> None:
         """Become the holder; refuse a database of another run."""
         mark, found = self.home.key.public, self.store.document(OWNER)
         free = found is None and self.store.publication() is None and not self.store.members(most=1)
@@ -130,9 +132,7 @@ class PlayedService:
             raise Interrupted(0, self.rounds)
         sentence = "another process plays this run; wait for it, or stop it"
         require(epoch is not None, "run.in-use", sentence, str(self.home.path.parent))
-        assert epoch is not None
-        self.store.keep(epoch, {OWNER: mark})
-        return epoch
+        self.store.keep({OWNER: mark})
 
     def tend(self) -> None:
         """Start missing processes; stop the run after too many deaths."""
@@ -150,7 +150,7 @@ class PlayedService:
     def play(self, coordinator: Coordinator) -> Report:
         """Play a round through the service; wait for a store that is away."""
         if coordinator.storage is None:
-            coordinator.storage = self.holder.keeping("played")
+            coordinator.storage = KeptInStore(self.store, "played")
         self.done = coordinator.state.round
         while True:
             try:
@@ -175,23 +175,10 @@ class PlayedService:
         terminate_all(running)
         try:
             if self.done >= self.rounds:
-                erase(self.store)
+                with self.store.database.transaction():
+                    for table in TABLES.keys() - {"service"}:
+                        self.store.database.execute(f"DELETE FROM {table}")
         finally:
             self.store.close()
         if self.done >= self.rounds:
             shutil.rmtree(self.home.path, ignore_errors=True)
-
-
-def ask_again(store: SqlStore, epoch: int) -> None:
-    """Forget the replies of the open round: clients that carry updates are back at the run's checkpoint."""
-    with store.holding(epoch):
-        for table in ("replies", "publication"):
-            store.database.execute(f"DELETE FROM {table}")
-
-
-def erase(store: SqlStore) -> None:
-    """Delete all of a run from its store."""
-    with store.database.transaction():
-        for table in TABLES:
-            if table != "service":
-                store.database.execute(f"DELETE FROM {table}")

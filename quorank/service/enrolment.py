@@ -29,7 +29,7 @@ def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
     sentence = f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores"
     require(_NAME.fullmatch(name), "device.name", sentence)
     _check_room(home, store, 1, name)
-    return enlist(home, store, name, out, "device", home.terms_table)
+    return enlist(home, store, name, out)
 
 
 def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
@@ -50,16 +50,14 @@ def enlist(
     store: SqlStore,
     name: str,
     out: Path,
-    kind: MemberKind,
-    terms: Mapping[str, Any],
+    kind: MemberKind = "device",
     number: int | None = None,
     identities: Mapping[str, bytes] | None = None,
-    again: bool = False,
 ) -> Member:
-    """Add a member, or a revoked one `again`, and write its invitation: both or neither."""
+    """Add a member, or a revoked party again, and write its invitation: both or neither."""
     code = secrets.token_bytes(CODE)
-    with _written(home, out, name, terms, kind, identities, code=code):
-        return store.renew(name, code) if again else store.invite(name, kind, code, number)
+    with _written(home, out, name, kind=kind, code=code, identities=identities or {}):
+        return store.invite(name, kind, code, number)
 
 
 def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Path) -> Invitation:
@@ -68,28 +66,19 @@ def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Pa
     require(0.0 < days <= 3650.0, "value.out-of-range", "above 0 and up to 3650", "--days")
     _check_room(home, store, quota, "--quota")
     token = secrets.token_urlsafe(24)
-    with _written(home, out, home.settings.run[:100], home.terms_table, token=token) as written:
+    with _written(home, out, home.settings.run[:100], token=token) as written:
         store.open_enrolment(token, quota, store.now() + days * DAY)
     return written
 
 
 @contextmanager
-def _written(
-    home: Home,
-    out: Path,
-    name: str,
-    terms: Mapping[str, Any],
-    kind: MemberKind = "device",
-    identities: Mapping[str, bytes] | None = None,
-    code: bytes = b"",
-    token: str = "",
-) -> Iterator[Invitation]:
+def _written(home: Home, out: Path, name: str, **more: Any) -> Iterator[Invitation]:
     """Write an invitation to a new file, and remove it if the block fails."""
     require(not out.exists(), "file.exists", "exists already; choose another name with --out", f"{out}")
     parent = out.absolute().parent
     require(parent.is_dir(), "folder.missing", f"the directory {parent} does not exist", f"{out}")
     url, authority = home.settings.url, home.authority.decode()
-    made = Invitation(name, url, home.key.public, terms, code, token, kind, authority, identities or {})
+    made = Invitation(name, url, home.key.public, home.terms_table, certificate=authority, **more)
     made.write(out)
     try:
         yield made

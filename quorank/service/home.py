@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import require, require_range
 from quorank.files.atomic import ProcessLock, new_folder, write_whole
 from quorank.files.documents import decode_document, read_json
 from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
@@ -68,7 +68,6 @@ class Settings:
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
     report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
     enrolments: int = 60  # per minute and address; 0: unlimited
-    quiet: float = 60.0  # minutes without any member before a problem is reported
     kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
 
     def __post_init__(self) -> None:
@@ -80,8 +79,7 @@ class Settings:
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
         require_range("total_epsilon", self.total_epsilon, least=0.0)
         require_range("enrolments", self.enrolments, least=0)
-        times = (self.deadline, self.pause, self.quiet)
-        require(min(times) > 0.0, "value.out-of-range", "deadline, pause and quiet must be above 0")
+        require(min(self.deadline, self.pause) > 0.0, "value.out-of-range", "deadline and pause must be above 0")
         both = bool(self.certificate) == bool(self.key)
         require(both, "option.conflict", "give both certificate and key, or neither")
         alone = not (self.behind_proxy and self.certificate)
@@ -98,8 +96,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Home:
-    """Folder of a service."""
+    """Folder of a service of any kind, or of one `kind` in a subclass."""
 
+    kind: ClassVar[str] = ""
+    missing: ClassVar[tuple[str, str]] = (
+        "coordinator.missing",
+        "coordinator here; make one with: quorank coordinator start {} --experiment FILE.toml",
+    )
     path: Path
 
     @classmethod
@@ -133,13 +136,11 @@ class Home:
         return cls(path.absolute())
 
     @classmethod
-    def open(cls, path: Path) -> Home:
+    def open(cls, path: Path) -> Self:
         """Open an existing folder."""
-        home = cls(path.absolute())
-        sentence = (
-            f"there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml"
-        )
-        require((home.path / SETTINGS).is_file(), "coordinator.missing", sentence, f"{path}")
+        home, (code, sentence) = cls(path.absolute()), cls.missing
+        there = (home.path / SETTINGS).is_file() and cls.kind in ("", home.settings.kind)
+        require(there, code, f"there is no {sentence.format(path)}", f"{path}")
         home.settings  # noqa: B018  refused now if it is damaged
         return home
 
@@ -253,20 +254,16 @@ class Home:
 
     def change(self, settings: Settings) -> None:
         """Apply the settings of a later start, and renew the certificate if necessary."""
-        self.check_change(settings)
+        from quorank.experiments.deployment import check_rounds
+
+        if settings.kind == "coordinator":
+            check_rounds(self.experiment, settings.least, settings.report_epsilon)
         if settings.url != self.settings.url:
             self.issue(settings)
         if settings != self.settings:
             self.write_settings(settings)
             self.__dict__["settings"] = settings
         self.renew()
-
-    def check_change(self, settings: Settings) -> None:
-        """Reject settings that do not fit what the folder runs."""
-        from quorank.experiments.deployment import check_rounds
-
-        if settings.kind == "coordinator":
-            check_rounds(self.experiment, settings.least, settings.report_epsilon)
 
     def renew(self) -> bool:
         """Replace a certificate of the own authority that expires soon; returns whether it did."""
@@ -281,28 +278,24 @@ class Home:
         return float("inf") if self.tls is None else days_left(self.tls[0])
 
     @property
-    def _running(self) -> ProcessLock:
+    def _lock(self) -> ProcessLock:
         return ProcessLock(self.path / LOCK)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Hold the folder's lock while its service runs."""
-        with self._running.hold() as mine:
+        with self._lock.hold() as mine:
             if not mine:
-                raise self._runs_already()
+                self.check_stopped(running=True)
             yield
 
-    def check_stopped(self) -> None:
+    def check_stopped(self, *, running: bool = False) -> None:
         """Reject a folder whose service runs."""
-        if self.process() is not None:
-            raise self._runs_already()
-
-    def _runs_already(self) -> BadInput:
         number, verb = self.process(), "silo" if self.settings.kind == "silo" else "coordinator"
         which = "" if number is None else f" (process {number})"
         sentence = f"its service runs already{which}; stop it with: quorank {verb} stop {self.path}"
-        return BadInput("coordinator.running", sentence, f"{self.path}")
+        require(number is None and not running, "coordinator.running", sentence, f"{self.path}")
 
     def process(self) -> int | None:
         """Return the process that runs this folder's service; None where none does."""
-        return self._running.holder()
+        return self._lock.holder()

@@ -9,28 +9,24 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from quorank import __version__
 from quorank.errors import BadInput
 from quorank.files.documents import parse_json
-from quorank.service.dashboard.event_log import add_refusals, plain_events
+from quorank.service.dashboard.event_log import add_refusals, plain_event
 from quorank.service.dashboard.status import (
     LISTED,
     SEEN_SECONDS,
     Kind,
-    MemberCounts,
+    MemberState,
     MemberStatus,
     Problem,
     Status,
     Versions,
     listed,
-    member_state,
-    problems_of,
-    public_problems,
-    shown_state,
 )
 from quorank.service.home import STATUS, Home
 from quorank.service.store.group_commit import Writer
@@ -40,127 +36,128 @@ KEPT_SECONDS = 5.0
 """Seconds for which a judgement of the health is reused."""
 HOLDER_SECONDS = 60.0
 """Maximum age of the status of a living holder."""
+QUIET_SECONDS = 3600.0
+"""Seconds without any member that are reported."""
 COPIED_SECONDS = 7 * 86400.0
 """Seconds for which copied identities are reported."""
 BEHIND_SECONDS = 600.0
 """Seconds after which a restored service without answers of its returned members may be behind them."""
 AWAITED = 50
 """Maximum number of awaited members that are looked up one by one."""
-REFUSED = "refused "
-"""Prefix of the tallies of refusals by code."""
+LEAST_FREE_BYTES, LEAST_DAYS = 64 << 20, 30.0
+"""Free space below which the disk counts as full, and days of a certificate below which it is reported."""
 _KINDS: Mapping[str, Kind] = {"coordinator": "devices", "silo": "parties", "tuning": "tuning"}
 
 
-class ServiceHealth:
-    """Health of one folder's service: disk, certificate, store, holder, members; for any thread."""
+class Overview:
+    """Reader of one folder's status and health, for any thread; `writer` is the worker's own."""
 
     def __init__(self, home: Home, writer: Writer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.home, self.writer, self._clock = home, writer, clock
         self._store: SqlStore | None = None
         self._judged: tuple[float, tuple[Problem, ...]] | None = None
 
-    def problems(self) -> tuple[Problem, ...]:
-        """Return the current problems."""
-        if self._judged is None or self._clock() - self._judged[0] > KEPT_SECONDS:
-            self._judged = self._clock(), self._found()
-        return self._judged[1]
-
-    def table(self) -> Mapping[str, Any]:
-        """Return codes and sentences for the public, without anything about members."""
-        return public_problems(self.problems())
-
-    def _found(self) -> tuple[Problem, ...]:
-        days = self.home.days_left()
-        measured: dict[str, Any] = {"certificate_days": None if self.home.tls is None else days}
-        more = []
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[SqlStore]:
+        """Open the store, and once more after a failure."""
         try:
-            measured["free_bytes"] = shutil.disk_usage(self.home.path).free
             if self._store is None:
                 self._store = self.home.store()
-            measured |= self._members(self._store)
-            more += self._holder(self._store)
-        except (OSError, BadInput):
+            yield self._store
+        except OSError:
             self._store = None
-            more.append(Problem("store.unreachable", "the store cannot be read; nothing is accepted", fatal=True))
+            raise BadInput("store.unreachable", "the store cannot be read; nothing is accepted") from None
+
+    # ------------------------------------------------------------ health
+
+    def health(self) -> dict[str, Any]:
+        """Return the problems for the public, without anything about members, and whether the service can work."""
+        found = self.problems()
+        return {
+            "ok": not any(one.fatal for one in found),
+            "problems": [{"code": one.code, "sentence": one.sentence} for one in found],
+        }
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return the current problems of disk, certificate, store, holder and members; their sentences are public."""
+        if self._judged is None or self._clock() - self._judged[0] > KEPT_SECONDS:
+            self._judged = self._clock(), tuple(self._problems())
+        return self._judged[1]
+
+    def _problems(self) -> Iterator[Problem]:
+        days = self.home.days_left()
+        try:
+            free = shutil.disk_usage(self.home.path).free
+            if free < LEAST_FREE_BYTES:
+                told = f"the disk is full ({free >> 20} MiB left): replies are rejected, and accepted ones are kept"
+                yield Problem("disk.full", told, fatal=True)
+            with self._opened() as store:
+                yield from self._problems_in(store)
+        except (OSError, BadInput):
+            yield Problem("store.unreachable", "the store cannot be read; nothing is accepted", fatal=True)
+        if days < LEAST_DAYS:
+            told = f"the certificate expires in {days:.0f} days: restart for a new one, or replace the given one"
+            told = told if days > 0.0 else "the certificate has expired: members cannot connect"
+            yield Problem("certificate.expires", told, fatal=days <= 0.0)
         if self.writer is not None and self.writer.fault and not self._is_repaired(self.writer):
-            more.append(Problem("store.unwritable", "the store cannot be written; nothing is accepted", fatal=True))
-        return (*problems_of(**measured), *more)
+            yield Problem("store.unwritable", "the store cannot be written; nothing is accepted", fatal=True)
+
+    def _problems_in(self, store: SqlStore) -> Iterator[Problem]:
+        now, events, content = store.now(), store.events(), store.document(STATUS)
+        counts = store.counts(now - QUIET_SECONDS)
+        if counts["enrolled"] and not counts["seen"]:
+            yield Problem("nobody.seen", f"no member was seen for {QUIET_SECONDS / 60.0:.0f} minutes")
+        if any(one["code"] == "identity_copied" and one["at"] > now - COPIED_SECONDS for one in events):
+            told = "identities seem to run on two machines: revoke and invite again those that the events name"
+            yield Problem("identity.copied", told)
+        if self._is_behind(store, max((one["at"] for one in events if one["code"] == "service_restored"), default=now)):
+            told = (
+                "all members returned since the restore, and none answered its round: if they had answered it before, "
+                "restore the backup again with --skip and the number of rounds since"
+            )
+            yield Problem("restore.behind", told)
+        age = 0.0 if content is None else now - float(parse_json(content).get("at", 0.0))
+        if age > HOLDER_SECONDS:
+            yield Problem("holder.gone", f"no process has held the coordinator for {age:.0f} s", fatal=True)
+
+    def _is_behind(self, store: SqlStore, restored: float) -> bool:
+        """Return whether all members of a restored service returned without an answer to its open round."""
+        open_ = store.publication()
+        if open_ is None or not open_.takes_replies or store.now() - max(restored, open_.opened) <= BEHIND_SECONDS:
+            return False
+        counts = store.counts(max(restored, open_.opened))
+        return 0 < counts["enrolled"] <= counts["seen"] and not store.replies(open_.run, open_.round, most=1)
 
     def _is_repaired(self, writer: Writer) -> bool:
         """Test whether the store can be written again; an idle worker would report an old fault for ever."""
-        with contextlib.suppress(OSError, BadInput):
-            if self._store is not None:
-                self._store.touch()
-                writer.fault = ""
+        with contextlib.suppress(OSError, BadInput), self._opened() as store:
+            store.touch()
+            writer.fault = ""
         return not writer.fault
 
-    def _members(self, store: SqlStore) -> dict[str, Any]:
-        now, quiet, events = store.now(), 60.0 * self.home.settings.quiet, store.events()
-        counts, since = store.counts(now - quiet), now - COPIED_SECONDS
-        restored = max((one["at"] for one in events if one["code"] == "service_restored"), default=None)
-        copied = {one.get("client", 0) for one in events if one["code"] == "identity_copied" and one["at"] > since}
-        return {
-            "enrolled": counts["admitted"],
-            "unseen_seconds": None if counts["seen"] else quiet,
-            "copied": copied,
-            "unanswered": 0 if restored is None else self._unanswered(store, restored, now),
-        }
-
-    def _unanswered(self, store: SqlStore, restored: float, now: float) -> int:
-        """Return the number of members of a restored service that all returned without an answer to its open round."""
-        open_ = store.publication()
-        if open_ is None or not open_.takes_replies or store.replies(open_.run, open_.round, most=1):
-            return 0
-        since = max(restored, open_.opened)
-        counts = store.counts(since)
-        returned = counts["seen"] >= counts["admitted"] and now - since > BEHIND_SECONDS
-        return counts["admitted"] if returned else 0
-
-    def _holder(self, store: SqlStore) -> list[Problem]:
-        content = store.document(STATUS)
-        if content is None:
-            return []
-        age = store.now() - float(parse_json(content, dict[str, Any]).get("at", 0.0))
-        if age <= HOLDER_SECONDS:
-            return []
-        return [Problem("holder.gone", f"no process has held the coordinator for {age:.0f} s", fatal=True)]
-
-
-class Overview:
-    """Reader of one folder's status, for any thread."""
-
-    def __init__(self, home: Home, health: ServiceHealth | None = None) -> None:
-        self.home, self.health = home, health or ServiceHealth(home)
-        self._store: SqlStore | None = None
+    # ------------------------------------------------------------ status
 
     def read(self) -> Status:
         """Return the current status."""
-        try:
-            if self._store is None:
-                self._store = self.home.store()
-            return self._read(self._store)
-        except OSError:
-            self._store = None
-            raise BadInput("store.unreachable", "the store cannot be read; see that its database runs") from None
-
-    def _read(self, store: SqlStore) -> Status:
-        found, process = self._holder_status(store), self.home.process()
-        tallies = store.tallies().items()
-        refused = {name.removeprefix(REFUSED): count for name, count in tallies if name.startswith(REFUSED)}
-        known = found.problems if process is not None else ()
-        mine = [one for one in self.health.problems() if process is not None or one.code != "holder.gone"]
-        return replace(
-            found,
-            state=shown_state(found.state, process),
-            process=process,
-            address=self.home.settings.url,
-            counts=self._counts(store, found.counts),
-            versions=replace(found.versions, members=store.programs()),
-            members=self._members(store, found),
-            refused=add_refusals(found.refused, refused),
-            events=plain_events(store.events()) or found.events,
-            problems=(*mine, *(one for one in known if one.code not in {own.code for own in mine})),
-        )
+        with self._opened() as store:
+            found, process = self._holder_status(store), self.home.process()
+            problems = {one.code: one for one in self.problems() if process is not None or one.code != "holder.gone"}
+            if process is not None:
+                problems = {one.code: one for one in found.problems} | problems
+            state = found.state if process is not None or found.state in ("new", "done") else "stopped"
+            events = (plain_event(one["at"], one["code"], one) for one in store.events())
+            return replace(
+                found,
+                state="starting" if process is not None and state in ("new", "stopped") else state,
+                process=process,
+                address=self.home.settings.url,
+                counts=replace(found.counts, **store.counts(store.now() - SEEN_SECONDS)),
+                versions=replace(found.versions, members=store.programs()),
+                members=self._members(store, found),
+                refused=add_refusals(found.refused, store.tallies()),
+                events=tuple(event for event in events if event is not None),
+                problems=tuple(problems.values()),
+            )
 
     def _holder_status(self, store: SqlStore) -> Status:
         """Return the holder's last status, or that of a new folder."""
@@ -171,29 +168,24 @@ class Overview:
         kind = _KINDS[settings.kind]
         return Status(kind, "new", settings.run, store.now(), rounds_planned=planned, versions=Versions(__version__))
 
-    def _counts(self, store: SqlStore, counts: MemberCounts) -> MemberCounts:
-        known = store.counts(store.now() - SEEN_SECONDS)
-        same = {name: known[name] for name in ("seen", "left", "revoked")}
-        return replace(counts, invited=known["pending"], enrolled=known["admitted"], **same)
-
     def _members(self, store: SqlStore, status: Status) -> tuple[MemberStatus, ...]:
         """Return the first members and the awaited ones, with what the holder knows of them."""
         now, known = store.now(), {one.client: one for one in status.members}
         found = store.members(most=LISTED)
         last = found[-1].number if len(found) == LISTED else math.inf
-        awaited = [one.client for one in status.members if (one.waiting or one.late) and one.client > last][:AWAITED]
+        awaited = [one.client for one in status.members if one.waiting and one.client > last][:AWAITED]
         found += [one for one in map(store.member, awaited) if one is not None]
-        mine = [_member(one, now, known.get(one.number)) for one in found]
-        numbers = {one.client for one in mine}
-        expected = [one for one in status.members if status.kind == "parties" and one.client not in numbers]
-        return listed((*mine, *expected))
+        mine = {one.number: _member(one, now, known.get(one.number)) for one in found}
+        expected = known if status.kind == "parties" else {}
+        return listed((expected | mine).values())
 
 
 def _member(member: Member, now: float, known: MemberStatus | None) -> MemberStatus:
     seen = max((at for at in (member.seen, member.enrolled) if at is not None), default=None)
     ago = None if seen is None else max(0.0, now - seen)
-    left, revoked, enrolled = member.left is not None, member.revoked is not None, member.key is not None
-    state = member_state(left=left, revoked=revoked, enrolled=enrolled, seen_seconds=ago)
-    key = None if member.key is None else member.key.hex()
-    base = known or MemberStatus(member.number, member.name, state)
-    return replace(base, name=member.name, state=state, seen_seconds=ago, identity=key)
+    state: MemberState = "present" if ago is not None and ago <= SEEN_SECONDS else "away"
+    if member.left is not None or member.revoked is not None or member.key is None:
+        state = "left" if member.left is not None else "revoked" if member.revoked is not None else "invited"
+    own = {"name": member.name, "state": state, "seen_seconds": ago}
+    own["identity"] = None if member.key is None else member.key.hex()
+    return MemberStatus(**(asdict(known) if known else {"client": member.number}) | own)

@@ -20,7 +20,7 @@ from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.protocol.terms import Terms
-from quorank.service.dashboard.status_sources import DECAY, LEAST_DEVICES, quality_of
+from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
 
 CLIENTS, ROUNDS = 5, 3
 

@@ -17,7 +17,6 @@ from quorank.errors import BadInput
 from quorank.protocol.messages import Publication
 from quorank.service.store import backup as backups
 from quorank.service.store.backup import backup, restore
-from quorank.service.store.database import TABLES
 from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 
@@ -40,12 +39,11 @@ def filled(folder: Path, url: str = "") -> SqlStore:
     store.open_enrolment("word", 700, store.now() + 60.0)
     for number in range(3):
         store.enrol(bytes([number]) * 32, token="word")
-    epoch = store.hold()
-    assert epoch is not None
-    store.publish(epoch, ROUND, {"checkpoint": b"state"})
-    store.send(epoch, [(1, b"one"), (2, b"two"), (3, b"three")])
+    assert store.hold() is not None
+    store.publish(ROUND, {"checkpoint": b"state"})
+    store.send([(1, b"one"), (2, b"two"), (3, b"three")])
     store.take([call(1, "reply", 1, b"r1"), call(2, "mail", 2, b"a2"), call(3, "leave", 0, b"bye")])
-    store.let_go(epoch, 3, b"receipt")
+    store.let_go(3, b"receipt")
     store.note("round.ended", round=2)
     store.tally({"request.time": 4})
     return store
@@ -83,11 +81,11 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     assert [one["code"] for one in again.events()] == ["service_restored", "round.ended"]
     old_epoch, epoch = store.database.execute("SELECT epoch FROM service")[0][0], again.hold()
     assert epoch is not None and epoch > old_epoch + 1000
-    number = store.publish(old_epoch, ROUND).number
+    number = store.publish(ROUND).number
     assert again.version() > store.version() + 1000
     codes = [one.code for one in again.take([call(1, "reply", number, b"r1"), call(2, "reply", number, b"r2")])]
     assert codes == ["reply.other-round"] * 2, "what was published after the backup is not what is published now"
-    assert again.send(epoch, [(1, b"new")])[0] > 1000
+    assert again.send([(1, b"new")])[0] > 1000
     assert again.enrol(bytes([1]) * 32, token="word").number == 2 and again.next_number() == 4
     open_ = again.publication()
     assert open_ is not None
@@ -96,10 +94,6 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     assert [one.member for one in again.replies("run", 3)] == [1, 2]
     again.close()
     store.close()
-
-
-def test_every_table_is_kept_but_the_nonces() -> None:
-    assert set(backups.KEYS) == set(TABLES) - {"nonces"}
 
 
 def test_a_backup_goes_nowhere_where_something_is(tmp_path: Path) -> None:

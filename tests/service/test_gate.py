@@ -48,10 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def desk(folder: Path, tmp_path: Path) -> Iterator[Desk]:
     shutil.copytree(folder, tmp_path / "home")
     found = Desk(Home.open(tmp_path / "home"))
-    epoch = found.store.hold()
-    assert epoch is not None
-    found.epoch = epoch  # type: ignore[attr-defined]
-    publish(found.home, found.store, epoch)
+    assert found.store.hold() is not None
+    publish(found.home, found.store)
     yield found
     found.close()
 
@@ -59,10 +57,6 @@ def desk(folder: Path, tmp_path: Path) -> Iterator[Desk]:
 @pytest.fixture
 def anna(desk: Desk, tmp_path: Path) -> Caller:
     return desk.enrolled("anna", tmp_path)
-
-
-def epoch_of(desk: Desk) -> int:
-    return desk.epoch  # type: ignore[attr-defined,no-any-return]
 
 
 def body_of(desk: Desk, caller: Caller, method: str, target: str) -> bytes:
@@ -79,7 +73,7 @@ def good(desk: Desk, caller: Caller, method: str, target: str) -> Got:
 
 
 def test_every_call_lets_its_member_in(desk: Desk, anna: Caller) -> None:
-    desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    desk.store.send([(anna.number, b"a question")])
     statuses = {call: good(desk, anna, *call).status for call in CALLS}
     assert statuses == dict.fromkeys(CALLS, 200) | {("POST", "/v1/leave"): 202}
 
@@ -125,13 +119,13 @@ def revoked(desk: Desk, anna: Caller, method: str, target: str) -> Got:
 
 def gone(desk: Desk, anna: Caller, method: str, target: str) -> Got:
     good(desk, anna, "POST", "/v1/leave")
-    desk.store.let_go(epoch_of(desk), anna.number, b"receipt")
+    desk.store.let_go(anna.number, b"receipt")
     return good(desk, anna, method, target)
 
 
 def again(desk: Desk, anna: Caller, method: str, target: str) -> Got:
     """The same request, bit by bit."""
-    desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    desk.store.send([(anna.number, b"a question")])
     if (method, target) == ("GET", "/v1/leave"):
         good(desk, anna, "POST", "/v1/leave")
     body = body_of(desk, anna, method, target)
@@ -220,7 +214,7 @@ def test_only_calls_of_the_protocol(desk: Desk, anna: Caller) -> None:
     for method, path in [("PUT", "/v1/reply"), ("DELETE", "/v1/task"), ("POST", "/v1/task"), ("GET", "/v1/enrol")]:
         found = desk.signed(anna, method, path)
         assert (found.status, found.code) == (405, "request.method")
-    assert desk.call("GET", "/healthz").table == {"ok": True, "problems": []}
+    assert desk.call("GET", "/healthz").table["ok"]
 
 
 # ------------------------------------------------------------ enrolment
@@ -268,7 +262,7 @@ def test_what_is_counted_is_written_down_without_another_request(desk: Desk, mon
     desk.call("GET", "/nowhere")
     desk.loop.run_until_complete(asyncio.sleep(0.05))
     desk.intake._noter.shutdown()
-    assert desk.store.tallies() == {"refused request.unknown": 1}
+    assert desk.store.tallies() == {"request.unknown": 1}
 
 
 def test_the_version_of_a_member_is_that_of_its_last_request(desk: Desk, anna: Caller) -> None:
@@ -357,19 +351,19 @@ def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Ca
     assert told == ["round", "0", "7"]
     same = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": found.headers["etag"]})
     assert (same.status, same.body, same.headers["quorank-next"]) == (304, b"", "7")
-    publish(desk.home, desk.store, epoch_of(desk), 1)
+    publish(desk.home, desk.store, 1)
     fresh = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": found.headers["etag"]})
     assert (fresh.status, fresh.headers["quorank-round"]) == (200, "1")
 
 
 def test_who_is_not_asked_is_told_so(desk: Desk, anna: Caller) -> None:
-    publish(desk.home, desk.store, epoch_of(desk), 3, asked=(anna.number + 1).to_bytes(4, "little"))
+    publish(desk.home, desk.store, 3, asked=(anna.number + 1).to_bytes(4, "little"))
     got = desk.signed(anna, "GET", "/v1/task")
     assert (got.status, got.headers["quorank-asked"]) == (200, "0") and decode_task(got.body).round == 3
     again = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": got.headers["etag"]})
     assert (again.status, again.headers["quorank-asked"]) == (304, "0")
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, 3)).code == "reply.unasked"
-    publish(desk.home, desk.store, epoch_of(desk), 3, asked=anna.number.to_bytes(4, "little"))
+    publish(desk.home, desk.store, 3, asked=anna.number.to_bytes(4, "little"))
     assert "quorank-asked" not in desk.signed(anna, "GET", "/v1/task").headers
 
 
@@ -395,7 +389,7 @@ def test_a_reply_is_committed_once_and_confirmed_again(desk: Desk, anna: Caller)
     desk.intake.close()
     told = [(event["code"], event["client"]) for event in desk.store.events()]
     assert told == [("member_enrolled", 0), ("identity_copied", 0)]
-    assert desk.store.tallies() == {"refused reply.repeated": 1}
+    assert desk.store.tallies() == {"reply.repeated": 1}
 
 
 FALSE_REPLIES = [
@@ -435,21 +429,21 @@ def test_limits_of_the_holder_are_those_of_the_intake(desk: Desk, anna: Caller) 
         "max_replies": 5,
         "clip": 0.5,
     }
-    publish(desk.home, desk.store, epoch_of(desk), 1, documents={"intake.json": json.dumps(limits).encode()})
+    publish(desk.home, desk.store, 1, documents={"intake.json": json.dumps(limits).encode()})
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.5)).code == "reply.clip"
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.1)).status == 200
 
 
 def test_a_rebuilding_may_be_answered_with_nothing(desk: Desk, anna: Caller) -> None:
-    publish(desk.home, desk.store, epoch_of(desk), 1, "rebuilding")
+    publish(desk.home, desk.store, 1, "rebuilding")
     assert desk.signed(anna, "POST", "/v1/reply", b"nothing").status == 200
-    publish(desk.home, desk.store, epoch_of(desk), 1, "secure")
+    publish(desk.home, desk.store, 1, "secure")
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1)).code == "reply.no-open-round"
 
 
 def test_messages_are_for_one_member_and_answered_once(desk: Desk, anna: Caller, tmp_path: Path) -> None:
     ben = desk.enrolled("ben", tmp_path)
-    (number,) = desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    (number,) = desk.store.send([(anna.number, b"a question")])
     found = desk.signed(anna, "GET", "/v1/mail")
     assert (found.status, found.body, found.headers["quorank-mail"]) == (200, b"a question", str(number))
     assert desk.signed(ben, "GET", "/v1/mail").status == 204
@@ -473,7 +467,7 @@ def test_leaving_is_heard_and_then_done(desk: Desk, anna: Caller, tmp_path: Path
     assert desk.signed(anna, "POST", "/v1/leave", request).status == 202
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "heard"}
     receipt = leaving_receipt(request)
-    desk.store.let_go(epoch_of(desk), anna.number, receipt)
+    desk.store.let_go(anna.number, receipt)
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "done", "receipt": receipt.decode()}
     assert desk.signed(anna, "GET", "/v1/task").code == "request.left"
 
@@ -600,7 +594,7 @@ def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.Mo
     def full(calls: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(desk.writer._store, "take", full)
+    monkeypatch.setattr(desk.writer, "_take", full)
     found = desk.signed(anna, "POST", "/v1/reply", reply_of(0))
     assert (found.status, found.code, found.headers["retry-after"]) == (503, "service.storage", "5")
     monkeypatch.undo()

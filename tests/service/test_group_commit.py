@@ -42,7 +42,7 @@ def slow(tmp_path: Path) -> Slow:
 
 def test_enrolments_are_committed_together_with_other_calls(slow: Slow) -> None:
     """Each has its own outcome: a refused one leaves nothing, and the same key again is the same member."""
-    writer, keys = Writer(slow), [bytes([number]) * 32 for number in range(5)]
+    writer, keys = Writer(slow.take), [bytes([number]) * 32 for number in range(5)]
     new = [EnrolmentCall(key, token="word") for key in (*keys, keys[2])]
     wrong = [EnrolmentCall(b"x" * 32, token="other"), EnrolmentCall(b"y" * 32, code=b"c" * 32)]
     first, look, *found = played(writer, slow, [*calls(2), *new, *wrong])
@@ -74,7 +74,7 @@ def played(writer: Writer, store: Slow, submitted: Sequence[Call | EnrolmentCall
 
 
 def test_what_comes_during_a_transaction_is_one_group_and_every_call_has_its_outcome(slow: Slow) -> None:
-    writer = Writer(slow)
+    writer = Writer(slow.take)
     submitted = [*calls(20), *calls(1, member=9)]
     found = played(writer, slow, [*submitted, submitted[3]])
     assert [one.code for one in found] == [""] * 20 + ["request.unknown-member", "request.replayed"]
@@ -83,14 +83,14 @@ def test_what_comes_during_a_transaction_is_one_group_and_every_call_has_its_out
 
 
 def test_a_full_queue_is_busy(slow: Slow) -> None:
-    writer = Writer(slow, most_calls=5)
+    writer = Writer(slow.take, most_calls=5)
     found = played(writer, slow, calls(9))
     assert [one.code for one in found] == [""] * 6 + ["service.busy"] * 3
     writer.stop()
 
 
 def test_long_bodies_fill_the_queue_but_one_is_always_taken(slow: Slow) -> None:
-    writer = Writer(slow, most_bytes=100)
+    writer = Writer(slow.take, most_bytes=100)
     found = played(writer, slow, calls(3, b"x" * 60))
     assert [one.code for one in found] == ["", "service.busy", "service.busy"]
     assert asyncio.run(writer.submit(calls(1, b"x" * 200)[0])) == Outcome()
@@ -103,7 +103,7 @@ def test_long_bodies_fill_the_queue_but_one_is_always_taken(slow: Slow) -> None:
 def test_a_store_that_cannot_be_written_refuses_the_group_and_the_next_one_is_tried(
     slow: Slow, fault: Exception, code: str
 ) -> None:
-    writer = Writer(slow)
+    writer = Writer(slow.take)
     slow.fault = fault
     found = played(writer, slow, calls(3))
     assert [one.code for one in found] == ["service.storage"] * 3 and writer.fault == code
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_written_refuses_the_group_and_the_next_one_is_tr
 
 
 def test_a_stop_commits_what_waits_and_takes_nothing_more(slow: Slow) -> None:
-    writer = Writer(slow)
+    writer = Writer(slow.take)
     waiting = calls(5)
 
     async def play() -> list[Outcome]:

@@ -22,7 +22,7 @@ from quorank.service.enrolment import invite, open_enrolment
 from quorank.service.holders.devices import coordinator_of
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import Home, Settings
-from quorank.service.overview import ServiceHealth
+from quorank.service.overview import Overview
 
 
 def mode(path: Path) -> int:
@@ -97,9 +97,9 @@ def test_certificates_follow_the_address_and_are_renewed(home: Home, monkeypatch
     assert home.renew() and found() != second
     found().verify_directly_issued_by(x509.load_pem_x509_certificate(home.authority))
     monkeypatch.setattr(Home, "days_left", lambda self: 10.0)
-    assert [(one.code, one.fatal) for one in ServiceHealth(home).problems()] == [("certificate.expires", False)]
+    assert [(one.code, one.fatal) for one in Overview(home).problems()] == [("certificate.expires", False)]
     monkeypatch.setattr(Home, "days_left", lambda self: -1.0)
-    assert ServiceHealth(home).table()["ok"] is False
+    assert Overview(home).health()["ok"] is False
 
 
 def test_one_service_runs_in_a_folder(home: Home) -> None:
@@ -152,9 +152,8 @@ def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None
 
     def played(home: Home) -> tuple[bytes, int]:
         store = home.store()
-        epoch = store.hold()
-        assert epoch is not None
-        coordinator = coordinator_of(home, Holder(store, epoch, home.key))
+        assert store.hold() is not None
+        coordinator = coordinator_of(home, Holder(store, home.key))
         mechanism = coordinator.mechanism
         noised = mechanism.finish(np.zeros(5), 5.0, 5, 5, 0, mechanism.start()).total.tobytes()
         store.close()
@@ -172,7 +171,7 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     store = home.store()
 
     def codes() -> list[str]:
-        return [one.code for one in ServiceHealth(home).problems()]
+        return [one.code for one in Overview(home).problems()]
 
     assert codes() == []
     invite(home, store, "anna", tmp_path / "anna.json")
@@ -185,16 +184,13 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     assert codes() == []
     store.note("identity_copied", client=0)
     assert codes() == ["identity.copied"]
-    epoch = store.hold()
-    assert epoch is not None
-    store.keep(epoch, {"status.json": json.dumps({"at": store.now() - 1000.0}).encode()})
+    assert store.hold() is not None
+    store.keep({"status.json": json.dumps({"at": store.now() - 1000.0}).encode()})
     assert codes() == ["identity.copied", "holder.gone"]
-    assert "client 0" in ServiceHealth(home).problems()[0].sentence and "client" not in json.dumps(
-        ServiceHealth(home).table()
-    )
+    assert "client" not in json.dumps(Overview(home).health())
     usage = shutil.disk_usage(home.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    found = ServiceHealth(home).table()
+    found = Overview(home).health()
     assert found["ok"] is False and found["problems"][0]["code"] == "disk.full"
     store.close()
     for name in ("service.sqlite-wal", "service.sqlite-shm"):

@@ -29,6 +29,7 @@ from quorank.privacy.composition import compose, total_loss
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Publication, leaving_receipt, leaving_request
 from quorank.service.holders.devices import REBUILDING, LeavingDesk
+from quorank.service.holders.rounds import KeptInStore
 from quorank.service.intake.intake import NOTHING
 
 ROUNDS = 8
@@ -61,7 +62,7 @@ class World(Fleet):
         holder = self.holder(**options)
         self.coordinator = Coordinator(
             simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, RoundLimits(),
-            holder.keeping(), holder.clock,
+            KeptInStore(holder.store), holder.clock,
         )  # fmt: skip
         self.desk = LeavingDesk(
             self.coordinator, simulator.initial().theta, self.interval, self.total_epsilon, holder=holder,
@@ -438,10 +439,9 @@ def test_damaged_documents_are_refused(text, world) -> None:
     with refused("file.damaged"):
         RebuildingLedger(world.simulator.federation.privacy, text.encode())
     for name in (DOCUMENT, LEAVERS):
-        world.store.keep(world.desk.holder.epoch, {DOCUMENT: None, LEAVERS: None, name: text.encode()})
+        world.store.keep({DOCUMENT: None, LEAVERS: None, name: text.encode()})
         with refused("file.damaged"):
             world.begin()
-        world.store.database.execute("UPDATE service SET epoch = epoch - 1 WHERE id = 1")
 
 
 def test_a_server_that_averages_and_cohorts_that_are_drawn(tiny_collection, tmp_path) -> None:

@@ -18,7 +18,7 @@ from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation, open_envelope
 from quorank.protocol.transport import BUSY, Failure, MailTransport
-from quorank.service.holders.rounds import HeldMailboxes, Holder
+from quorank.service.holders.rounds import Holder, KeptInStore
 
 CLIENTS, ROUNDS = 8, 3
 
@@ -72,7 +72,7 @@ def coordinator_of(fleet: SecureFleet, holder: Holder) -> Coordinator:
     simulator = fleet.simulator
     return Coordinator(
         simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED,
-        RoundLimits(deadline=60.0), holder.keeping(), holder.clock,
+        RoundLimits(deadline=60.0), KeptInStore(holder.store), holder.clock,
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_a_round_waits_for_as_many_as_a_sum_needs(fleet) -> None:
 
 def test_letters(fleet) -> None:
     holder = fleet.holder()
-    mail = MailTransport(HeldMailboxes(fleet.store, holder.epoch), holder.admitted)
+    mail = MailTransport(fleet.store, holder.admitted)
     mail.begin()
     assert list(mail.nodes()) == [str(number) for number in range(CLIENTS)]
     first, second, third = (mail.push(node, f"to {node}".encode()) for node in "012")
@@ -167,7 +167,7 @@ def test_letters(fleet) -> None:
     assert sent(fleet.store, 3, "mail", late, b"late").code == "mail.unknown"
     mail.push("4", b"to 4")
     mail.flush()
-    MailTransport(HeldMailboxes(fleet.store, holder.epoch), holder.admitted).begin()
+    MailTransport(fleet.store, holder.admitted).begin()
     assert fleet.store.letter(4) is None, "what an earlier holder has sent is gone"
 
 

@@ -88,10 +88,10 @@ def test_numbers_are_written_and_unknown_events_are_not() -> None:
     log = EventLog(stream, clock=lambda: 5.0)
     log.write(SECRET, round=3)
     log.write("reply_refused", round=3, client=8, reason="reply.norm", name=SECRET)
-    log.write("stopped", round=0, rounds=9, seconds=0.1 + 0.2)
+    log.write("disk_back", round=0, seconds=0.1 + 0.2)
     refused, ready = map(json.loads, stream.getvalue().splitlines())
     assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "reply.norm"}
-    assert ready == {"time": 5.0, "event": "stopped", "round": 0, "rounds": 9, "seconds": 0.3}
+    assert ready == {"time": 5.0, "event": "disk_back", "round": 0, "seconds": 0.3}
 
 
 def test_events_of_others_are_cleaned_likewise() -> None:

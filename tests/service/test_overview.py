@@ -58,16 +58,16 @@ def test_members_are_those_of_the_store(place) -> None:
 def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(place) -> None:
     home, store = place
     enrol(store, 2)
-    epoch = store.hold()
-    told = replace(FULL, at=store.now(), members=(MemberStatus(1, None, "away", waiting=True, version="0.1"),))
-    store.keep(epoch, {STATUS: told.text().encode()})
+    store.hold()
+    told = replace(FULL, at=store.now(), members=(MemberStatus(1, None, "away", waiting=True),))
+    store.keep({STATUS: told.text().encode()})
     store.note("identity_copied", client=1)
     store.note("nothing_known", path="/anna")
     store.note("reply_refused", round=3, reason="/anna/secret", path="/anna")
-    store.tally({"refused reply.norm": 5, "refused request.time": 2, "other": 9})
+    store.tally({"reply.norm": 5, "request.time": 2})
     found = Overview(home).read()
     assert (found.state, found.process, found.rounds) == ("stopped", None, 4)
-    assert [(member.waiting, member.version) for member in found.members] == [(False, None), (True, "0.1")]
+    assert [member.waiting for member in found.members] == [False, True]
     assert found.refused == {"reply.norm": 7, "request.time": 2}
     times = [event.time for event in found.events]
     assert found.events == (
@@ -76,7 +76,7 @@ def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(pl
     )
     assert "identity.copied" in {problem.code for problem in found.problems}
     assert "disk.full" not in {problem.code for problem in found.problems}, "of a holder that is gone"
-    store.keep(epoch, {STATUS: replace(told, state="done").text().encode()})
+    store.keep({STATUS: replace(told, state="done").text().encode()})
     assert Overview(home).read().state == "done"
 
 
@@ -84,8 +84,8 @@ def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> Non
     """Not before all have come, nor where it was never restored, nor where one has answered."""
     home, store = place
     numbers = enrol(store, 2)
-    epoch = store.hold()
-    opened = store.publish(epoch, Publication("round", home.settings.run, 4, b"task", b"signature", 5.0))
+    store.hold()
+    opened = store.publish(Publication("round", home.settings.run, 4, b"task", b"signature", 5.0))
     for number in numbers:
         store.take([Call(number, secrets.token_bytes(16))])
 
@@ -110,9 +110,9 @@ def test_awaited_members_are_listed_however_many_there_are(place) -> None:
     home, store = place
     numbers = enrol(store, LISTED + 30)
     awaited = numbers[-5]
-    epoch = store.hold()
+    store.hold()
     members = (MemberStatus(awaited, None, "away", waiting=True), MemberStatus(10**6, None, "away", waiting=True))
-    store.keep(epoch, {STATUS: replace(FULL, at=store.now(), members=members).text().encode()})
+    store.keep({STATUS: replace(FULL, at=store.now(), members=members).text().encode()})
     found = Overview(home).read()
     assert len(found.members) == LISTED
     assert [member.client for member in found.members if member.waiting] == [awaited]
@@ -121,7 +121,8 @@ def test_awaited_members_are_listed_however_many_there_are(place) -> None:
 
 def test_a_status_of_another_kind_is_refused(place) -> None:
     home, store = place
-    store.keep(store.hold(), {STATUS: b'{"at": 1e9, "state": "running"}'})
+    store.hold()
+    store.keep({STATUS: b'{"at": 1e9, "state": "running"}'})
     with refused("status.malformed"):
         Overview(home).read()
 
@@ -129,10 +130,11 @@ def test_a_status_of_another_kind_is_refused(place) -> None:
 def test_parties_that_nobody_has_invited_yet_are_shown(place) -> None:
     home, store = place
     store.invite("north", "party", secrets.token_bytes(32))
+    store.hold()
     members = tuple(
         MemberStatus(n, name, "not invited", phase="agreement") for n, name in enumerate(("north", "south"))
     )
-    store.keep(store.hold(), {STATUS: replace(FULL, kind="parties", at=store.now(), members=members).text().encode()})
+    store.keep({STATUS: replace(FULL, kind="parties", at=store.now(), members=members).text().encode()})
     found = Overview(home).read()
     assert [(member.name, member.state) for member in found.members] == [("north", "invited"), ("south", "not invited")]
     assert found.members[0].phase == "agreement"

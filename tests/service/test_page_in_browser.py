@@ -1,37 +1,28 @@
-"""The page in a real browser: wide and narrow, light and dark, live, without script; nothing is blocked or runs over.
-
-`QUORANK_PICTURES=docs/pictures pytest tests/service/test_page_in_browser.py` plays larger federations and keeps the
-pictures.
-"""
+"""The page in a real browser: wide and narrow, light and dark, live, without script; nothing is blocked or runs over."""
 
 from __future__ import annotations
 
 import io
-import os
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from browser import BROWSER, Chromium
+from full_status import KINDS, LARGE
 from PIL import Image
-from played_federations import played_devices, played_session, played_tuning
 from real_services import real_service
 from starlette.applications import Starlette
 
 from quorank.service.dashboard import page as page
 from quorank.service.dashboard.loopback_server import loopback_socket, served
 from quorank.service.dashboard.page import page_routes
-from quorank.service.dashboard.status import Quality, Status, Versions
+from quorank.service.dashboard.status import Status
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 
-KEEP = os.environ.get("QUORANK_PICTURES")
 TOKEN = "token-of-the-operator"
-LARGEST = 150_000
-"""Bytes of a picture in docs."""
 GROUNDS = {False: (255, 255, 255), True: (0x14, 0x18, 0x1C)}
 
 
@@ -61,39 +52,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def statuses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Status]:
-    """Federations that were played, each in the middle of its run, and one that nobody has come to."""
-    folder = tmp_path_factory.mktemp("federations")
-    sizes = {"rounds": 60, "played": 41, "clients": 1000, "report": 0.4} if KEEP else {
-        "rounds": 8, "played": 4, "clients": 30, "report": 2.0,
-    }  # fmt: skip
-    return {
-        "devices": played_devices(folder, **sizes),
-        "tuning": played_tuning(24 if KEEP else 4),
-        "parties": played_session(folder / "group", 9 if KEEP else 2),
-        "new": Status(
-            "devices", "new", "search-at-work", 1.7e9, rounds_planned=60, epsilon_planned=8.0,
-            versions=Versions("0.1.0"), quality=Quality("nDCG@10 by clicks", least_devices=4),
-        ),
-    }  # fmt: skip
-
-
-def keep(name: str, picture: bytes) -> None:
-    """Keep a picture with as many colours as fit its size."""
-    if not KEEP:
-        return
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image = image.crop((0, 0, image.width, min(image.height, 2000)))
-    for colours in (256, 128, 64, 32):
-        content = io.BytesIO()
-        image.quantize(colours, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
-        if len(content.getvalue()) < LARGEST:
-            break
-    Path(KEEP).mkdir(parents=True, exist_ok=True)
-    (Path(KEEP) / f"page-{name}.png").write_bytes(content.getvalue())
-
-
 @pytest.mark.parametrize(
     ("kind", "width", "dark"),
     [
@@ -102,8 +60,8 @@ def keep(name: str, picture: bytes) -> None:
         ("new", 1200, False), ("new", 360, True),
     ],
 )  # fmt: skip
-def test_the_page_fits_and_nothing_is_blocked(kind, width, dark, chromium, shown, statuses) -> None:
-    shown.status = statuses[kind]
+def test_the_page_fits_and_nothing_is_blocked(kind, width, dark, chromium, shown) -> None:
+    shown.status = KINDS[kind]
     time.sleep(page.LIVE_SECONDS)  # what was read for the test before is so old
     chromium.open(shown.address, width=width, dark=dark)
     chromium.wait_for("document.body.dataset.live === 'yes'")
@@ -113,23 +71,21 @@ def test_the_page_fits_and_nothing_is_blocked(kind, width, dark, chromium, shown
     assert chromium.value(f"{beyond} && !e.closest('.scroll')).length") == 0
     assert chromium.complaints() == []
     assert chromium.value("getComputedStyle(document.querySelector('.title h1')).fontSize") in ("25.6px", "21.6px")
-    picture = chromium.picture()
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image = Image.open(io.BytesIO(chromium.picture())).convert("RGB")
     assert image.width == width and image.height > 600
     assert image.getpixel((2, 2)) == GROUNDS[dark]
     colours = image.getcolors(1 << 24)
     assert colours is not None and len(colours) > 100, "letters and lines are drawn"
     assert sum(count for count, colour in colours if colour == GROUNDS[dark]) < 0.97 * image.width * image.height
-    keep(f"{kind}-{width}-{'dark' if dark else 'light'}", picture)
 
 
-def test_it_follows_the_federation_live(chromium, shown, statuses) -> None:
-    shown.status = statuses["devices"]
+def test_it_follows_the_federation_live(chromium, shown) -> None:
+    shown.status = LARGE
     time.sleep(page.LIVE_SECONDS)
     chromium.open(shown.address, width=1200)
     chromium.wait_for("document.body.dataset.live === 'yes'")
     chromium.value("document.getElementById('more-members').open = true; window.kept = true")
-    shown.status = replace(statuses["devices"], rounds=statuses["devices"].rounds + 1, run="renamed & <b>")
+    shown.status = replace(LARGE, rounds=LARGE.rounds + 1, run="renamed & <b>")
     chromium.wait_for("document.querySelector('h1').textContent === 'renamed & <b>'")
     assert re.match(r"renamed & <b> · running · \d+/\d+ · Quorank", chromium.value("document.title"))
     assert chromium.value("window.kept") is True, "without loading the page again"
@@ -139,8 +95,8 @@ def test_it_follows_the_federation_live(chromium, shown, statuses) -> None:
     assert chromium.complaints() == []
 
 
-def test_it_works_without_script(chromium, shown, statuses) -> None:
-    shown.status = statuses["devices"]
+def test_it_works_without_script(chromium, shown) -> None:
+    shown.status = LARGE
     time.sleep(page.LIVE_SECONDS)
     chromium.open(shown.address, width=1200, script=False)
     try:
@@ -152,14 +108,6 @@ def test_it_works_without_script(chromium, shown, statuses) -> None:
     assert "device-007" in text
     assert '<meta http-equiv="refresh" content="10">' in text and "reloads every 10 s" in text
     assert len(Image.open(io.BytesIO(picture)).convert("RGB").getcolors(1 << 24)) > 100
-
-
-def test_who_has_no_token_sees_a_sentence(chromium, shown) -> None:
-    address = shown.address.split("?")[0]
-    chromium.call("Network.clearBrowserCookies")
-    chromium.open(address, width=360)
-    assert "only for the operator" in chromium.value("document.body.textContent")
-    assert chromium.value("document.documentElement.scrollWidth") <= 360
 
 
 def test_the_page_of_a_real_service(tmp_path, chromium) -> None:

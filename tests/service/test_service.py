@@ -90,10 +90,9 @@ class Devices(Fleet):
                     self.answered.add((member, found.run, found.round))
 
     def service(self, **options) -> Service:
-        epoch = self.store.hold()
-        assert epoch is not None
+        assert self.store.hold() is not None
         options = {"clock": lambda: self.now, "sleep": self.step} | options
-        return Service(self.home, self.store, epoch, EventLog(self.log), **options)
+        return Service(self.home, self.store, EventLog(self.log), **options)
 
     def play(self, *, stay: bool = False, **options) -> Service:
         service = self.service(**options)
@@ -206,8 +205,8 @@ def test_a_service_from_yesterday_s_backup(devices, runner) -> None:
     home.change(Settings("spring", 46, "search.example.org:9092", deadline=100.0, least=0.3))
     after.play()
     assert [report.participants for report in after.service().coordinator.reports] == [3, 1, 3]
-    short = [event for event in after.store.events() if event["code"] == "round_short"]
-    assert [(event["round"], event["replies"], event["cohort"]) for event in short] == [(2, 1, 3)]
+    closed = [event for event in after.store.events() if event["code"] == "round_closed"]
+    assert [(event["round"], event["replies"], event["cohort"]) for event in closed][1] == (2, 1, 3)
     assert all(not outcome.code for _, outcome in after.outcomes)
 
 

@@ -44,9 +44,8 @@ def start(ranker: str, *arguments: object) -> None:
 def first_task(home: Home) -> np.ndarray:
     """θ of the task that a holder publishes first, and of the ranker that leavers are forgotten from."""
     with closing(home.store()) as store:
-        epoch = store.hold()
-        assert epoch is not None
-        service = Service(home, store, epoch, EventLog(None))
+        assert store.hold() is not None
+        service = Service(home, store, EventLog(None))
         assert service.desk is not None
         assert service.desk.start.tobytes() == service.coordinator.state.theta.tobytes()
         return service.coordinator.plan().theta

@@ -1,4 +1,4 @@
-"""Status is one document for all kinds: what is written is read back, sizes are bounded, and nothing else is believed."""
+"""Status is one document for all kinds: read back as written, bounded, shown in the terminal and as metrics."""
 
 from __future__ import annotations
 
@@ -6,37 +6,48 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from devices import coordinator_of, simulator_of
 from full_status import FULL
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
 from refusals import refused
 
 from quorank.cli.service import show_status
+from quorank.federation import Federation
+from quorank.federation.coordinator import RoundLimits
+from quorank.federation.participation import Arrivals
+from quorank.federation.reply import Reply, encode_reply
+from quorank.federation.rounds import Report
+from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.service.dashboard.metrics import exposition
+from quorank.service.dashboard.page import draw_page
 from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     KEPT_ROUNDS,
     LISTED,
     SIGNIFICANT,
-    Event,
+    MemberCounts,
     MemberStatus,
     Problem,
     Quality,
     RoundFigures,
     Status,
     listed,
-    problems_of,
     seconds_left,
-    thinned,
     with_round,
 )
+from quorank.service.holders.devices import LEAST_DEVICES, coordinator_status, quality_of, reported_quality
 
 
 def test_every_field_is_read_back() -> None:
     assert Status.read(FULL.text()) == FULL
     small = Status("parties", "new", "demo", 0.0)
     assert Status.read(small.text().encode()) == small
-    assert json.loads(FULL.text())["format"] == "quorank status"
+    assert Status.read(replace(FULL, epsilon_spent=math.inf, seconds_left=math.nan).text()).epsilon_spent is None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3), st.data())
@@ -65,44 +76,17 @@ def test_other_versions_unknown_keys_and_long_lists_are_refused() -> None:
         Status.read(b" " * (1 << 22) + FULL.text().encode())
 
 
-def test_a_document_is_bounded_whatever_the_federation() -> None:
-    members = [MemberStatus(number, f"device-{number}", "present") for number in range(100_000)]
-    history = [RoundFigures(number, 1.0, 5.0, 0.5, 0.1, 1.0) for number in range(1, 20_001)]
-    events = [Event(1.0, "ready", {"round": 1})] * 1000
-    text = replace(FULL, members=tuple(members), history=tuple(history), events=tuple(events)).text()
-    found = Status.read(text)
-    assert (len(found.members), len(found.events)) == (LISTED, KEPT_EVENTS)
-    assert KEPT_ROUNDS // 2 < len(found.history) <= KEPT_ROUNDS and len(text) < 200_000
-
-
-def test_those_that_are_awaited_are_listed_first() -> None:
-    members = [MemberStatus(number, None, "away", number % 1000 == 7, number == 5001) for number in range(9000)]
+def test_lists_are_bounded_and_awaited_members_are_in_them() -> None:
+    members = [MemberStatus(number, None, "away", number % 1000 == 7) for number in range(9000)]
     found = listed(members)
     assert len(found) == LISTED and [member.client for member in found] == sorted(member.client for member in found)
     assert {member.client for member in found if member.waiting} == {7 + 1000 * n for n in range(9)}
-    assert 5001 in {member.client for member in found}
-
-
-@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=60), st.integers(2, 20))
-def test_thinning_keeps_the_sums_and_the_newest_round(seconds, most) -> None:
-    history = [RoundFigures(number, value) for number, value in enumerate(seconds, start=1)]
-    found = thinned(history, most)
-    assert len(found) <= most and found[-1].round == len(seconds)
-    assert sum(point.rounds for point in found) == len(seconds)
-    assert sum(point.seconds * point.rounds for point in found) == pytest.approx(sum(seconds), abs=1e-6)
-    rounds = [point.round for point in found]
-    assert rounds == sorted(set(rounds))
-
-
-def test_rounds_are_added_within_the_bound() -> None:
     history: tuple[RoundFigures, ...] = ()
-    for number in range(1, 3 * KEPT_ROUNDS):
+    for number in range(1, 5 * KEPT_ROUNDS):
         history = with_round(history, RoundFigures(number, 2.0, epsilon=float(number)))
-        assert len(history) <= KEPT_ROUNDS
-    assert history[-1] == RoundFigures(3 * KEPT_ROUNDS - 1, 2.0, epsilon=3.0 * KEPT_ROUNDS - 1)
-    assert [point.epsilon for point in history] == [point.round for point in history], (
-        "what goes on is that of the last"
-    )
+        assert len(history) <= KEPT_ROUNDS and history[-1].round == number
+    rounds = [point.round for point in history]
+    assert rounds == sorted(set(rounds)) and rounds[0] == 1 and len(rounds) > KEPT_ROUNDS // 2
 
 
 def test_the_time_left_is_that_of_the_newest_rounds() -> None:
@@ -111,7 +95,6 @@ def test_the_time_left_is_that_of_the_newest_rounds() -> None:
     assert seconds_left(history, 5, open_seconds=4.0) == 46.0
     assert seconds_left(history, 5, open_seconds=99.0) == 40.0, "the open round takes longer than the others"
     assert seconds_left(history, 0) == 0.0 and seconds_left([], 5) is None
-    assert seconds_left([RoundFigures(4, 2.0, rounds=3), RoundFigures(5, 10.0)], 1) == (3 * 2.0 + 10.0) / 4
 
 
 def test_quality_says_when_it_is_too_little() -> None:
@@ -121,13 +104,7 @@ def test_quality_says_when_it_is_too_little() -> None:
     assert Quality("q", 0.5, 1.0, smoothed=0.4, smoothed_error=0.01).best == (0.4, 0.01)
 
 
-def test_numbers_that_are_none_become_null() -> None:
-    assert Status.read(replace(FULL, epsilon_spent=math.inf, seconds_left=math.nan).text()).epsilon_spent is None
-
-
-def test_a_fatal_problem_is_not_well() -> None:
-    assert not FULL.is_healthy
-    assert replace(FULL, problems=(Problem("nobody.seen", "nobody was seen for 9 min"),)).is_healthy
+# ---------------------------------------------------------------- the terminal
 
 
 @pytest.mark.parametrize("kind", ["devices", "parties", "tuning", "simulation"])
@@ -152,26 +129,117 @@ def test_the_terminal_says_what_is_withheld_and_what_is_not_known_yet(capsys, mo
     assert "no device has come yet" in text and "too few to say" in text and "no round is done" in text
 
 
-def codes(**measured) -> list[str]:
-    return [problem.code for problem in problems_of(**measured)]
+# ---------------------------------------------------------------- metrics
 
 
-def test_problems_follow_from_what_was_measured() -> None:
-    well = {"free_bytes": 1 << 40, "certificate_days": 300.0, "enrolled": 100}
-    assert codes() == codes(**well) == []
-    full = problems_of(**well | {"free_bytes": 1 << 20})
-    assert [(one.code, one.fatal) for one in full] == [("disk.full", True)]
-    assert [one.fatal for one in problems_of(certificate_days=0.0) + problems_of(certificate_days=29.0)] == [
-        True,
-        False,
-    ]
-    assert codes(certificate_days=30.0) == []
-    assert codes(**well, unseen_seconds=1801.0) == ["nobody.seen"]
-    assert codes(unseen_seconds=1e9, enrolled=0) == [], "nobody has come yet"
-    assert codes(**well, copied={4, 9}) == ["identity.copied"]
-    assert codes(**well, unanswered=0) == [] and codes(**well, unanswered=7) == ["restore.behind"]
-    everything = problems_of(
-        free_bytes=0, certificate_days=3.0, unseen_seconds=1e6, enrolled=9, copied=range(9), unanswered=9,
-    )  # fmt: skip
-    status = replace(FULL, problems=everything)
-    assert len(everything) == 5 and Status.read(status.text()) == status
+def samples(status: Status) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for family in text_string_to_metric_families(exposition(status).decode()):
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            key = (sample.name.removeprefix("quorank_"), *sample.labels.values())
+            assert sample.name.startswith("quorank_") and key not in found
+            found[key] = sample.value
+    return found
+
+
+def test_the_metrics_are_the_status() -> None:
+    numbers = {
+        "rounds_total": 4, "rounds_planned": 9, "replies_accepted_total": 40, "round_replies": 6, "cohort_clients": 10,
+        "sent_bytes_total": 100, "received_bytes_total": 200, "seconds_left": 3.0, "rebuilding_rounds_total": 2,
+        "checkpoints_failed_total": 1, "round_open_seconds": 1.0, "last_round_seconds": 4.0, "enrolled_members": 8,
+        "invited_members": 1, "seen_members": 7, "waiting_members": 4, "left_members": 1, "revoked_members": 1,
+        "epsilon_spent": 1.0, "epsilon_planned": 2.0, "epsilon_delta": 1e-5, "uptime_seconds": 12.5, "well": 0,
+        "quality": 0.5, "quality_error": 0.1, "quality_round": 4, "quality_smoothed": 0.45,
+        "quality_smoothed_error": 0.02,
+    }  # fmt: skip
+    labelled = {("refused_total", "reply.norm"): 2, ("problem", "disk.full"): 1, ("state", "devices", "running"): 1}
+    assert samples(FULL) == {(name,): value for name, value in numbers.items()} | labelled
+    assert not any(metric.name.startswith("quorank") for metric in REGISTRY.collect()), "there is no global state"
+
+
+def test_codes_are_labels_and_unknown_numbers_are_no_metrics() -> None:
+    odd = replace(FULL, refused={"reply.norm": 1, "no code\n": 2, "/anna": 3}, problems=(Problem("a.b", "x"),) * 2)
+    assert samples(odd)["refused_total", "reply.other"] == 5 and samples(odd)["problem", "a.b"] == 1
+    empty = samples(Status("parties", "new", "demo", 0.0, quality=Quality("nDCG")))
+    assert empty["well",] == 1 and empty["rounds_total",] == 0
+    assert not any(name.startswith("quality") for name, *_ in empty)
+
+
+# ---------------------------------------------------------------- of a coordinator
+
+
+BASE = Status("devices", "running", "demo", 1e9, counts=MemberCounts(6, 0, 6, 6), open_seconds=4.0)
+
+
+@pytest.fixture
+def coordinator(tiny_collection):
+    """Two rounds are over, and of the third 4 of 6 clients have answered; one reply came twice, one was too long."""
+    simulator = simulator_of(tiny_collection)
+    made = coordinator_of(simulator, RoundLimits(minimum_fraction=0.5, deadline=60.0, max_norm=50.0))
+    for number in range(3):
+        replies = simulator.replies(made.plan(), np.arange(6 if number < 2 else 4))
+        assert all(made.receive(encode_reply(reply)).accepted for reply in replies)
+        if number < 2:
+            made.advance()
+    made.receive(encode_reply(replies[0]))
+    made.receive(Reply("run", 2, 5, np.full(simulator.simulation.parameters, 1e3), 3))
+    return made
+
+
+def test_the_status_of_an_open_round(coordinator) -> None:
+    found = coordinator_status(BASE, coordinator)
+    assert (found.cohort, found.needed, found.replies, found.accepted) == (6, 3, 4, 16)
+    assert (found.counts.waiting, found.deadline_seconds) == (2, 56.0)
+    assert found.refused == {"reply.replayed": 1, "reply.norm": 1} and found.quality is None
+    assert [member.client for member in found.members] == [4, 5]
+    assert Status.read(found.text()) == found and draw_page(found)
+    coordinator.set_unavailable([5])
+    found = coordinator_status(BASE, coordinator)
+    assert (found.cohort, found.replies, found.counts.waiting) == (5, 4, 1), "who cannot come is not asked"
+    coordinator.rounds = 2
+    found = coordinator_status(BASE, coordinator)
+    assert (found.cohort, found.counts.waiting, found.deadline_seconds) == (0, 0, None), "a run that is done"
+
+
+def test_what_depends_on_who_took_part_is_withheld_and_in_no_metric(coordinator) -> None:
+    found = coordinator_status(BASE, coordinator, planned=5, received_bytes=9)
+    assert found.withheld and (found.cohort, found.needed, found.members) == (5, 3, ())
+    assert (found.replies, found.accepted, found.received_bytes, found.counts.waiting) == (None,) * 4
+    names = {name for name, *_ in samples(found)}
+    assert not names & {"replies_accepted_total", "round_replies", "received_bytes_total", "waiting_members"}
+    assert "cohort_clients" in names and "withheld" in draw_page(found)
+
+
+def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) -> None:
+    arrivals = Arrivals(enough=4, least=2, minutes=2.0)
+    simulator = simulator_of(tiny_collection, Federation(6, 3, participation=arrivals))
+    coordinator = coordinator_of(simulator)
+    coordinator.enrolled = range(6)
+    task = coordinator.plan()
+    for reply in simulator.replies(task, np.arange(3)):
+        assert coordinator.receive(encode_reply(reply)).accepted
+    found = coordinator_status(replace(BASE, open_seconds=20.0), coordinator)
+    assert (found.cohort, found.needed, found.replies, found.accepted) == (4, 2, 3, 3)
+    assert (found.counts.waiting, found.deadline_seconds) == (0, 100.0)
+
+
+def report(round_: int, participants: int, figure: float) -> Report:
+    return Report(round_, 4 * participants, figure, 0.0, 0.0, 1.0, participants, float("nan"), 0.0)
+
+
+def test_quality_is_what_devices_reported_together() -> None:
+    figure = MetricResponse(1.0)
+    assert quality_of([report(1, 50, 0.5)], None, "q") is None
+    few = [report(1, LEAST_DEVICES - 1, 0.4)]
+    nothing = quality_of(few, figure, "q")
+    assert nothing is not None and nothing.best is None and nothing.least_devices == LEAST_DEVICES
+    assert reported_quality(few[0], figure) == (None, None)
+    reports = [*few, report(2, 50, 0.6), report(3, 40, 0.5)]
+    found = quality_of(reports, figure, "q")
+    assert found is not None and found.best == (found.smoothed, found.smoothed_error)
+    assert (found.value, found.error, found.round, found.devices) == (0.5, figure.error(40), 3, 40)
+    assert found.smoothed == pytest.approx((0.9 * 50 * 0.6 + 40 * 0.5) / (0.9 * 50 + 40))
+    hidden = quality_of(reports, figure, "q", planned=45)
+    assert hidden is not None and (hidden.devices, hidden.error) == (45, figure.error(45))
+    assert reported_quality(reports[2], figure) == (0.5, figure.error(40))

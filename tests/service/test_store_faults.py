@@ -35,11 +35,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
 
 
 def enrol(store: SqlStore, count: int) -> int:
-    """So many members, and the epoch of this holder with round 1 open."""
+    """Open round 1 for so many members; the epoch of its holder."""
     add_members(store, count)
     epoch = store.hold()
     assert epoch is not None
-    store.publish(epoch, ROUND)
+    store.publish(ROUND)
     return epoch
 
 
@@ -50,9 +50,9 @@ def replies(first: int, count: int, length: int = 200) -> list[Call]:
 
 def test_a_worker_that_is_killed_has_committed_whole_groups(place: tuple[Path, str]) -> None:
     store = open_store(*place)
-    epoch = enrol(store, 2000)
+    enrol(store, 2000)
     for number in range(2):
-        store.publish(epoch, replace(ROUND, round=number + 1), None, Finished("run", number))
+        store.publish(replace(ROUND, round=number + 1), None, Finished("run", number))
         worker = StoreWorker(reply, *place, 0, 2000, 50, 9)
         lines = [worker.next() for _ in range(6 + 7 * number)]
         time.sleep(0.003 * number)
@@ -224,9 +224,7 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
         until = time.monotonic() + 60.0
         while True:  # what was cut off is tried again: it was committed, or it was not
             try:
-                store.publish(
-                    epoch, replace(ROUND, round=round_), {"round": b"%d" % round_}, Finished("run", round_ - 1)
-                )
+                store.publish(replace(ROUND, round=round_), {"round": b"%d" % round_}, Finished("run", round_ - 1))
                 break
             except OSError:
                 assert time.monotonic() < until
@@ -260,7 +258,7 @@ def test_a_confirmation_that_is_lost_after_the_commit_counts_nothing_twice(tmp_p
     url = empty_database()
     with cutting_line(url) as (there, line):
         store = open_store(tmp_path, there)
-        epoch = enrol(store, 3)
+        enrol(store, 3)
         calls = replies(0, 3)
         line.armed = True
         with pytest.raises(OSError):
@@ -272,8 +270,8 @@ def test_a_confirmation_that_is_lost_after_the_commit_counts_nothing_twice(tmp_p
         last = store.replies("run", 1)[-1].id
         line.armed = True
         with pytest.raises(OSError):
-            store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
-        store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+            store.publish(replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+        store.publish(replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
         assert line.cut == 2 and store.replies("run", 1) == [] and store.document("checkpoint") == b"2"
         assert store.member(0) is not None
         store.close()

@@ -15,7 +15,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import decode_task
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import MemberKey
-from quorank.service.holders.rounds import Holder
+from quorank.service.holders.rounds import Holder, KeptInStore
 
 PLANNED, ROUNDS = 6, 5
 PART = Arrivals(enough=3, least=2, minutes=1.0, most=2, rest=1)
@@ -29,7 +29,7 @@ def simulator(tiny_collection) -> Simulator:
 
 def coordinator_of(simulator: Simulator, holder: Holder) -> Coordinator:
     start = simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS
-    return Coordinator(*start, seed=SEED, storage=holder.keeping(), clock=holder.clock, enrolled=holder)
+    return Coordinator(*start, seed=SEED, storage=KeptInStore(holder.store), clock=holder.clock, enrolled=holder)
 
 
 def replayed(simulator: Simulator, cohorts: list[list[int]]) -> bytes:

@@ -54,10 +54,9 @@ class Fleet:
         return [number for number in self.store.admitted() if number not in self.away]
 
     def holder(self, **options: Any) -> Holder:
-        epoch = self.store.hold()
-        assert epoch is not None
+        assert self.store.hold() is not None
         options = {"clock": lambda: self.now, "sleep": self.step, "soonest": 0.1} | options
-        return Holder(self.store, epoch, SERVICE, **options)
+        return Holder(self.store, SERVICE, **options)
 
     def step(self, seconds: float) -> None:
         self.now += seconds

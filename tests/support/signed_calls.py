@@ -28,6 +28,7 @@ from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
 from quorank.service.intake.intake import LIMITS, Intake
 from quorank.service.intake.limits import IntakeTraffic
+from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Writer
 from quorank.service.store.sql_store import SqlStore
 
@@ -58,13 +59,13 @@ def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: str = "n
     return Home.create(path, experiment, Settings("run", 5, **chosen))
 
 
-def publish(home: Home, store: SqlStore, epoch: int, round_: int = 0, kind: Kind = "round", **more: Any) -> Publication:
+def publish(home: Home, store: SqlStore, round_: int = 0, kind: Kind = "round", **more: Any) -> Publication:
     """The task of a round, as a holder publishes it."""
     body = encode_task(Task("run", round_, np.zeros(5)))
     limits = ReplyLimits("run", round_, 5, home.terms(0).setting.interactions, 1e6, 1000)
     documents = more.pop("documents", {LIMITS: json.dumps(asdict(limits)).encode()})
     task = Publication(kind, "run", round_, body, home.key.sign(task_content(kind, body)), 7.0, **more)
-    return store.publish(epoch, task, documents)
+    return store.publish(task, documents)
 
 
 def reply_of(member: int, round_: int = 0, value: float = 0.1, **more: Any) -> bytes:
@@ -99,11 +100,12 @@ class Caller:
 class Desk:
     """A service's application in this process; it remembers nothing between calls but its store."""
 
-    def __init__(self, home: Home, traffic: IntakeTraffic | None = None, **more: Any) -> None:
+    def __init__(self, home: Home, traffic: IntakeTraffic | None = None) -> None:
         self.home, self.store = home, home.store()
         self.loop = asyncio.new_event_loop()
-        self.writer = Writer(home.store())
-        self.intake = Intake(home, self.store, self.writer, home.store(), traffic, **more)
+        self.writer = Writer(home.store().take)
+        health = Overview(home, self.writer).health
+        self.intake = Intake(home, self.store, self.writer, home.store(), health, traffic=traffic)
         self.pieces: list[bytes] = []  # of the last body, that were read
 
     def close(self) -> None:

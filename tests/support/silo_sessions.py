@@ -14,7 +14,6 @@ from quorank.member.party_session import exchange
 from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.messages import Declined
 from quorank.service.holders.group import SessionStreams
-from quorank.service.holders.rounds import HeldMailboxes
 from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.generated import Generator
@@ -229,9 +228,8 @@ class Mailboxes:
 
     def hold(self) -> None:
         """Become the holder, as a process does that starts or takes over."""
-        epoch = self.store.hold()
-        assert epoch is not None
-        mail, streams = HeldMailboxes(self.store, epoch), SessionStreams(self.store, epoch)
+        assert self.store.hold() is not None
+        mail, streams = self.store, SessionStreams(self.store)
         self.post = SiloPost(mail, streams, self.group.terms, 2.0, clock=lambda: self.now)
         self.group.server = self.post.server
 

@@ -47,9 +47,10 @@ class TunedFleet:
         self.keys: dict[int, MemberKey] = enrolled(self.store, devices)
 
     def service(self) -> TuningService:
-        epoch = self.store.hold()
-        assert epoch is not None
-        return TuningService(self.home, self.store, epoch, EventLog(None), sleep=lambda _: None)
+        """Another holder."""
+        self.store = self.home.store()
+        assert self.store.hold() is not None
+        return TuningService(self.home, self.store, EventLog(None), sleep=lambda _: None)
 
     def reply(self, member: int) -> bytes:
         """What a device sends under the version that is out."""

@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -31,58 +32,42 @@ class EventKind(NamedTuple):
     sentence: str
 
 
+_EVENTS = """
+round_closed | round replies cohort seconds update_norm noise received_bytes reported_ndcg reported_error \
+    | round {round}: {replies} replies in {seconds}
+reply_refused | round client reason | a reply to round {round} was rejected: {reason}
+member_enrolled | client | client {client} enrolled
+members_enrolled | count client | {count} members enrolled, client {client} last
+invitation_reused | client | the invitation of client {client} was used a second time
+identity_copied | client | client {client} seems to run twice
+member_revoked | client | client {client} was revoked
+member_left | client round | client {client} left
+service_restored | rounds | restored from a backup; {rounds} later rounds were skipped
+rebuilding_begun | round rounds | rebuilding the ranker without the members that left
+rebuilding_finished | round rounds epsilon delta | the ranker was rebuilt in {rounds} rounds, ε = {epsilon}
+rebuilding_given_up | round rounds | a rebuilding was abandoned
+rebuilding_refused | round epsilon budget delta | a rebuilding to ε = {epsilon} was refused: the budget is {budget}
+run_shortened | round rounds | the run now has {rounds} rounds: a rebuilding replaced the others
+budget_exceeded | round epsilon budget delta | ε = {epsilon} exceeds the plan of {budget}
+version_published | round replies loss seconds | version {round}: {replies} updates, loss {loss}
+version_rolled_back | round to | version {round} was rolled back to {to}
+phase_begun | phase round | phase {phase} begins
+checkpoint_failed | round code | the checkpoint of round {round} could not be written
+disk_back | round seconds | the disk is writable again
+certificate_replaced | days | the certificate was replaced; it is valid for {days} days
+certificate_unreadable | | the certificate's files do not match; the old one stays in use
+holder_taken | epoch round | this process holds the coordinator now
+holder_lost | epoch round | another process holds the coordinator now
+worker_started | worker | intake worker {worker} started
+worker_ended | worker code | intake worker {worker} ended
+holder_started | | the coordinator's process started
+holder_ended | code | the coordinator's process ended
+stopped | round rounds | stopped at round {round}
+finished | round rounds | all {rounds} rounds are done
+"""
 EVENTS: Mapping[str, EventKind] = {
-    name: EventKind(tuple(fields.split()), sentence)
-    for name, fields, sentence in (
-        ("starting", "round rounds clients", "starting at round {round}"),
-        (
-            "round_closed",
-            "round replies cohort seconds update_norm noise sent_bytes received_bytes reported_ndcg reported_error",
-            "round {round}: {replies} replies in {seconds}",
-        ),
-        (
-            "round_short",
-            "round replies cohort seen",
-            "round {round} ended early: {replies} of {cohort} replied, {seen} members were online",
-        ),
-        ("reply_refused", "round client reason", "a reply to round {round} was rejected: {reason}"),
-        ("member_enrolled", "client", "client {client} enrolled"),
-        ("members_enrolled", "count client", "{count} members enrolled, client {client} last"),
-        ("invitation_reused", "client", "the invitation of client {client} was used a second time"),
-        ("identity_copied", "client", "client {client} seems to run twice"),
-        ("member_revoked", "client", "client {client} was revoked"),
-        ("member_left", "client round", "client {client} left"),
-        ("service_restored", "rounds", "restored from a backup; {rounds} later rounds were skipped"),
-        ("rebuilding_begun", "round rounds", "rebuilding the ranker without the members that left"),
-        (
-            "rebuilding_finished",
-            "round rounds epsilon delta",
-            "the ranker was rebuilt in {rounds} rounds, ε = {epsilon}",
-        ),
-        ("rebuilding_given_up", "round rounds", "a rebuilding was abandoned"),
-        (
-            "rebuilding_refused",
-            "round epsilon budget delta",
-            "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
-        ),
-        ("run_shortened", "round rounds", "the run now has {rounds} rounds: a rebuilding replaced the others"),
-        ("budget_exceeded", "round epsilon budget delta", "ε = {epsilon} exceeds the plan of {budget}"),
-        ("version_published", "round replies loss seconds", "version {round}: {replies} updates, loss {loss}"),
-        ("version_rolled_back", "round to", "version {round} was rolled back to {to}"),
-        ("phase_begun", "phase round", "phase {phase} begins"),
-        ("checkpoint_failed", "round code", "the checkpoint of round {round} could not be written"),
-        ("disk_back", "round seconds", "the disk is writable again"),
-        ("certificate_replaced", "days", "the certificate was replaced; it is valid for {days} days"),
-        ("certificate_unreadable", "", "the certificate's files do not match; the old one stays in use"),
-        ("holder_taken", "epoch round", "this process holds the coordinator now"),
-        ("holder_lost", "epoch round", "another process holds the coordinator now"),
-        ("worker_started", "worker", "intake worker {worker} started"),
-        ("worker_ended", "worker code", "intake worker {worker} ended"),
-        ("holder_started", "", "the coordinator's process started"),
-        ("holder_ended", "code", "the coordinator's process ended"),
-        ("stopped", "round rounds seconds", "stopped at round {round}"),
-        ("finished", "round rounds seconds", "all {rounds} rounds are done"),
-    )
+    name.strip(): EventKind(tuple(fields.split()), sentence.strip())
+    for name, fields, sentence in (line.split("|") for line in _EVENTS.strip().splitlines())
 }
 """All events of the log."""
 
@@ -92,31 +77,26 @@ LONGEST = 8 << 20
 """Bytes of a log before it is rotated."""
 KEPT = 3
 """Number of older logs; NAME.1 is the youngest."""
-_CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
-_LONGEST_CODE = 40
+_CODE = re.compile(r"(?=.{3,40}\Z)[a-z0-9-]+\.[a-z0-9-]+")
 
 
 def plain_code(value: object) -> str:
     """Return an error code that may be written (`reply.replayed`); `reply.other` for anything else."""
-    if type(value) is str and len(value) <= _LONGEST_CODE and _CODE.fullmatch(value):
-        return value
-    return OTHER
+    return value if type(value) is str and _CODE.fullmatch(value) else OTHER
 
 
 def add_refusals(*counts: Mapping[str, int]) -> dict[str, int]:
     """Sum refusals by code."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for refused in counts:
         for code, count in refused.items():
-            total[plain_code(code)] = total.get(plain_code(code), 0) + count
-    return total
+            total[plain_code(code)] += count
+    return dict(total)
 
 
 def plain_number(value: object) -> int | float | bool | None:
     """Return a plain finite number, or None: no subclass, no infinity, no integer long enough to encode text."""
-    if type(value) is bool:
-        return value
-    if type(value) is int and abs(value) <= LARGEST:
+    if type(value) is bool or (type(value) is int and abs(value) <= LARGEST):
         return value
     if type(value) is float and math.isfinite(value):
         return float(f"{value:.9g}")
@@ -130,15 +110,6 @@ def plain_event(at: float, event: str, facts: Mapping[str, object]) -> Event | N
     known = {name: facts[name] for name in EVENTS[event].fields if name in facts}
     values = {name: plain_code(value) if name == "reason" else plain_number(value) for name, value in known.items()}
     return Event(at, event, values)
-
-
-def plain_events(kept: Iterable[Mapping[str, object]]) -> tuple[Event, ...]:
-    """Return stored events, each with `at` and `code`, as the log may hold them."""
-    found = []
-    for one in kept:
-        facts = {name: value for name, value in one.items() if name not in ("at", "code")}
-        found.append(plain_event(float(str(one["at"])), str(one["code"]), facts))
-    return tuple(event for event in found if event is not None)
 
 
 @dataclass(eq=False)

@@ -1,11 +1,9 @@
-"""Prometheus metrics of a service's `Status`.
-
-A separate collector without the global registry. Members are counted, never named.
-"""
+"""Prometheus metrics of a service's `Status`, without the global registry and without names of members."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,6 +14,37 @@ from quorank.service.dashboard.event_log import add_refusals
 from quorank.service.dashboard.status import Status
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_METRICS = """
+counter rounds               rounds                 Rounds done.
+counter replies_accepted     accepted               Replies accepted, in all rounds.
+counter sent_bytes           sent_bytes             Bytes of tasks sent.
+counter received_bytes       received_bytes         Bytes of replies received.
+counter rebuilding_rounds    rebuilding_rounds      Rounds of rebuildings whose sum was made.
+counter checkpoints_failed   checkpoints_failed     Checkpoints not written.
+gauge   rounds_planned       rounds_planned         Rounds of the whole run.
+gauge   cohort_clients       cohort                 Clients asked in the open round; as planned where withheld.
+gauge   round_replies        replies                Replies of the open round.
+gauge   round_open_seconds   open_seconds           Seconds since the open round began.
+gauge   last_round_seconds   last_round_seconds     Seconds that the last round took.
+gauge   seconds_left         seconds_left           Seconds until the end of the run, estimated.
+gauge   enrolled_members     counts.enrolled        Members that may take part.
+gauge   invited_members      counts.invited         Unused invitations.
+gauge   seen_members         counts.seen            Members online.
+gauge   waiting_members      counts.waiting         Members of the open round without a reply.
+gauge   left_members         counts.left            Members that have left.
+gauge   revoked_members      counts.revoked         Members that are refused.
+gauge   epsilon_spent        epsilon_spent          Epsilon of a member by all releases.
+gauge   epsilon_planned      epsilon_planned        Planned epsilon of the whole run.
+gauge   epsilon_delta        epsilon_delta          Delta of epsilon_spent.
+gauge   uptime_seconds       uptime_seconds         Seconds since the start.
+gauge   well                 is_healthy             1 without fatal problems.
+gauge   quality              quality.value          Quality that members reported in a round.
+gauge   quality_error        quality.error          Its standard error.
+gauge   quality_round        quality.round          Its round.
+gauge   quality_smoothed     quality.smoothed       Smoothed over rounds.
+gauge   quality_smoothed_error quality.smoothed_error Standard error of that.
+"""
+"""Kind, name, field of the status and meaning of each number; unknown ones are left out."""
 
 
 class StatusCollector(Collector):
@@ -26,53 +55,14 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status = self.status
-        counts, quality = status.counts, status.quality
-        counters = (
-            ("rounds", "Rounds done.", status.rounds),
-            ("replies_accepted", "Replies accepted, in all rounds.", status.accepted),
-            ("sent_bytes", "Bytes of tasks sent.", status.sent_bytes),
-            ("received_bytes", "Bytes of replies received.", status.received_bytes),
-            ("rebuilding_rounds", "Rounds of rebuildings whose sum was made.", status.rebuilding_rounds),
-            ("checkpoints_failed", "Checkpoints not written.", status.checkpoints_failed),
-        )
-        gauges = (
-            ("rounds_planned", "Rounds of the whole run.", status.rounds_planned),
-            ("cohort_clients", "Clients asked in the open round; as planned where withheld.", status.cohort),
-            ("round_replies", "Replies of the open round.", status.replies),
-            ("round_open_seconds", "Seconds since the open round began.", status.open_seconds),
-            ("last_round_seconds", "Seconds that the last round took.", status.last_round_seconds),
-            ("seconds_left", "Seconds until the end of the run, estimated.", status.seconds_left),
-            ("enrolled_members", "Members that may take part.", counts.enrolled),
-            ("invited_members", "Unused invitations.", counts.invited),
-            ("seen_members", "Members online.", counts.seen),
-            ("waiting_members", "Members of the open round without a reply.", counts.waiting),
-            ("late_members", "Members whose reply is late.", counts.late),
-            ("left_members", "Members that have left.", counts.left),
-            ("revoked_members", "Members that are refused.", counts.revoked),
-            ("epsilon_spent", "Epsilon of a member by all releases.", status.epsilon_spent),
-            ("epsilon_planned", "Planned epsilon of the whole run.", status.epsilon_planned),
-            ("epsilon_delta", "Delta of epsilon_spent.", status.epsilon_delta),
-            ("checkpoint_age_seconds", "Seconds since the last checkpoint.", status.checkpoint_age_seconds),
-            ("uptime_seconds", "Seconds since the start.", status.uptime_seconds),
-            ("well", "1 without fatal problems.", int(status.is_healthy)),
-        )
-        for name, meaning, value in counters:
+        for line in _METRICS.strip().splitlines():
+            kind, name, path, meaning = line.split(None, 3)
+            value: Any = status
+            for part in path.split("."):
+                value = getattr(value, part, None)
             if value is not None:
-                yield CounterMetricFamily(f"quorank_{name}", meaning, value=value)
-        for name, meaning, gauge in gauges:
-            if gauge is not None:
-                yield GaugeMetricFamily(f"quorank_{name}", meaning, value=gauge)
-        if quality is not None:
-            reported = (
-                ("", "Quality that members reported in a round.", quality.value),
-                ("_error", "Its standard error.", quality.error),
-                ("_round", "Its round.", quality.round),
-                ("_smoothed", "Smoothed over rounds.", quality.smoothed),
-                ("_smoothed_error", "Standard error of that.", quality.smoothed_error),
-            )
-            for name, meaning, gauge in reported:
-                if gauge is not None:
-                    yield GaugeMetricFamily(f"quorank_quality{name}", meaning, value=gauge)
+                family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+                yield family(f"quorank_{name}", meaning, value=float(value))
         refused = CounterMetricFamily("quorank_refused", "Refusals by code.", labels=["code"])
         for code, count in sorted(add_refusals(status.refused).items()):
             refused.add_metric([code], count)

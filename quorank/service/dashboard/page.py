@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 from quorank.reports.page import STYLE, environment
 from quorank.reports.panel_svg import panel_svg
 from quorank.reports.panels import Curve, Panel
@@ -32,7 +32,7 @@ from quorank.service.dashboard.access import PageToken, private_headers
 from quorank.service.dashboard.event_log import EVENTS
 from quorank.service.dashboard.metrics import CONTENT_TYPE, exposition
 from quorank.service.dashboard.numbers import ago, byte_count, count, duration, small
-from quorank.service.dashboard.status import Event, Quality, RoundFigures, Status
+from quorank.service.dashboard.status import Event, Quality, RoundFigures, Status, mean_seconds
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -55,83 +55,52 @@ Read = Callable[[], Status]
 
 def page_routes(read: Read, token: str, stopping: Callable[[], bool] = lambda: False) -> list[Route]:
     """Return the routes of page, event stream and metrics; `read` is called in a thread, at most once a second."""
-    watch = _Watch(read, stopping)
-    guard = OperatorToken(token)
+    watch, guard = _Watch(read, stopping), PageToken(token)
 
     async def page(request: Request) -> Response:
-        if "token" in request.query_params:
-            return guard.admit(request)
-        if (refusal := guard.refuse(request)) is not None:
-            return refusal
-        try:
-            status = await watch.status()
-        except (BadInput, OSError) as error:
-            return _refusal(request, 503, "status.unreadable", _sentence(error))
-        return HTMLResponse(await run_in_threadpool(draw_page, status), headers=page_headers())
+        if "token" not in request.query_params:
+            return HTMLResponse(await run_in_threadpool(draw_page, await watch.status()), headers=page_headers())
+        require(guard.is_token(request.query_params["token"]), "operator.token", "this is not the operator's token")
+        answer = RedirectResponse("./", status_code=303, headers=page_headers())
+        guard.set_cookie(request, answer)
+        return answer
 
     async def events(request: Request) -> Response:
-        if (refusal := guard.refuse(request)) is not None:
-            return refusal
-        if watch.streams >= MOST_STREAMS:
-            return _refusal(
-                request, 503, "request.busy", f"{MOST_STREAMS} viewers are connected already; close a window"
-            )
+        sentence = f"{MOST_STREAMS} viewers are connected already; close a window"
+        require(watch.streams < MOST_STREAMS, "request.busy", sentence)
         headers = page_headers() | {"X-Accel-Buffering": "no"}
         return StreamingResponse(watch.stream(), media_type="text/event-stream", headers=headers)
 
     async def metrics(request: Request) -> Response:
-        if (refusal := guard.refuse(request)) is not None:
-            return refusal
-        try:
-            content = exposition(await watch.status())
-        except (BadInput, OSError) as error:
-            return _refusal(request, 503, "status.unreadable", _sentence(error))
+        content = exposition(await watch.status())
         return Response(content, headers=page_headers() | {"Content-Type": CONTENT_TYPE})
 
-    return [Route("/", page), Route("/events", events), Route("/metrics", metrics)]
+    def guarded(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            sentence = "only for the operator: open the address with ?token= that the service printed when it started"
+            given = answer is page and "token" in request.query_params
+            try:
+                require(given or guard.knows(request), "operator.token", sentence)
+                return await answer(request)
+            except OSError:
+                error = BadInput("status.unreadable", "the status cannot be read now; try again")
+            except BadInput as refused:
+                error = refused
+            table = {"code": error.code, "sentence": error.sentence}
+            return JSONResponse(table, 401 if error.code == "operator.token" else 503, headers=page_headers())
 
+        return answered
 
-def _sentence(error: BadInput | OSError) -> str:
-    return error.sentence if isinstance(error, BadInput) else "the status cannot be read now; try again"
-
-
-# ---------------------------------------------------------------- access
-
-
-class OperatorToken(PageToken):
-    """Token of the operator."""
-
-    def refuse(self, request: Request) -> Response | None:
-        """Return the answer to a request without the token; None for one with it."""
-        if self.knows(request):
-            return None
-        sentence = "only for the operator: open the address with ?token= that the service printed when it started"
-        return _refusal(request, 401, "operator.token", sentence)
-
-    def admit(self, request: Request) -> Response:
-        """Set the cookie for a token in the address, and redirect to the address without it."""
-        if not self.is_token(request.query_params["token"]):
-            return _refusal(request, 401, "operator.token", "this is not the operator's token")
-        answer = RedirectResponse("./", status_code=303, headers=page_headers())
-        self.set_cookie(request, answer)
-        return answer
-
-
-def _refusal(request: Request, status: int, code: str, sentence: str) -> Response:
-    """Return a page for browsers, code and sentence for programs."""
-    if "text/html" in request.headers.get("accept", ""):
-        html = _environment().get_template("refused.html").render(style=Markup(style()), code=code, sentence=sentence)
-        return HTMLResponse(html, status, headers=page_headers())
-    return JSONResponse({"code": code, "sentence": sentence}, status, headers=page_headers())
+    answers = {"/": page, "/events": events, "/metrics": metrics}
+    return [Route(path, guarded(answer)) for path, answer in answers.items()]
 
 
 def page_headers() -> dict[str, str]:
     """Return the headers of every answer: nothing is loaded, framed or cached; script and style are allowed by digest."""
-    policy = (
+    return private_headers(
         f"default-src 'none'; style-src {_allowed(style())}; script-src {_allowed(script())}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return private_headers(policy)
 
 
 @cache
@@ -242,16 +211,16 @@ def _between(page: str, begin: str, end: str) -> str:
 
 
 def _context(status: Status) -> dict[str, Any]:
-    shown = sorted(status.members, key=lambda member: (not member.late, not member.waiting, member.client))
+    shown = sorted(status.members, key=lambda member: (not member.waiting, member.client))
     return {
         "status": status,
         "words": _WORDS[status.kind],
-        "quality": quality_texts(status.quality, status.quality_note),
+        "quality": quality_texts(status.quality),
         "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
         "spent": _share(status.epsilon_spent, status.epsilon_planned),
-        "seconds_a_round": _mean_seconds(status.history),
+        "seconds_a_round": mean_seconds(status.history),
         "shown_members": shown[:SHOWN_MEMBERS],
         "more_members": shown[SHOWN_MEMBERS:],
         "shown_events": status.events[:SHOWN_EVENTS],
@@ -288,21 +257,17 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else min(1.0, part / whole)
 
 
-def _mean_seconds(history: Sequence[RoundFigures]) -> float | None:
-    known = [(point.seconds, point.rounds) for point in history if point.seconds is not None][-20:]
-    return sum(s * n for s, n in known) / sum(n for _, n in known) if known else None
-
-
 def _place(lower: float, upper: float) -> Callable[[float], str]:
     """Return a function that maps a value between its bounds to 0 … 100."""
     return lambda value: f"{100.0 * min(1.0, max(0.0, (value - lower) / ((upper - lower) or 1.0))):.1f}"
 
 
-def quality_texts(quality: Quality | None, note: str | None) -> tuple[str, str]:
+def quality_texts(quality: Quality | None) -> tuple[str, str]:
     """Return the value of the quality tile and its note, also without a value or with too much noise."""
-    if quality is None or quality.best is None:
-        least = f"shown from {quality.least_devices} reports in a round" if quality is not None else ""
-        return "too few reports" if quality is not None else "not measured", least or note or "devices do not report it"
+    if quality is None:
+        return "not measured", "devices do not report it"
+    if quality.best is None:
+        return "too few reports", f"shown from {quality.least_devices} reports in a round"
     (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
     if quality.devices:
         of.append(f"{count(quality.devices)} reports in round {quality.round}")
@@ -340,7 +305,7 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     if x:
         spread = [2.0 * (point.error or 0.0) for point in known] if any(p.error is not None for p in known) else None
         measure = "Quality" if status.quality is None else status.quality.measure
-        below = "band: two standard errors of the reports' noise" if spread else _UNDER[status.kind]
+        below = "band: two standard errors of the reports' noise" if spread else _UNDER.get(status.kind, "")
         add(measure, below, Curve.of_means("", x, y, spread))
     x, y, _ = points("epsilon")
     if x and status.epsilon_planned is not None:
@@ -348,7 +313,9 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
         planned = [status.epsilon_planned] * 2
         limit = Curve.of_means("planned", [0, last], planned, colour=6, dashes="dashed", level=True)
         top = 1.08 * max(*planned, *y, 1e-9)
-        add("ε spent", _epsilon_note(status), Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
+        delta = "" if status.epsilon_delta is None else f"δ = {small(status.epsilon_delta)}, "
+        below = f"{delta}unit: {status.epsilon_unit or 'client'}"
+        add("ε spent", below, Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
     for name, title, below in (
         ("seconds", f"Seconds per {words['round']}", "from opening to close"),
         ("replies", f"Accepted replies per {words['round']}", ""),
@@ -359,15 +326,8 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     return found
 
 
-_UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"} | dict.fromkeys(
-    ("devices", "parties"), ""
-)
+_UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"}
 """Caption of a quality curve without a band."""
-
-
-def _epsilon_note(status: Status) -> str:
-    delta = "" if status.epsilon_delta is None else f"δ = {small(status.epsilon_delta)}, "
-    return f"{delta}unit: {status.epsilon_unit or 'client'}"
 
 
 # ---------------------------------------------------------------- sentences of events

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from quorank.errors import require
@@ -24,7 +24,7 @@ LISTED = 200
 """Maximum number of listed members."""
 KEPT_EVENTS = 200
 KEPT_ROUNDS = 400
-"""Maximum number of points of the history; with more rounds, points are merged."""
+"""Maximum number of points of the history; with more rounds, every second one is dropped."""
 SEEN_SECONDS = 900.0
 """Seconds after its last request for which a member counts as online."""
 LATEST_ROUNDS = 20
@@ -51,7 +51,6 @@ class MemberCounts:
     enrolled: Count = 0  # neither left nor revoked
     seen: Count = 0  # enrolled ones with a request within SEEN_SECONDS
     waiting: Count | None = 0  # without a reply to the open round; None where withheld
-    late: Count | None = 0  # without a reply at the round's deadline
     left: Count = 0
     revoked: Count = 0
 
@@ -64,9 +63,7 @@ class MemberStatus:
     name: Text | None
     state: MemberState
     waiting: bool = False  # it owes an answer to the open round or the session
-    late: bool = False
     seen_seconds: Real | None = None  # since its last request
-    version: Text | None = None  # of its program, if known
     phase: Text | None = None  # current phase of a party
     identity: Text | None = None  # public key in hexadecimal, to be compared by voice
 
@@ -99,15 +96,14 @@ class Quality:
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """Metrics of a completed round, or means over `rounds` consecutive ones."""
+    """Metrics of a completed round."""
 
-    round: Count  # last one, from 1
+    round: Count  # from 1
     seconds: Real | None = None
     replies: Real | None = None
     quality: Real | None = None
     error: Real | None = None  # standard error of the quality
     epsilon: Real | None = None  # spent by then
-    rounds: Count = 1
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class Event:
 class Problem:
     """Problem that needs the operator; a `fatal` one keeps the service from working."""
 
-    code: Text  # disk.full, certificate.expires, nobody.seen, identity.copied, restore.behind, rebuilding.refused
+    code: Text
     sentence: Text
     fatal: bool = False
 
@@ -179,21 +175,17 @@ class Status:
     sent_bytes: Count | None = None
     received_bytes: Count | None = None
     traffic: dict[str, dict[str, Count]] = field(default_factory=dict)  # of a group: envelopes and bytes by kind
-    checkpoint_age_seconds: Real | None = None
     checkpoints_failed: Count = 0
     counts: MemberCounts = field(default_factory=MemberCounts)
     members: Annotated[tuple[MemberStatus, ...], Length(LISTED)] = ()
     quality: Quality | None = None
-    quality_note: Text | None = None
     epsilon_spent: Real | None = None  # by all releases, reports and rebuildings
     epsilon_planned: Real | None = None
     epsilon_delta: Real | None = None
     epsilon_unit: Text | None = None
     epsilon_horizon: Text | None = None
-    epsilon_method: Text | None = None
     report_epsilon: Real | None = None  # of one report
     rebuilding_rounds: Count = 0  # with a sum, including abandoned rebuildings
-    rebuilding_note: Text | None = None
     weights: Annotated[tuple[WeightStatus, ...], Length(1000)] = ()  # of a tuning
     arms: dict[str, Count] = field(default_factory=dict)  # of a tuning: members by arm
     history: Annotated[tuple[RoundFigures, ...], Length(KEPT_ROUNDS)] = ()
@@ -202,17 +194,12 @@ class Status:
 
     def table(self) -> dict[str, Any]:
         """Return the document as plain values."""
-        return {"format": FORMAT, "version": VERSION} | asdict(self)
+        found: dict[str, Any] = _plain({"format": FORMAT, "version": VERSION} | asdict(self))
+        return found
 
     def text(self) -> str:
-        """Return the document as JSON, bounded in size."""
-        return json.dumps(_plain(self.bounded().table()), allow_nan=False)
-
-    def bounded(self) -> Status:
-        """Return the document with at most LISTED members, KEPT_ROUNDS rounds and KEPT_EVENTS events."""
-        return replace(
-            self, members=self.members[:LISTED], history=thinned(self.history), events=self.events[:KEPT_EVENTS]
-        )
+        """Return the document as JSON."""
+        return json.dumps(self.table(), allow_nan=False)
 
     @classmethod
     def read(cls, content: bytes | str, where: str = "status") -> Status:
@@ -236,131 +223,29 @@ class Status:
         return not any(problem.fatal for problem in self.problems)
 
 
-def member_state(*, left: bool, revoked: bool, enrolled: bool, seen_seconds: float | None) -> MemberState:
-    """Return the state of a member from what is known of it."""
-    if left:
-        return "left"
-    if revoked:
-        return "revoked"
-    if not enrolled:
-        return "invited"
-    return "present" if seen_seconds is not None and seen_seconds <= SEEN_SECONDS else "away"
+def with_round(history: Sequence[RoundFigures], figures: RoundFigures) -> tuple[RoundFigures, ...]:
+    """Append a round to the history; one that is too long loses every second of its older points."""
+    points = (*history, figures)
+    return points if len(points) <= KEPT_ROUNDS else (*points[:-1:2], figures)
 
 
-def shown_state(written: State, process: int | None) -> State:
-    """Return the state to show, from the last written one and the process that runs."""
-    if process is None:
-        return written if written in ("new", "done") else "stopped"
-    return "starting" if written in ("new", "stopped") else written
-
-
-_PUBLIC = {
-    "nobody.seen": "no member was seen lately",
-    "identity.copied": "identities seem to run on two machines; the operator's status says which",
-    "restore.behind": "no member of a restored service has answered; the operator's status says why",
-    "rebuilding.refused": "a rebuilding was refused; the operator's status says why",
-}
-"""Public sentences of problems whose own sentences name members or ε."""
-
-
-def public_problems(problems: Iterable[Problem]) -> dict[str, Any]:
-    """Return public codes and sentences, without anything about members, and whether the service can work."""
-    found = list(problems)
-    told = [{"code": one.code, "sentence": _PUBLIC.get(one.code, one.sentence)} for one in found]
-    return {"ok": not any(one.fatal for one in found), "problems": told}
-
-
-LEAST_FREE_BYTES = 64 << 20
-"""Free space below which the disk counts as full."""
-RENEW_DAYS = 30.0
-
-
-def problems_of(
-    *,
-    free_bytes: int | None = None,
-    certificate_days: float | None = None,
-    unseen_seconds: float | None = None,
-    enrolled: int = 0,
-    copied: Collection[int] = (),
-    unanswered: int = 0,
-) -> tuple[Problem, ...]:
-    """Return the problems that follow from measurements.
-
-    Args:
-        free_bytes: Free space on the disk.
-        certificate_days: Remaining days of the certificate.
-        unseen_seconds: Seconds without any member; None while members are seen.
-        enrolled: Number of enrolled members.
-        copied: Members whose identity seems to run twice.
-        unanswered: Members of a restored service that returned without an answer.
-    """
-    found = []
-    if free_bytes is not None and free_bytes < LEAST_FREE_BYTES:
-        told = (
-            f"the disk is full ({free_bytes >> 20} MiB left): new replies are rejected until there is space, and accepted "
-            "ones are kept"
-        )
-        found.append(Problem("disk.full", told, fatal=True))
-    if certificate_days is not None and certificate_days <= 0.0:
-        found.append(Problem("certificate.expires", "the certificate has expired: members cannot connect", fatal=True))
-    elif certificate_days is not None and certificate_days < RENEW_DAYS:
-        told = (
-            f"the certificate expires in {certificate_days:.0f} days: restart for a new one, or replace the given one"
-        )
-        found.append(Problem("certificate.expires", told))
-    if enrolled and unseen_seconds is not None:
-        told = f"no member was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
-        found.append(Problem("nobody.seen", told))
-    if copied:
-        who = ", ".join(map(str, sorted(copied)[:5])) + (" …" if len(copied) > 5 else "")
-        told = f"{len(copied)} identities seem to run on two machines: client {who}; revoke them and invite again"
-        found.append(Problem("identity.copied", told))
-    if unanswered:
-        told = (
-            f"all {unanswered:,} members returned since the restore, and none answered its round: if they had "
-            "answered it before, restore the backup again with --skip and the number of rounds since"
-        )
-        found.append(Problem("restore.behind", told))
-    return tuple(found)
+def mean_seconds(history: Sequence[RoundFigures]) -> float | None:
+    """Return the mean seconds of the newest rounds."""
+    known = [point.seconds for point in history if point.seconds is not None][-LATEST_ROUNDS:]
+    return sum(known) / len(known) if known else None
 
 
 def seconds_left(history: Sequence[RoundFigures], rounds: int, open_seconds: float | None = None) -> float | None:
     """Estimate the seconds of the remaining rounds, the open one included; None before the first round."""
-    known = [(point.seconds, point.rounds) for point in history if point.seconds is not None][-LATEST_ROUNDS:]
-    if not known or rounds <= 0:
+    mean = mean_seconds(history)
+    if mean is None or rounds <= 0:
         return 0.0 if rounds <= 0 else None
-    mean = sum(seconds * count for seconds, count in known) / sum(count for _, count in known)
     return max(0.0, mean - (open_seconds or 0.0)) + mean * (rounds - 1)
 
 
-def thinned(history: Sequence[RoundFigures], most: int = KEPT_ROUNDS) -> tuple[RoundFigures, ...]:
-    """Merge neighbouring points until at most `most` are left; the newest round stays separate."""
-    points = list(history)
-    while len(points) > max(most, 2):
-        old, newest = points[:-1], points[-1]
-        points = [*(_merged(old[at : at + 2]) for at in range(0, len(old), 2)), newest]
-    return tuple(points)
-
-
-def with_round(history: Sequence[RoundFigures], figures: RoundFigures) -> tuple[RoundFigures, ...]:
-    """Append a round to the history, within its bound."""
-    return thinned((*history, figures))
-
-
-def _merged(points: Sequence[RoundFigures]) -> RoundFigures:
-    """Return one point for several: means of seconds and replies, last values of the others."""
-    last, rounds = points[-1], sum(point.rounds for point in points)
-
-    def mean(name: str) -> float | None:
-        known = [(value, point.rounds) for point in points if (value := getattr(point, name)) is not None]
-        return sum(value * count for value, count in known) / sum(count for _, count in known) if known else None
-
-    return replace(last, seconds=mean("seconds"), replies=mean("replies"), rounds=rounds)
-
-
 def listed(members: Iterable[MemberStatus]) -> tuple[MemberStatus, ...]:
-    """The members to list: those that a round waits for first, then by number."""
-    first = sorted(members, key=lambda member: (not member.late, not member.waiting, member.client))
+    """Return the members to list: awaited ones first where there are too many, by number."""
+    first = sorted(members, key=lambda member: (not member.waiting, member.client))
     return tuple(sorted(first[:LISTED], key=lambda member: member.client))
 
 
@@ -370,6 +255,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,10 +7,11 @@ the folder. After the last round the members read that the run is over, and can 
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from quorank.errors import BadInput
 from quorank.experiments.deployment import DeployedPrivacy, deployed_coordinator, setting_of, start_of
@@ -23,10 +24,12 @@ from quorank.federation.unlearning.rebuilding import Rebuilding
 from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
+from quorank.privacy.ledger import WITHHELD
+from quorank.privacy.mechanisms.metric_response import MetricResponse
 from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.service.dashboard.status import State, Status, with_round
-from quorank.service.dashboard.status_sources import coordinator_status, privacy_status, round_facts, round_figures
+from quorank.service.dashboard.event_log import add_refusals
+from quorank.service.dashboard.status import MemberStatus, Problem, Quality, RoundFigures, State, Status, listed
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.holders.rounds import Holder, KeptInStore
 from quorank.service.home import LEDGER, RANKER, Home
@@ -36,6 +39,12 @@ REBUILDING = "rebuilding"
 """Document with the checkpoint of an open rebuilding."""
 REQUEST_SECONDS = 1.0
 """Minimum seconds between two looks for requests to leave."""
+LEAST_DEVICES = 4
+"""Minimum number of reports in a round whose metric is shown."""
+DECAY, REMEMBERED = 0.9, 400
+"""Weight of a report one round later, and rounds after which it is left out."""
+WAITING_SECONDS = 60.0
+"""Seconds after which a round without enough members reports a problem."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,22 +78,20 @@ class LeavingDesk(Departures):
 
     def read_requests(self) -> None:
         """Read the requests in the store; confirm those that an earlier desk completed without confirmation."""
-        known = {leaver.client: leaver for leaver in self.leavers}
-        for member, request, receipt in self.holder.store.leavers(waiting=True):
+        known, store = {leaver.client: leaver for leaver in self.leavers}, self.holder.store
+        for member, request, receipt in store.leavers():
             if member in known:
                 if known[member].done and receipt is None:
-                    self.holder.store.let_go(self.holder.epoch, member, leaving_receipt(request))
-                continue
-            if (member, request) in self._refused:
-                continue
-            try:
-                found = self.holder.store.member(member)
-                keys = {} if found is None or found.key is None else {member: found.key}
-                leaving = check_leaving_request(request, self.coordinator.run, keys)
-                self.add_leaver(leaving.client, leaving.digest, leaving.at)
-            except BadInput as error:
-                self._refused.add((member, request))
-                self.coordinator.count_refusal(error, member)
+                    store.let_go(member, leaving_receipt(request))
+            elif (member, request) not in self._refused:
+                try:
+                    found = store.member(member)
+                    keys = {} if found is None or found.key is None else {member: found.key}
+                    leaving = check_leaving_request(request, self.coordinator.run, keys)
+                    self.add_leaver(leaving.client, leaving.digest, leaving.at)
+                except BadInput as error:
+                    self._refused.add((member, request))
+                    self.coordinator.count_refusal(error, member)
 
     def process_requests(self) -> None:
         """Release all members that have asked to leave, and confirm it."""
@@ -96,10 +103,10 @@ class LeavingDesk(Departures):
         return self.holder.store.document(name)
 
     def write_document(self, name: str, content: bytes) -> None:
-        self.holder.store.keep(self.holder.epoch, {name: content})
+        self.holder.store.keep({name: content})
 
     def storage(self) -> KeptInStore:
-        return self.holder.keeping(REBUILDING)
+        return KeptInStore(self.holder.store, REBUILDING)
 
     def play_round(self, rebuilding: Rebuilding) -> None:
         self.holder.round(rebuilding, "rebuilding")
@@ -107,7 +114,7 @@ class LeavingDesk(Departures):
 
     def clear(self, run: str) -> None:
         self.storage().remove()
-        self.holder.store.keep(self.holder.epoch, {}, Finished(run, 2**31))
+        self.holder.store.keep({}, Finished(run, 2**31))
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
@@ -116,7 +123,7 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     rules = RoundLimits(settings.enough, settings.least, settings.deadline)
     return deployed_coordinator(
         home.experiment, settings.n_features, home.secret, run=settings.run, seed=home.seed, rules=rules,
-        keeping=holder.keeping(), clock=holder.clock, figure=home.terms(0).figure, enrolled=holder,
+        keeping=KeptInStore(holder.store), clock=holder.clock, figure=home.terms(0).figure, enrolled=holder,
     )  # fmt: skip
 
 
@@ -134,11 +141,11 @@ class Service(Held[Home]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.holder = Holder(
-            self.store, self.epoch, self.home.key, self.stop, self.tend, self._seen, beside=self._documents,
+            self.store, self.home.key, self.stop, self.tend, self._seen, beside=self._documents,
             soonest=self.soonest, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
-        self._saved, settings, experiment = self.clock(), self.home.settings, self.home.experiment
+        settings, experiment = self.home.settings, self.home.experiment
         self.refused = dict(coordinator.refused)  # reported by an earlier holder
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
@@ -206,27 +213,22 @@ class Service(Held[Home]):
             self.tell("budget_exceeded", round=self.place[0], epsilon=spent.epsilon, budget=budget, delta=spent.delta)
 
     def closed(self, report: Report) -> None:
-        """Report a closed round."""
-        now, planned, cohort = self.clock(), self.privacy.shown_cohort, len(self.coordinator.cohort)
-        seconds, self.opened, self._saved = now - self.opened, now, now
+        """Report a closed round, without numbers that depend on a secret cohort."""
         self._count_privacy()
-        epsilon = None if self.privacy.spent is None else self.privacy.spent.epsilon
-        figures = round_figures(
-            report, seconds, figure=self.coordinator.metric_response, epsilon=epsilon, planned=planned
-        )
-        self.history = with_round(self.history, figures)
-        hidden, received = planned is not None, self.holder.received_bytes
-        self.tell("round_closed", **round_facts(report, figures, cohort, received, hidden=hidden))
-        if report.participants < self.coordinator.limits.close_fraction * cohort:
-            seen = self._seen_members(seconds)
-            numbers = {} if hidden else {"replies": report.participants, "cohort": cohort, "seen": seen}
-            self.tell("round_short", round=report.round, **numbers)
-
-    def _seen_members(self, seconds: float) -> int | None:
-        """Return the number of members seen within these seconds."""
-        with contextlib.suppress(OSError):
-            return self.store.counts(self.store.now() - seconds)["seen"]
-        return None
+        planned, count = self.privacy.shown_cohort, report.participants
+        figures = RoundFigures(
+            report.round, self.clock() - self.opened, None if planned is not None else count,
+            *reported_quality(report, self.coordinator.metric_response, planned),
+            None if self.privacy.spent is None else self.privacy.spent.epsilon,
+        )  # fmt: skip
+        self.end_round(figures)
+        open_ = {"replies": count, "cohort": len(self.coordinator.cohort), "received_bytes": self.holder.received_bytes}
+        reported = {"reported_ndcg": figures.quality, "reported_error": figures.error}
+        self.tell(
+            "round_closed", round=report.round, seconds=figures.seconds, update_norm=float(report.update_norm),
+            noise=float(report.noise), **(open_ if planned is None else {}),
+            **(reported if figures.quality is not None else {}),
+        )  # fmt: skip
 
     def _seen(self, coordinator: Coordinator) -> None:
         if coordinator is self.coordinator:
@@ -248,20 +250,111 @@ class Service(Held[Home]):
         book = self.privacy.book()
         if book is not None:
             content = json_bytes(book)
-            self.store.keep(self.epoch, {LEDGER: content})
+            self.store.keep({LEDGER: content})
             self.write_file(LEDGER, content)
         self.publish()
 
     def status(self, state: State | None = None) -> Status:
-        coordinator, now = self.coordinator, self.clock()
         rebuilding, refused = (False, None) if self.desk is None else (self.desk.rebuilding, self.desk.refused)
-        base = self.base_status(
-            "devices", state or ("rebuilding" if rebuilding else None), received_bytes=self.holder.received_bytes,
-            checkpoint_age_seconds=now - self._saved,
+        base = self.base_status("devices", state or ("rebuilding" if rebuilding else None))
+        found = coordinator_status(
+            base, self.coordinator, k=self.home.experiment.evaluation.k, planned=self.privacy.shown_cohort,
+            received_bytes=self.holder.received_bytes,
         )  # fmt: skip
-        base = privacy_status(base, self.privacy, refused)
-        k, cohort = self.home.experiment.evaluation.k, self.privacy.shown_cohort
-        return coordinator_status(base, coordinator, self.history, k=k, open_seconds=now - self.opened, planned=cohort)
+        return privacy_status(found, self.privacy, refused)
+
+
+def reported_quality(
+    report: Report, response: MetricResponse | None, planned: int | None = None
+) -> tuple[float | None, float | None]:
+    """Return the mean metric that devices reported in a round and its standard error, if there are enough."""
+    if response is None or report.participants < LEAST_DEVICES:
+        return None, None
+    return report.online_ndcg, response.error(planned or report.participants)
+
+
+def quality_of(
+    reports: Sequence[Report], response: MetricResponse | None, name: str, planned: int | None = None
+) -> Quality | None:
+    """Return the newest round's mean report and the smoothed one: Σ w·n·x / Σ w·n with w = DECAY^age.
+
+    The standard errors are those of the reports' noise, at most √(Σ w²·n·variance) / Σ w·n. Rounds with fewer than
+    LEAST_DEVICES reports are left out: a mean of one or two is those devices' own reports. None without reports.
+    """
+    if response is None:
+        return None
+    rounds = [report for report in reports[-REMEMBERED:] if report.participants >= LEAST_DEVICES]
+    if not rounds:
+        return Quality(name, least_devices=LEAST_DEVICES)
+    last = rounds[-1]
+    weights = np.array([DECAY ** (last.round - report.round) for report in rounds])
+    counts = np.array([report.participants for report in rounds], dtype=np.float64)
+    total, devices = float(weights @ counts), planned or last.participants
+    smoothed = float((weights * counts) @ np.array([report.online_ndcg for report in rounds])) / total
+    error = math.sqrt(response.variance * float(weights**2 @ counts)) / total
+    newest = *reported_quality(last, response, planned), last.round, devices
+    return Quality(name, *newest, smoothed, error, LEAST_DEVICES)
+
+
+def coordinator_status(
+    base: Status, coordinator: Coordinator, *, k: int = 10, planned: int | None = None, received_bytes: int = 0
+) -> Status:
+    """Complete a status from a coordinator; `planned` is the cohort size to show where the true one is secret."""
+    done, ending, seconds = coordinator.done, coordinator.closing, base.open_seconds or 0.0
+    waiting = frozenset[int]() if done else coordinator.waiting
+    came = 0 if done else coordinator.accepted_count
+    cohort = len(waiting) + came if coordinator.enrolled is None or done else ending.replies
+    found = replace(
+        base,
+        deadline_seconds=max(0.0, ending.deadline - seconds) if math.isfinite(ending.deadline) and not done else None,
+        cohort=cohort,
+        needed=0 if done else ending.minimum,
+        replies=came,
+        accepted=came + sum(report.participants for report in coordinator.reports),
+        refused=add_refusals(coordinator.refused),
+        received_bytes=received_bytes,
+        counts=replace(base.counts, waiting=len(waiting)),
+        members=listed(MemberStatus(client, None, "away", waiting=True) for client in waiting),
+        quality=quality_of(coordinator.reports, coordinator.metric_response, f"nDCG@{k} by clicks", planned),
+    )
+    fewest = coordinator.limits.minimum_replies
+    if coordinator.open and len(waiting) + came < fewest and seconds > WAITING_SECONDS:
+        told = f"{len(waiting) + came} members of its cohort are available, and its noise needs {fewest}"
+        found = replace(found, problems=(*found.problems, Problem("round.too-few", f"the round waits: {told}")))
+    if planned is None:
+        return found
+    return replace(
+        found,
+        cohort=0 if done else planned,
+        needed=0 if done else coordinator.limits.closing(planned).minimum,
+        replies=None,
+        accepted=None,
+        received_bytes=None,
+        counts=replace(found.counts, waiting=None),
+        members=(),
+        withheld=WITHHELD,
+    )
+
+
+def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
+    """Add spent and planned privacy to a status; `refused` is the ε of a refused rebuilding."""
+    spent, planned, budget, problems = privacy.spent, privacy.planned, privacy.budget, []
+    if refused is not None:
+        told = f"the ranker was restarted: rebuilding it would have brought ε to {refused:.3g}"
+        problems.append(Problem("rebuilding.refused", f"{told}, beyond {budget or 0.0:.3g}"))
+    if privacy.exceeded:
+        problems.append(Problem("budget.exceeded", "the releases exceed the run's planned ε"))
+    return replace(
+        base,
+        epsilon_spent=None if spent is None else spent.epsilon,
+        epsilon_planned=None if planned is None else budget,
+        epsilon_delta=privacy.delta,
+        epsilon_unit=privacy.unit,
+        epsilon_horizon=None if planned is None else f"whole run of {privacy.experiment.rounds} rounds",
+        report_epsilon=privacy.report_epsilon or None,
+        rebuilding_rounds=0 if privacy.rebuilt is None else sum(entry.rounds for entry in privacy.rebuilt.entries),
+        problems=(*base.problems, *problems),
+    )
 
 
 if __name__ == "__main__":

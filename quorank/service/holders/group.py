@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.files.documents import json_bytes, read_json
 from quorank.protocol.certificates import write_private
-from quorank.protocol.messages import leaving_receipt
 from quorank.rankers.ranker_file import ranker_bytes
-from quorank.service.dashboard.status import RoundFigures, State, Status, with_round
-from quorank.service.dashboard.status_sources import session_status
+from quorank.service.dashboard.status import MemberCounts, MemberStatus, Problem, RoundFigures, State, Status
 from quorank.service.enrolment import enlist
 from quorank.service.holders.holder_process import Held, main
-from quorank.service.holders.rounds import HeldMailboxes
-from quorank.service.home import RANKER, SETTINGS, TERMS, Home, Settings
-from quorank.service.overview import REFUSED
+from quorank.service.home import RANKER, TERMS, Home, Settings
 from quorank.service.store.sql_store import Member, SqlStore
 from quorank.silos.session.coordinator import SiloServer
 from quorank.silos.session.phases import PHASES
@@ -49,19 +43,13 @@ def settings_of(run: str, **chosen: object) -> Settings:
 class SiloHome(Home):
     """Folder of a group's service."""
 
+    kind = "silo"
+    missing = ("group.missing", "group here; make one with: quorank silo start {} --parties NAME,NAME")
+
     @classmethod
     def make(cls, path: Path, terms: SiloTerms, settings: Settings) -> SiloHome:
         """Create the folder; an existing one must be empty."""
         return cls._made(path, settings, {TERMS: json.dumps(terms.table(), indent=1).encode()}, "group's")
-
-    @classmethod
-    def open(cls, path: Path) -> SiloHome:
-        """Open the folder of an earlier start."""
-        home = cls(path.absolute())
-        there = (home.path / SETTINGS).is_file() and home.settings.kind == "silo"
-        sentence = f"there is no group here; make one with: quorank silo start {path} --parties NAME,NAME"
-        require(there, "group.missing", sentence, f"{path}")
-        return home
 
     @cached_property
     def group(self) -> SiloTerms:
@@ -71,9 +59,6 @@ class SiloHome(Home):
             return SiloTerms.read(self.terms_table)
         except BadInput as error:
             raise error if error.where == f"{file}" else error.at(f"{file}") from None
-
-    def check_change(self, settings: Settings) -> None:
-        """Accept any change: none of the settings is part of the terms."""
 
     @property
     def identities(self) -> dict[str, bytes]:
@@ -87,10 +72,8 @@ class SiloHome(Home):
     def _note_identities(self, told: Mapping[str, bytes]) -> dict[str, bytes]:
         """Store identities, refuse one that differs from before, and return all of them."""
         known, file = self.identities, self.path / IDENTITIES
+        said = f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
         for name, key in told.items():
-            said = (
-                f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
-            )
             require(known.get(name, key) == key, "identity.conflict", said, name)
         after = known | dict(told)
         if after != known:
@@ -103,29 +86,21 @@ class SiloHome(Home):
         sentence = f"is not a party of this group; its parties are {', '.join(parties)}"
         require(name in parties, "party.unknown", sentence, f"{name}")
         known = self._note_identities(told or {})
-        others, number = {party: key for party, key in known.items() if party != name}, parties.index(name)
-        again = store.member(number) is not None
-        return enlist(self, store, name, out, "party", self.terms_table, number, others, again)
+        others = {party: key for party, key in known.items() if party != name}
+        return enlist(self, store, name, out, "party", parties.index(name), others)
 
 
 NEXT_SECONDS = 0.05
 """Polling interval of parties during the session, seconds."""
 OVER_SECONDS = 60.0
+RESTS = "waits for the others"
 
 
 class SessionStreams(SiloStreams):
     """State of a session in a service's store; only its holder writes it."""
 
-    def __init__(self, store: SqlStore, epoch: int) -> None:
-        self._service, self._epoch = store, epoch
-
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Execute a query and return its rows."""
-        return self._service.database.execute(query, *values)
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit everything done inside; HolderLost where another process holds the session."""
-        return self._service.holding(self._epoch)
+    def __init__(self, store: SqlStore) -> None:
+        self.rows, self.transaction = store.database.execute, store.holding  # type: ignore[assignment,method-assign]
 
 
 @dataclass(eq=False)
@@ -136,12 +111,11 @@ class SiloService(Held[SiloHome]):
 
     post: SiloPost = field(init=False)
     server: SiloServer = field(init=False)
-    _turned: float | None = field(default=None, init=False)  # time of the last completed turns
+    _timed: bool = field(default=False, init=False)  # the first turns of a process are not timed
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mail, streams = HeldMailboxes(self.store, self.epoch), SessionStreams(self.store, self.epoch)
-        self.post = SiloPost(mail, streams, self.home.group, self.home.settings.pause)
+        self.post = SiloPost(self.store, SessionStreams(self.store), self.home.group, self.home.settings.pause)
         self.server = self.post.server
         self._phase, self._turns = self.server.phase, self.server.turns[0]
 
@@ -177,35 +151,40 @@ class SiloService(Held[SiloHome]):
         if theta is not None:
             self.write_file(RANKER, ranker_bytes(self.server.terms.saved_ranker(theta)))
 
-    def attend(self) -> None:
-        """Release the parties that have asked to leave."""
-        for member, request, _ in self.store.leavers(waiting=True):
-            self.post.leave(member)
-            self.store.let_go(self.epoch, member, leaving_receipt(request))
-            self.tell("member_left", client=member, round=self.place[0])
+    def forget(self, member: int) -> None:
+        self.post.leave(member)
 
     def _tell(self) -> None:
         """Log completed turns, changes of the phase and refusals."""
-        now, (done, _) = self.clock(), self.server.turns
-        if done > self._turns:  # the first turns of a process are not timed
-            seconds = None if self._turned is None else (now - self._turned) / (done - self._turns)
-            self.history = with_round(self.history, RoundFigures(done, seconds, rounds=done - self._turns))
-            self._turned, self._turns = now, done
+        done, _ = self.server.turns
+        if done > self._turns:
+            seconds = (self.clock() - self.opened) / (done - self._turns) if self._timed else None
+            self.end_round(RoundFigures(done, seconds))
+            self._timed, self._turns = True, done
             self.log.write("round_closed", round=done, seconds=seconds)
         if self.server.phase != self._phase:
             self._phase = self.server.phase
             self.tell("phase_begun", phase=PHASES.index(self._phase), round=done)
         refused = self.tell_refused(self.server.refused)
         if refused:
-            self.store.tally({f"{REFUSED}{code}": count for code, count in refused.items()})
+            self.store.tally(refused)
         self.publish_in_time()
 
     def status(self, state: State | None = None) -> Status:
-        """Return the status of the session, without members and refusals, which the page adds from the store."""
-        base = self.base_status(
-            "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.received, history=self.history
+        """Return the status of the session, without refusals, which the page adds from the store."""
+        server, parties = self.server, self.home.group.parties
+        waits = [server.waits(name) for name in parties]
+        told = f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+        members = tuple(
+            MemberStatus(number, name, "not invited", here, phase=server.phase if here or server.done else RESTS)
+            for number, (name, here) in enumerate(zip(parties, waits, strict=True))
         )
-        return replace(session_status(base, self.server, ()), refused={})
+        return self.base_status(
+            "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.received, phase=server.phase,
+            rehearsal=self.home.group.seed is not None, cohort=len(parties), traffic=server.traffic(),
+            problems=(Problem("party.left", told),) if server.blocked else (),
+            counts=MemberCounts(len(parties), waiting=sum(waits)), members=members,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

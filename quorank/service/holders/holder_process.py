@@ -21,9 +21,9 @@ from quorank import __version__
 from quorank.errors import BadInput, Interrupted
 from quorank.files.atomic import write_whole
 from quorank.kernels.process import interruptible
-from quorank.protocol.messages import Kind, Publication
+from quorank.protocol.messages import Kind, Publication, leaving_receipt
 from quorank.service.dashboard.event_log import EventLog
-from quorank.service.dashboard.status import RoundFigures, State, Status, Versions
+from quorank.service.dashboard.status import RoundFigures, State, Status, Versions, seconds_left, with_round
 from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import HolderLost, SqlStore
@@ -50,7 +50,6 @@ class Held(ABC, Generic[HomeKind]):
 
     home: HomeKind
     store: SqlStore
-    epoch: int
     log: EventLog
     stop: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
@@ -91,9 +90,8 @@ class Held(ABC, Generic[HomeKind]):
     def finish(self) -> None:
         """Publish the end."""
 
-    @abstractmethod
-    def attend(self) -> None:
-        """Release members that have asked to leave, after the end."""
+    def forget(self, member: int) -> None:
+        """Remove a member that leaves from what is not yet published."""
 
     @abstractmethod
     def status(self, state: State | None = None) -> Status:
@@ -103,7 +101,7 @@ class Held(ABC, Generic[HomeKind]):
 
     def play(self, *, stay: bool = False) -> bool:
         """Work to the end, and stay if requested; returns whether all is done. HolderLost where another took over."""
-        self.tell("holder_taken", epoch=self.epoch, round=self.place[0])
+        self.tell("holder_taken", epoch=self.store.epoch, round=self.place[0])
         self.again(self.begin)
         pause = self.fast
         while not self.done and not self.stop():
@@ -143,6 +141,14 @@ class Held(ABC, Generic[HomeKind]):
                 self._away = None
             return made
 
+    def attend(self) -> None:
+        """Release members that have asked to leave."""
+        for member, request, receipt in self.store.leavers():
+            if receipt is None:
+                self.forget(member)
+                self.store.let_go(member, leaving_receipt(request))
+                self.tell("member_left", client=member, round=self.place[0])
+
     # ------------------------------------------------------------ events, status, files
 
     def tell(self, event: str, **facts: object) -> None:
@@ -162,7 +168,7 @@ class Held(ABC, Generic[HomeKind]):
     def publish(self, state: State | None = None) -> None:
         """Write the status for `status`, dashboard and metrics."""
         self._written = self.clock()
-        self.store.keep(self.epoch, {STATUS: self.status(state).text().encode()})
+        self.store.keep({STATUS: self.status(state).text().encode()})
 
     def publish_in_time(self) -> None:
         """Write the status if the last one is old."""
@@ -171,11 +177,18 @@ class Held(ABC, Generic[HomeKind]):
 
     def base_status(self, kind: Any, state: State | None, **known: Any) -> Status:
         """Return the common part of the status."""
+        (done, planned), history, open_seconds = self.place, self.history, self.clock() - self.opened
         return Status(
             kind, state or ("done" if self.done else "running"), self.home.settings.run, self.store.now(),
             process=os.getpid(), uptime_seconds=self.clock() - self.began, versions=Versions(__version__),
-            checkpoints_failed=self.failed, **known,
+            rounds=done, rounds_planned=planned, open_seconds=open_seconds, history=history,
+            seconds_left=seconds_left(history, planned - done, open_seconds) if planned else None,
+            last_round_seconds=history[-1].seconds if history else None, checkpoints_failed=self.failed, **known,
         )  # fmt: skip
+
+    def end_round(self, figures: RoundFigures) -> None:
+        """Append a completed round to the history; the next one is open now."""
+        self.history, self.opened = with_round(self.history, figures), self.clock()
 
     def write_file(self, name: str, content: bytes | str) -> None:
         """Write a copy in the folder; on a full disk the next round or start writes it."""
@@ -193,7 +206,7 @@ class Held(ABC, Generic[HomeKind]):
         """Publish a task unless the current one has its kind."""
         found = self.store.publication()
         if found is None or found.kind != kind:
-            self.store.publish(self.epoch, self.signed(kind, round_, content, wait))
+            self.store.publish(self.signed(kind, round_, content, wait))
 
 
 def hold(
@@ -205,7 +218,7 @@ def hold(
         try:
             store = home.store()
             epoch = store.hold_in_turn(stop)
-            if epoch is not None and kind(home, store, epoch, log, stop).play(stay=stay):
+            if epoch is not None and kind(home, store, log, stop).play(stay=stay):
                 return True
         except HolderLost:
             log.write("holder_lost", epoch=epoch)

@@ -32,9 +32,9 @@ from quorank.files.documents import json_bytes
 from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
-from quorank.protocol.transport import MailAnswer, MailTransport, MemberNodes
+from quorank.protocol.transport import MailTransport, MemberNodes, Message
 from quorank.service.intake.intake import LIMITS
-from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore, StoredReply
+from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 
 BATCH = 2000
 """Maximum number of replies read at once."""
@@ -48,6 +48,8 @@ REQUESTS = 200.0
 """Target rate of polls of all members, per second."""
 LONGEST_NEXT = 600.0
 """Maximum polling interval, seconds."""
+Documents = Mapping[str, bytes | None]
+"""Documents of the store to be written; None: to be removed."""
 
 
 def next_seconds(members: int, deadline: float, soonest: float = 1.0) -> float:
@@ -82,12 +84,10 @@ class KeptInStore:
 
     where = "the service's store"
 
-    def __init__(self, store: SqlStore, epoch: int, name: str = "coordinator") -> None:
-        self.store, self.epoch, self.name = store, epoch, name
-        # the task published together with a checkpoint; None: the current one stays
-        self.following: Callable[[CoordinatorCheckpoint], Publication | None] = lambda saved: None
-        # documents of the same transaction
-        self.beside: Callable[[CoordinatorCheckpoint], Mapping[str, bytes | None]] = lambda saved: {}
+    def __init__(self, store: SqlStore, name: str = "coordinator") -> None:
+        self.store, self.name = store, name
+        # the task and the documents written together with a checkpoint; no task: the current one stays
+        self.following: Callable[[State], tuple[Publication | None, Documents]] = lambda state: (None, {})
         self.taken: int | None = None  # id of the last reply taken in; None: later ones are not checked
 
     def load(self) -> CoordinatorCheckpoint | None:
@@ -102,13 +102,13 @@ class KeptInStore:
         """Do nothing: replies are committed before they are taken in."""
 
     def save(self, saved: CoordinatorCheckpoint) -> None:
-        publication = self.following(saved)
-        documents = {self.name: saved.to_bytes(), **self.beside(saved)}
+        publication, beside = self.following(saved.state)
+        documents = {self.name: saved.to_bytes(), **beside}
         finished = Finished(saved.run, saved.state.round - 1, self.taken)
         if publication is None:
-            self.store.keep(self.epoch, documents, finished)
+            self.store.keep(documents, finished)
         else:
-            self.store.publish(self.epoch, publication, documents, finished)
+            self.store.publish(publication, documents, finished)
 
     def clear(self) -> None:
         """Do nothing: replies are deleted with the checkpoint of their round."""
@@ -117,31 +117,12 @@ class KeptInStore:
         name, number = f"{self.name} secure", str(round_).encode()
         if self.store.document(name) == number:
             return False
-        self.store.keep(self.epoch, {name: number})
+        self.store.keep({name: number})
         return True
 
     def remove(self) -> None:
         """Delete the documents."""
-        self.store.keep(self.epoch, {self.name: None, f"{self.name} secure": None})
-
-
-class HeldMailboxes:
-    """Letters of the store; HolderLost where another process holds the coordinator."""
-
-    def __init__(self, store: SqlStore, epoch: int) -> None:
-        self._store, self._epoch = store, epoch
-
-    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
-        return self._store.send(self._epoch, letters)
-
-    def answers(self) -> list[MailAnswer]:
-        return [MailAnswer(one.id, one.member, one.answer or b"") for one in self._store.answers(self._epoch)]
-
-    def unanswered(self) -> list[tuple[int, int]]:
-        return self._store.unanswered()
-
-    def forget(self, letters: Sequence[int] | None) -> None:
-        self._store.forget(self._epoch, letters)
+        self.store.keep({self.name: None, f"{self.name} secure": None})
 
 
 @dataclass(eq=False)
@@ -149,8 +130,7 @@ class Holder:
     """Plays a coordinator's rounds over a store.
 
     Args:
-        store: The service's store.
-        epoch: Epoch of this process as the holder.
+        store: The service's store, held by this process.
         key: The service's key, which signs tasks.
         stop: Interrupts the work in the middle of a round; a later holder continues it.
         tend: Called in every look at the store.
@@ -164,14 +144,13 @@ class Holder:
     """
 
     store: SqlStore
-    epoch: int
     key: MemberKey
     stop: Callable[[], bool] = lambda: False
     tend: Callable[[], None] = lambda: None
     seen: Callable[[Coordinator], None] = lambda coordinator: None
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0
-    beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
+    beside: Callable[[Coordinator, State], Documents] = lambda coordinator, state: {}
     simulated: bool = False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -185,10 +164,6 @@ class Holder:
     _held: float = field(default=float("-inf"), init=False)
     _admitted: frozenset[int] = field(default_factory=frozenset, init=False)
     _pause: float = field(default=FAST, init=False)
-
-    def keeping(self, name: str = "coordinator") -> KeptInStore:
-        """Return the keeper of a coordinator's checkpoints."""
-        return KeptInStore(self.store, self.epoch, name)
 
     # ------------------------------------------------------------ publications
 
@@ -214,23 +189,20 @@ class Holder:
         content = encode_task(Task(coordinator.run, state.round, ranker))
         return signed_task(self.key, "over", coordinator.run, state.round, content, LONGEST_NEXT)
 
-    def _paused(self) -> Publication | None:
-        """Return the current task for an empty cohort, while the next one is unknown."""
-        found = self.store.publication()
-        return None if found is None else replace(found, asked=NOBODY, room=0, next=self.soonest)
-
-    def _follow(self, coordinator: Coordinator, kind: Kind, state: State) -> Publication | None:
-        """Return the task published together with the checkpoint of this state."""
-        if state.round >= coordinator.rounds and kind != "rebuilding":
-            return self._over(coordinator, state)
-        if state.round >= coordinator.rounds or self.busy():
-            return self._paused()
-        return self.publication(coordinator, state, kind)
-
-    def _documents(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
-        """Return the documents written with a checkpoint: the reply limits of the next round, and those of `beside`."""
-        own = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
-        return own | ({} if state.round >= coordinator.rounds else self._limits(coordinator, kind, state))
+    def _follow(
+        self, coordinator: Coordinator, kind: Kind, state: State
+    ) -> tuple[Publication | None, dict[str, bytes | None]]:
+        """Return the task and the documents that are written together with the checkpoint of this state."""
+        documents = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
+        done = state.round >= coordinator.rounds
+        if not done:
+            documents |= self._limits(coordinator, kind, state)
+        if done and kind != "rebuilding":
+            return self._over(coordinator, state), documents
+        if done or self.busy():  # the current task for an empty cohort, while the next one is unknown
+            found = self.store.publication()
+            return found and replace(found, asked=NOBODY, room=0, next=self.soonest), documents
+        return self.publication(coordinator, state, kind), documents
 
     def _limits(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
         return {} if kind == "secure" else {LIMITS: json_bytes(coordinator.reply_limits(state))}
@@ -239,12 +211,12 @@ class Holder:
         """Publish the end of the run, with the current ranker."""
         self._publish(self._over(coordinator, coordinator.state))
 
-    def _publish(self, wanted: Publication, documents: Mapping[str, bytes | None] | None = None) -> Publication:
+    def _publish(self, wanted: Publication, documents: Documents | None = None) -> Publication:
         """Publish a task unless it is the current one."""
         found = self.store.publication()
         if found is not None and replace(found, number=0, opened=0.0, next=wanted.next) == wanted:
             return found
-        return self.store.publish(self.epoch, wanted, documents)
+        return self.store.publish(wanted, documents)
 
     # ------------------------------------------------------------ rounds
 
@@ -259,8 +231,7 @@ class Holder:
         """Open the round, or continue the one that an earlier holder has opened."""
         keeping, state = coordinator.storage, coordinator.state
         if isinstance(keeping, KeptInStore):
-            keeping.following = lambda saved: self._follow(coordinator, kind, saved.state)
-            keeping.beside = lambda saved: self._documents(coordinator, kind, saved.state)
+            keeping.following = lambda following: self._follow(coordinator, kind, following)
         published = self._publish(self.publication(coordinator, state, kind), self._limits(coordinator, kind, state))
         coordinator.plan(max(0.0, self.store.now() - published.opened))
         if self._open != (coordinator.run, state.round):
@@ -292,8 +263,8 @@ class Holder:
         self.tend()
         now = self.clock()
         if now - self._held >= EPOCH_SECONDS:
-            with self.store.holding(self.epoch):
-                self._held = now
+            self.store.check_holder()
+            self._held = now
 
     def _take_replies(self, coordinator: Coordinator) -> int:
         """Give the next batch of replies to the coordinator; returns their number."""
@@ -313,7 +284,7 @@ class Holder:
         self.seen(coordinator)
         return len(batch)
 
-    def _decoded(self, coordinator: Coordinator, stored: StoredReply) -> Reply | bytes | None:
+    def _decoded(self, coordinator: Coordinator, stored: Message) -> Reply | bytes | None:
         """Return the reply if it names its sender; the coordinator judges bytes that cannot be decoded."""
         if stored.content == NOTHING:
             if self._empty[0] != coordinator.run:
@@ -361,7 +332,7 @@ class Holder:
     @cached_property
     def mail(self) -> MailTransport:
         """The mailboxes, without letters of an earlier holder."""
-        found = MailTransport(HeldMailboxes(self.store, self.epoch), self.admitted, bundled=self.simulated)
+        found = MailTransport(self.store, self.admitted, bundled=self.simulated)
         found.begin()
         return found
 

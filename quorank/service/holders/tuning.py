@@ -15,15 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.federation.reply import Task, encode_task
 from quorank.files.documents import parse_json
-from quorank.protocol.messages import Publication, leaving_receipt
-from quorank.service.dashboard.status import State, Status, with_round
-from quorank.service.dashboard.status_sources import tuning_status, version_figures
+from quorank.protocol.messages import Publication
+from quorank.service.dashboard.status import Quality, RoundFigures, State, Status, WeightStatus
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, enrolled_keys, next_seconds
-from quorank.service.home import SETTINGS, TERMS, Home, Settings
+from quorank.service.home import TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
@@ -40,21 +39,15 @@ CHECKPOINT = "tuning"
 class TuningHome(Home):
     """Folder of a tuning's service, with the tuning in place of an experiment."""
 
+    kind = "tuning"
+    missing = ("coordinator.missing", "tuning here; make one with: quorank coordinator start {} --tune FILE.toml")
+
     @classmethod
     def make(cls, path: Path, tuning: FieldTuning, settings: Settings) -> TuningHome:
         """Create the folder; an existing one must be empty."""
         terms, plan = tuning.terms(settings.run).table(), tuning.table()
         files = {name: json.dumps(table, indent=1).encode() for name, table in ((TERMS, terms), (TUNING, plan))}
         return cls._made(path, settings, files, "coordinator's")
-
-    @classmethod
-    def open(cls, path: Path) -> TuningHome:
-        """Open the folder of an earlier start."""
-        home = cls(path.absolute())
-        there = (home.path / SETTINGS).is_file() and home.settings.kind == "tuning"
-        sentence = f"there is no tuning here; make one with: quorank coordinator start {path} --tune FILE.toml"
-        require(there, "coordinator.missing", sentence, f"{path}")
-        return home
 
     @cached_property
     def tuning(self) -> FieldTuning:
@@ -77,6 +70,7 @@ class TuningService(Held[TuningHome]):
     _reply_count: int = field(default=0, init=False)  # replies to the open version
     _replies_needed: int = field(default=0, init=False)  # replies that the open version accepts
     _received_bytes: int = field(default=0, init=False)
+    _accepted: int = field(default=0, init=False)  # updates of published versions
     _arms: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -116,13 +110,10 @@ class TuningService(Held[TuningHome]):
         content = encode_task(Task(self.run, state.version, state.published))
         self.declare("over", state.version, content, LONGEST_NEXT)
 
-    def attend(self) -> None:
-        """Confirm leave requests: updates are only in sums and versions, and stored nowhere else."""
-        for member, request, _ in self.store.leavers(waiting=True):
-            self.version.forget(member)
-            self._leavers.add(member)
-            self.store.let_go(self.epoch, member, leaving_receipt(request))
-            self.tell("member_left", client=member, round=self.place[0])
+    def forget(self, member: int) -> None:
+        """Take out the member's update: others are only in sums and versions, and stored nowhere else."""
+        self.version.forget(member)
+        self._leavers.add(member)
 
     def _key(self, member: int) -> bytes:
         found = self.store.member(member)
@@ -137,7 +128,7 @@ class TuningService(Held[TuningHome]):
         found, version = self.store.publication(), self.place[0]
         if found is None or (found.kind, found.run, found.round) != ("tuning", self.run, version):
             made = self._publication(self.version.state)
-            found = self.store.publish(self.epoch, made, self._limits(self.version.state))
+            found = self.store.publish(made, self._limits(self.version.state))
         self._replies_needed = found.room
         return found
 
@@ -165,7 +156,7 @@ class TuningService(Held[TuningHome]):
         missing = self._replies_needed - len(self.version.replies)
         if missing > 0:
             self._replies_needed = self._reply_count + missing
-            self.store.publish(self.epoch, replace(published, room=self._replies_needed))
+            self.store.publish(replace(published, room=self._replies_needed))
 
     def _close_version(self, passed: float) -> bool:
         found = self.version.next_version(passed)
@@ -177,9 +168,9 @@ class TuningService(Held[TuningHome]):
         more = after.version < self.tuning.iterations or self.tuning.answers > 0
         try:
             if more:
-                self.store.publish(self.epoch, self._publication(after), documents, finished)
+                self.store.publish(self._publication(after), documents, finished)
             else:
-                self.store.keep(self.epoch, documents, finished)
+                self.store.keep(documents, finished)
         except RepliesCame:
             return False  # read them first
         self._begin_next(after, model)
@@ -187,9 +178,9 @@ class TuningService(Held[TuningHome]):
 
     def _begin_next(self, after: TuningState, model: Model) -> None:
         """Report the published version, and begin the next."""
-        now = self.clock()
-        seconds, self.opened = now - self.opened, now
-        self.history = with_round(self.history, version_figures(model, seconds))
+        seconds = self.clock() - self.opened
+        self.end_round(RoundFigures(model.version, seconds, model.updates, model.loss))
+        self._accepted += model.updates
         if self.version.begin(after):
             self.tell("version_rolled_back", round=model.version, to=0)
         self.tell("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
@@ -210,7 +201,7 @@ class TuningService(Held[TuningHome]):
             return False
         content = json.dumps(found, indent=2).encode() + b"\n"
         try:
-            self.store.keep(self.epoch, {STUDY: content}, Finished(self.run, self.place[0], self._last_reply))
+            self.store.keep({STUDY: content}, Finished(self.run, self.place[0], self._last_reply))
         except RepliesCame:
             return False
         self.write_file(STUDY, content)
@@ -219,14 +210,27 @@ class TuningService(Held[TuningHome]):
     # ------------------------------------------------------------ status
 
     def status(self, state: State | None = None) -> Status:
-        private, version, now = self.version.terms.private_means, self.version, self.clock()
-        base = self.base_status(
-            "tuning", state, rounds_planned=self.tuning.iterations, received_bytes=self._received_bytes,
-            refused=version.refused, report_epsilon=None if private is None else private.epsilon, arms=self._arm_sizes(),
+        version, heuristic = self.version, self.tuning.coordinator.heuristic
+        private, values = version.terms.private_means, heuristic.named(version.state.published)
+        newest: Any = {"value": self.history[-1].quality, "round": self.history[-1].round} if self.history else {}
+        weights = tuple(
+            WeightStatus(
+                one.name,
+                float(values[one.name]),
+                one.shipped,
+                one.lower,
+                one.upper,
+                (version.before or {}).get(one.name),
+            )
+            for one in heuristic.weights
+        )
+        return self.base_status(
+            "tuning", state, received_bytes=self._received_bytes, refused=dict(version.refused), weights=weights,
+            report_epsilon=None if private is None else private.epsilon, arms=self._arm_sizes(),
+            replies=len(version.replies), needed=self._replies_needed or None,
+            accepted=self._accepted + version.state.estimate.count,
+            quality=Quality("mean loss of searches", **newest),
         )  # fmt: skip
-        opened, coordinator = now - self.opened, self.tuning.coordinator
-        status = tuning_status(base, coordinator, version.state, self.history, version.before, opened)
-        return replace(status, replies=len(version.replies), needed=self._replies_needed or None)
 
     def _arm_sizes(self) -> dict[str, int]:
         """Return the number of devices in each arm, counted again when devices have enrolled."""

@@ -16,9 +16,10 @@ import hashlib
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.federation.reply import ReplyLimits, longest_reply
@@ -63,15 +64,6 @@ class HttpAnswer(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class KnownMember(NamedTuple):
-    """Cached facts of a member."""
-
-    key: bytes
-    kind: str
-    revoked: bool
-    left: bool
-
-
 class Asked(NamedTuple):
     """Request with its headers, before its body is read."""
 
@@ -81,14 +73,6 @@ class Asked(NamedTuple):
     headers: Mapping[str, str]
     address: str
     receive: Receive
-
-
-class OperatorApp(Protocol):
-    """Application of the operator: dashboard and metrics."""
-
-    stopping: bool  # open streams must end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 _JSON = (b"content-type", b"application/json")
@@ -113,6 +97,8 @@ class View:
 
     def __init__(self, version: int, open_: Publication | None, limits: ReplyLimits | None, public: bool) -> None:
         self.version, self.open, self.limits, self.public = version, open_, limits, public
+        self.members: dict[int, Member] = {}  # enrolled ones that have asked for something
+        self.copied: set[int] = set()  # with a noted second copy
         self.etag, self.task, self.same = b"", HttpAnswer(204), HttpAnswer(304)
         if open_ is not None:
             self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
@@ -128,7 +114,10 @@ class View:
 
 
 class Intake:
-    """Application of one worker; `writer` and `notes` have stores of their own, so that no read waits for a write."""
+    """Application of one worker; `writer` and `notes` have stores of their own, so that no read waits for a write.
+
+    `operator` is the application of dashboard and metrics; its open streams end when `stopping` is set.
+    """
 
     def __init__(
         self,
@@ -136,16 +125,15 @@ class Intake:
         store: SqlStore,
         writer: Writer,
         notes: SqlStore,
+        health: Callable[[], Mapping[str, Any]],
+        operator: Any = None,
         traffic: IntakeTraffic | None = None,
-        operator: OperatorApp | None = None,
-        health: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
         self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
-        self.refusals: dict[str, int] = {}  # by code, since the last write
+        self.refusals = Counter[str]()  # by code, since the last write
         self._notes, self._service, self._terms = notes, home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
-        self._members: dict[int, KnownMember] = {}
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
         self._ahead = 0.0  # offset of the store's clock
@@ -154,7 +142,6 @@ class Intake:
         self._noter = ThreadPoolExecutor(1, "notes")
         self._log = EventLog(sys.stderr)
         self._parameters = _parameters(self._terms)
-        self._copied: dict[int, int] = {}  # member → publication with a noted second copy
         self._enrolled: list[int] = []  # since the last write
         self._due: asyncio.TimerHandle | None = None  # next write
         self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[HttpAnswer]]] = {
@@ -167,7 +154,6 @@ class Intake:
             ("POST", "/v1/enrol"): self._enrol,
             ("GET", "/healthz"): self._healthz,
         }
-        self._paths = {path for _, path in self._routes}
 
     def calls(self) -> set[tuple[str, str]]:
         """Return method and path of all calls but the operator's."""
@@ -204,7 +190,8 @@ class Intake:
     async def _answered(self, scope: Scope, path: str, receive: Receive) -> HttpAnswer:
         handler = self._routes.get((scope["method"], path))
         if handler is None:
-            require(path in self._paths, "request.unknown", "there is no such call; docs/protocol.md has all of them")
+            known = any(path == one for _, one in self._routes)
+            require(known, "request.unknown", "there is no such call; docs/protocol.md has all of them")
             raise BadInput("request.method", "this call is not made with this method")
         headers = requests.headers_of(scope["headers"])
         address = self._address(scope, headers)
@@ -227,7 +214,7 @@ class Intake:
         return time.time() + self._ahead
 
     def _count(self, code: str) -> None:
-        self.refusals[code] = self.refusals.get(code, 0) + 1
+        self.refusals[code] += 1
         self._write_soon()
 
     def _write_soon(self) -> None:
@@ -236,10 +223,10 @@ class Intake:
             self._due = asyncio.get_running_loop().call_later(TALLY_SECONDS, self._write_counts)
 
     def _write_counts(self) -> None:
-        (counts, self.refusals), (enrolled, self._enrolled) = (self.refusals, {}), (self._enrolled, [])
+        (counts, self.refusals), (enrolled, self._enrolled) = (self.refusals, Counter()), (self._enrolled, [])
         self._due = None
         if counts:
-            self._noter.submit(_quietly, self._notes.tally, {f"refused {code}": n for code, n in counts.items()})
+            self._noter.submit(_quietly, self._notes.tally, counts)
         if enrolled:
             event = "member_enrolled" if len(enrolled) == 1 else "members_enrolled"
             self._note(event, client=enrolled[-1], count=len(enrolled))
@@ -282,43 +269,36 @@ class Intake:
         version = await self._read(self.store.version)
         if version != self._view.version:
             self._view = await self._read(self._viewed, version)
-            self._members.clear()
         self._looked = now
 
     def _viewed(self, version: int) -> View:
-        open_ = self.store.publication()
-        limits = None if open_ is None else self._limits(open_)
-        return View(version, open_, limits, self.store.is_open())
-
-    def _limits(self, open_: Publication) -> ReplyLimits | None:
-        """Return the limits on replies that the holder wrote with a publication; None: it takes none."""
-        written = self.store.document(LIMITS)
+        """Read the task and the limits on replies that the holder wrote with it; None: it takes none."""
+        open_, written = self.store.publication(), self.store.document(LIMITS)
         limits: ReplyLimits | None = None if written is None else parse_json(written, ReplyLimits)
-        return limits if limits is not None and (limits.run, limits.round) == (open_.run, open_.round) else None
+        fits = open_ is not None and limits is not None and (limits.run, limits.round) == (open_.run, open_.round)
+        return View(version, open_, limits if fits else None, self.store.is_open())
 
-    async def _member(self, number: int) -> KnownMember:
-        known = self._members.get(number)
-        if known is None:
-            found: Member | None = await self._read(self.store.member, number)
-            if found is None or found.key is None:
-                raise BadInput("request.unknown-member", "no such member has enrolled")
-            known = KnownMember(found.key, found.kind, found.revoked is not None, found.left is not None)
-            if len(self._members) >= KEYS:
-                self._members.clear()
-            self._members[number] = known
-        return known
+    async def _member(self, number: int) -> Member:
+        members = self._view.members
+        found = members.get(number) or await self._read(self.store.member, number)
+        if found is None or found.key is None:
+            raise BadInput("request.unknown-member", "no such member has enrolled")
+        if len(members) >= KEYS:
+            members.clear()
+        members[number] = found
+        return found
 
     # ------------------------------------------------------------ authentication and bodies
 
-    async def _signed(self, asked: Asked) -> tuple[requests.SignedHead, KnownMember]:
+    async def _signed(self, asked: Asked) -> tuple[requests.SignedHead, Member]:
         """Return the authenticated head and member of a request."""
         head = requests.read_head(asked.headers)
         await self.view()
         member = await self._member(head.member)
         target = f"{asked.path}?{asked.query}" if asked.query else asked.path
-        requests.check(head, member.key, self._service, asked.method, target, self.now())
-        require(not member.revoked, "request.revoked", "the operator has revoked this member")
-        gone = member.left and asked.path != "/v1/leave"
+        requests.check(head, member.key or b"", self._service, asked.method, target, self.now())
+        require(member.revoked is None, "request.revoked", "the operator has revoked this member")
+        gone = member.left is not None and asked.path != "/v1/leave"
         require(not gone, "request.left", "this member has left")
         return head, member
 
@@ -380,18 +360,12 @@ class Intake:
         try:
             await self._commit(head, "reply", open_.number, body)
         except BadInput as error:
-            if error.code == "reply.repeated":
-                self._note_copy(head.member, open_.number)
+            # two different answers of one identity to a round: its folder or key was copied
+            if error.code == "reply.repeated" and head.member not in self._view.copied:
+                self._view.copied.add(head.member)
+                self._note("identity_copied", client=head.member)
             raise
         return as_json(200, {"accepted": True, "next": max(1, round(open_.next))}, self._next())
-
-    def _note_copy(self, member: int, number: int) -> None:
-        """Report two different answers of one identity to a round: its folder or key was copied."""
-        if self._copied.get(member) != number:
-            if len(self._copied) > KEYS:
-                self._copied.clear()
-            self._copied[member] = number
-            self._note("identity_copied", client=member)
 
     def _note(self, event: str, **facts: object) -> None:
         self._log.write(event, **facts)
@@ -416,7 +390,7 @@ class Intake:
     async def _leave(self, asked: Asked) -> HttpAnswer:
         head, member = await self._signed(asked)
         body = await self._body(asked, LEAVING_BYTES, head)
-        check_leaving_request(body, self.home.settings.run, {head.member: member.key})
+        check_leaving_request(body, self.home.settings.run, {head.member: member.key or b""})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 
@@ -447,8 +421,7 @@ class Intake:
 
     async def _healthz(self, asked: Asked) -> HttpAnswer:
         """Answer whether the service can work, without anything about members."""
-        loop = asyncio.get_running_loop()
-        table = {"ok": True, "problems": []} if self.health is None else await loop.run_in_executor(None, self.health)
+        table = await asyncio.get_running_loop().run_in_executor(None, self.health)
         return as_json(200 if table["ok"] else 503, table)
 
 

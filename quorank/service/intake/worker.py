@@ -20,7 +20,7 @@ from quorank.kernels.process import raise_file_limit
 from quorank.service.home import Home
 from quorank.service.intake.intake import Intake
 from quorank.service.intake.limits import ConnectionGuard, stop_accepting
-from quorank.service.overview import ServiceHealth
+from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Writer
 
 BACKLOG = 4096
@@ -35,16 +35,16 @@ START_SECONDS = 0.05
 
 def intake_of(home: Home) -> Intake:
     """Return the application on a folder's store."""
-    writer = Writer(home.store())
-    health = ServiceHealth(home, writer)
-    return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
+    writer = Writer(home.store().take)
+    overview = Overview(home, writer)
+    return Intake(home, home.store(), writer, home.store(), overview.health, OperatorPages(home, overview))
 
 
 class OperatorPages:
     """Dashboard and metrics, imported at the first request."""
 
-    def __init__(self, home: Home, health: ServiceHealth) -> None:
-        self.home, self.health, self.stopping = home, health, False
+    def __init__(self, home: Home, overview: Overview) -> None:
+        self.home, self.overview, self.stopping = home, overview, False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer for `/`, `/events` and `/metrics`."""
@@ -56,10 +56,8 @@ class OperatorPages:
         from starlette.applications import Starlette
 
         from quorank.service.dashboard.page import page_routes
-        from quorank.service.overview import Overview
 
-        read = Overview(self.home, self.health).read
-        return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))
+        return Starlette(routes=page_routes(self.overview.read, self.home.token, lambda: self.stopping))
 
 
 async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
@@ -68,16 +66,10 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
 
     from quorank.service.dashboard.loopback_server import SocketServer
 
-    intake, (certificate, key) = intake_of(home), home.tls or (None, None)
-    server = SocketServer(
-        intake,
-        descriptor,
-        BACKLOG,
-        backpressure=_connections(),
-        log_level=LogLevels.critical,
-        ssl_cert=certificate,
-        ssl_key=key,
-    )
+    intake, (certificate, key), hard = intake_of(home), home.tls or (None, None), raise_file_limit()
+    most = CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
+    options = {"backpressure": most, "log_level": LogLevels.critical, "ssl_cert": certificate, "ssl_key": key}
+    server = SocketServer(intake, descriptor, BACKLOG, **options)
     guard, loop = ConnectionGuard(home.settings.port), asyncio.get_running_loop()
 
     async def drain() -> None:
@@ -109,12 +101,6 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
     finally:
         await loop.run_in_executor(None, intake.writer.stop)
         intake.close()
-
-
-def _connections() -> int:
-    """Return the maximum number of connections under the file limit."""
-    hard = raise_file_limit()
-    return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -33,13 +34,8 @@ _HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
 _JUMP = 1 << 32
 _PAGE = 200
-KEYS = {
-    "service": ("id",), "documents": ("name",), "publication": ("id",), "members": ("number",), "turns": ("run", "member"),
-    "tokens": ("digest",), "replies": ("id",), "letters": ("id",), "leaving": ("member",), "events": ("id",),
-    "tallies": ("name",), "facts": ("name",), "places": ("peer",), "sending": ("peer", "place"),
-    "coming": ("peer", "place"),
-}  # fmt: skip
-"""Stored tables with the order of their rows; nonces, valid for minutes, are not stored."""
+KEPT = [table for table in TABLES if table != "nonces"]
+"""Stored tables; nonces are valid for minutes."""
 
 
 class Backup(NamedTuple):
@@ -107,19 +103,20 @@ def _count(database: Database, table: str) -> int:
 
 def _copy(source: Database, target: Database, jump: int = 0) -> None:
     """Copy all rows of one moment into a new store."""
-    with source.snapshot(), target.transaction():
+    with source.begun(source.begin_reading), target.transaction():
         target.execute("DELETE FROM service")
-        for table, key in KEYS.items():
+        for table in KEPT:
             columns = columns_of(table)
             named = ", ".join(columns)
-            places = [list(columns).index(name) for name in key]
-            order, page = ", ".join(key), f"SELECT {named} FROM {table}"
-            rows = source.execute(f"{page} ORDER BY {order} LIMIT {_PAGE}")
-            new = f"INSERT INTO {table} ({named}) SELECT {named} FROM {{given}}"
-            later = f"{page} WHERE ({order}) > ({', '.join('?' for _ in key)}) ORDER BY {order} LIMIT {_PAGE}"
-            while rows:
-                target.each(new, columns, rows)
-                rows = source.execute(later, *(rows[-1][place] for place in places))
+            page, new = (
+                f"SELECT {named} FROM {table} ORDER BY 1, 2 LIMIT {_PAGE} OFFSET ?",
+                f"INSERT INTO {table} ({named})",
+            )
+            for start in itertools.count(0, _PAGE):
+                rows = source.execute(page, start)
+                target.each(f"{new} SELECT {named} FROM {{given}}", list(columns), rows)
+                if len(rows) < _PAGE:
+                    break
             if "{serial}" in TABLES[table]:
                 ((last,),) = target.execute(f"SELECT coalesce(max(id), 0) FROM {table}")
                 target.skip_numbers(table, last if table == "events" else last + jump)

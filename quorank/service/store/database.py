@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ TABLES = {
     " UNIQUE (run, round, member)",
     "letters": "id {serial}, member BIGINT NOT NULL, turn BIGINT UNIQUE, content {blob} NOT NULL, answer {blob}",
     "leaving": "member BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, request {blob} NOT NULL, receipt {blob}",
-    "events": "id {serial}, at DOUBLE PRECISION NOT NULL, code TEXT NOT NULL, content TEXT NOT NULL",
+    "events": "id {serial}, at DOUBLE PRECISION NOT NULL, event TEXT NOT NULL, facts TEXT NOT NULL",
     "tallies": "name TEXT PRIMARY KEY, count BIGINT NOT NULL",
     "nonces": "slot BIGINT NOT NULL, member BIGINT NOT NULL, nonce {blob} NOT NULL, PRIMARY KEY (slot, member, nonce)",
     "facts": "name TEXT PRIMARY KEY, value {blob} NOT NULL",
@@ -53,13 +53,16 @@ INDEXES = (
     "CREATE INDEX IF NOT EXISTS admitted_members ON members (number)"
     " WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL",
 )
-_TYPES = {"{blob}": "bytea", "{serial}": "bigint"}
 
 
 def columns_of(table: str) -> dict[str, str]:
     """Return the columns of a table with PostgreSQL's names of their types."""
     found = re.findall(r"(\w+) (\{\w+\}|TEXT|BIGINT|INTEGER|DOUBLE PRECISION)", TABLES[table])
-    return {name: _TYPES.get(kind, kind.lower()) for name, kind in found}
+    return {name: {"{blob}": "bytea", "{serial}": "bigint"}.get(kind, kind.lower()) for name, kind in found}
+
+
+TYPES = {name: kind for table in reversed(TABLES) for name, kind in columns_of(table).items()} | {"id": "bigint"}
+"""Types of all columns; columns of one name have one type."""
 
 
 def schema(blob: str, serial: str, compact: str) -> list[str]:
@@ -73,7 +76,7 @@ def schema(blob: str, serial: str, compact: str) -> list[str]:
 
 
 class Database(ABC):
-    """Connection to a database. Statements have `?` for their values; bytes come back as bytes."""
+    """Connection to a database with all tables. Statements have `?` for their values; bytes come back as bytes."""
 
     begin_writing: ClassVar[str]  # begins a transaction that excludes other writers
     begin_reading: ClassVar[str]  # begins a transaction that sees a single moment
@@ -83,16 +86,12 @@ class Database(ABC):
         """Return the rows of a statement; one row with the number of changed rows where it returns none."""
 
     @abstractmethod
-    def each(self, statement: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement over a table `{given}` of these rows; columns have PostgreSQL's types."""
+    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement over a table `{given}` of these rows; columns are named as in `TYPES`."""
 
     @abstractmethod
     def begun(self, statement: str) -> AbstractContextManager[None]:
         """Open a transaction: all or nothing, and on disk when it ends. OSError where that is not certain."""
-
-    @abstractmethod
-    def create(self) -> None:
-        """Create missing tables."""
 
     @abstractmethod
     def skip_numbers(self, table: str, last: int) -> None:
@@ -117,10 +116,6 @@ class Database(ABC):
     def transaction(self) -> AbstractContextManager[None]:
         """Open a transaction that excludes other writers."""
         return self.begun(self.begin_writing)
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Open a transaction that reads a single moment."""
-        return self.begun(self.begin_reading)
 
     def value(self, query: str, *values: Any) -> Any:
         """Return the first value of the first row; None without a row."""

@@ -6,10 +6,10 @@ A group reads at once all rows that its calls touch, decides them in order, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Condition, Thread
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
@@ -60,22 +60,31 @@ class Outcome(NamedTuple):
     member: int = -1  # number of the enrolled member
 
 
+Take = Callable[[Sequence[Call | EnrolmentCall]], list[Outcome]]
+"""Function that commits calls in their order."""
+
+
 def oldest_slot(now: float) -> int:
     """Return the first slot of nonces that must still be kept."""
     return int((now - NONCE_SECONDS) // NONCE_SLOT)
 
 
-_UNKNOWN = Outcome("request.unknown-member", "no such member has enrolled")
-_REVOKED = Outcome("request.revoked", "the operator has revoked this member")
-_LEFT = Outcome("request.left", "this member has left")
-_REPLAYED = Outcome("request.replayed", "this request was made before")
+_REFUSED = {
+    code: Outcome(code, sentence)
+    for code, sentence in (
+        ("request.unknown-member", "no such member has enrolled"),
+        ("request.revoked", "the operator has revoked this member"),
+        ("request.left", "this member has left"),
+        ("request.replayed", "this request was made before"),
+    )
+}
 
 
 class CallGroup:
     """Calls of one transaction; `filled` counts the replies of the open round, `turns` all answers to letters."""
 
     def __init__(self, database: Database, open_: Publication | None, now: float, filled: int, turns: int) -> None:
-        self._database, self._open, self._now, self.filled, self.turns = database, open_, now, filled, turns
+        self._each, self._open, self._now, self.filled, self.turns = database.each, open_, now, filled, turns
         self._replies: list[tuple[str, int, int, bytes]] = []
         self._answers: list[tuple[int, int, bytes]] = []
         self._requests: list[tuple[int, float, bytes]] = []
@@ -88,17 +97,15 @@ class CallGroup:
         )
         members = {row[0]: row[1:] for row in self._among(query, (call.member for call in calls))}
         barred = [self._barred(call, members.get(call.member)) for call in calls]
-        allowed = [call for call, outcome in zip(calls, barred, strict=True) if outcome is None]
+        allowed = [call for call, code in zip(calls, barred, strict=True) if not code]
         fresh = self._spend_nonces(allowed)
         self._read(allowed)
         outcomes = []
-        for call, outcome in zip(calls, barred, strict=True):
-            if outcome is None and (call.member, call.nonce) not in fresh:
-                outcome = _REPLAYED
-            elif outcome is None:
-                fresh.discard((call.member, call.nonce))
-                outcome = self._decide(call)
-            outcomes.append(outcome)
+        for call, code in zip(calls, barred, strict=True):
+            if not code and (call.member, call.nonce) not in fresh:
+                code = "request.replayed"
+            fresh.discard((call.member, call.nonce))
+            outcomes.append(_REFUSED[code] if code else self._decide(call))
         late, seen = self._now - SEEN_SECONDS, {}
         for call in allowed:
             *_, before, program = members[call.member]
@@ -110,15 +117,15 @@ class CallGroup:
 
     def _among(self, query: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
         """Return the rows of a query over a table `{given}` of numbers, `given.id`."""
-        return self._database.each(query, {"id": "bigint"}, [(number,) for number in sorted(set(numbers))])
+        return self._each(query, ("id",), [(number,) for number in sorted(set(numbers))])
 
     @staticmethod
-    def _barred(call: Call, member: tuple[Any, ...] | None) -> Outcome | None:
+    def _barred(call: Call, member: tuple[Any, ...] | None) -> str:
         if member is None or not member[0]:
-            return _UNKNOWN
+            return "request.unknown-member"
         if member[1]:
-            return _REVOKED
-        return _LEFT if member[2] and call.what != "leave" else None
+            return "request.revoked"
+        return "request.left" if member[2] and call.what != "leave" else ""
 
     def _spend_nonces(self, calls: Sequence[Call]) -> set[tuple[int, bytes]]:
         """Store the nonces; return those that were not stored before."""
@@ -130,29 +137,20 @@ class CallGroup:
             " AND member = given.member AND nonce = given.nonce) RETURNING member, nonce"
         )
         rows = [(slot, *one) for one in dict.fromkeys((call.member, call.nonce) for call in calls)]
-        found = self._database.each(statement, {"slot": "bigint", "member": "bigint", "nonce": "bytea"}, rows)
-        return {(member, nonce) for member, nonce in found}
+        return {(member, nonce) for member, nonce in self._each(statement, ("slot", "member", "nonce"), rows)}
 
     def _read(self, calls: Sequence[Call]) -> None:
         """Read the rows that the calls may touch: replies of the open round, turns, letters, requests to leave."""
         self._known: dict[int, bytes] = {}
         self._taken: dict[int, tuple[int, int]] = {}
-        repliers = sorted({call.member for call in calls if call.what == "reply"})
-        if self._open is not None and repliers:
-            place = (self._open.run, self._open.round)
-            columns = {"run": "text", "round": "bigint", "member": "bigint"}
-            rows = [(*place, member) for member in repliers]
-            query = (
-                "SELECT replies.member, content FROM {given} JOIN replies"
-                " ON replies.run = given.run AND replies.round = given.round AND replies.member = given.member"
-            )
-            self._known = dict(self._database.each(query, columns, rows))
+        if self._open is not None:
+            repliers = sorted({call.member for call in calls if call.what == "reply"})
+            columns, rows = ("run", "round", "member"), [(self._open.run, self._open.round, one) for one in repliers]
+            query = "SELECT replies.member, content FROM {given} JOIN replies USING (run, round, member)"
+            self._known = dict(self._each(query, columns, rows))
             if self._open.most or self._open.rest:
-                query = (
-                    "SELECT turns.member, taken, last FROM {given} JOIN turns"
-                    " ON turns.run = given.run AND turns.member = given.member"
-                )
-                self._taken = {m: (taken, last) for m, taken, last in self._database.each(query, columns, rows)}
+                query = "SELECT turns.member, taken, last FROM {given} JOIN turns USING (run, member)"
+                self._taken = {member: (taken, last) for member, taken, last in self._each(query, columns, rows)}
         query = "SELECT letters.id, member, answer FROM {given} JOIN letters ON letters.id = given.id"
         wanted = (call.number for call in calls if call.what == "mail" and 0 <= call.number < 1 << 63)
         self._letters = {row[0]: row[1:] for row in self._among(query, wanted)}
@@ -205,37 +203,25 @@ class CallGroup:
         return Outcome()
 
     def _write(self, seen: Mapping[int, str | None]) -> None:
-        each, now = self._database.each, self._now
-        each(
-            "UPDATE members SET seen = given.at, program = given.program FROM {given} WHERE number = given.member",
-            {"member": "bigint", "at": "double precision", "program": "text"},
-            [(member, now, program) for member, program in sorted(seen.items())],
+        self._each(
+            "UPDATE members SET seen = given.seen, program = given.program FROM {given} WHERE number = given.member",
+            ("member", "seen", "program"),
+            [(member, self._now, program) for member, program in sorted(seen.items())],
         )
-        each(
-            "INSERT INTO replies (run, round, member, content) SELECT run, round, member, content FROM {given}",
-            {"run": "text", "round": "bigint", "member": "bigint", "content": "bytea"},
-            self._replies,
-        )
+        columns = ("run", "round", "member", "content")
+        new = "INSERT INTO replies (run, round, member, content) SELECT run, round, member, content FROM {given}"
+        self._each(new, columns, self._replies)
         if self._open is not None and (self._open.most or self._open.rest):
-            each(
+            self._each(
                 "INSERT INTO turns SELECT run, member, 1, round FROM {given} WHERE true"
                 " ON CONFLICT (run, member) DO UPDATE SET taken = turns.taken + 1, last = excluded.last",
-                {"run": "text", "round": "bigint", "member": "bigint"},
+                columns[:3],
                 [reply[:3] for reply in self._replies],
             )
-        each(
-            "UPDATE letters SET turn = given.turn, answer = given.answer FROM {given} WHERE id = given.letter",
-            {"letter": "bigint", "turn": "bigint", "answer": "bytea"},
-            self._answers,
-        )
-        each(
-            "INSERT INTO leaving (member, at, request) SELECT member, at, request FROM {given}",
-            {"member": "bigint", "at": "double precision", "request": "bytea"},
-            self._requests,
-        )
-        if self._replies or self._answers:
-            change = "UPDATE service SET filled = ?, turns = ? WHERE id = 1"
-            self._database.execute(change, self.filled, self.turns)
+        change = "UPDATE letters SET turn = given.turn, answer = given.answer FROM {given} WHERE letters.id = given.id"
+        self._each(change, ("id", "turn", "answer"), self._answers)
+        new = "INSERT INTO leaving (member, at, request) SELECT member, at, request FROM {given}"
+        self._each(new, ("member", "at", "request"), self._requests)
 
 
 def _again(same: bool, code: str, sentence: str) -> Outcome:
@@ -247,19 +233,12 @@ _BUSY = Outcome("service.busy", "the service has more requests than it can write
 _STORAGE = Outcome("service.storage", "the service cannot write at the moment; nothing was accepted, ask again later")
 
 
-class CallStore(Protocol):
-    """Store that commits calls."""
-
-    def take(self, calls: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
-        """Commit calls in their order."""
-
-
 class Writer:
-    """Thread that commits calls to a store of its own: `outcome = await writer.submit(call)`."""
+    """Thread that commits calls by `take` of a store of its own: `outcome = await writer.submit(call)`."""
 
-    def __init__(self, store: CallStore, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, take: Take, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
         self.fault = ""  # code of the store's failure, for /healthz; empty once a transaction succeeds
-        self._store, self._most_calls, self._most_bytes = store, most_calls, most_bytes
+        self._take, self._most_calls, self._most_bytes = take, most_calls, most_bytes
         self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
         self._bytes, self._stopping, self._changed = 0, False, Condition()
         self._thread = Thread(target=self._write_groups, name="writer", daemon=True)
@@ -299,7 +278,7 @@ class Writer:
 
     def _commit(self, calls: list[Call | EnrolmentCall]) -> list[Outcome]:
         try:
-            outcomes = self._store.take(calls)
+            outcomes = self._take(calls)
             self.fault = ""
         except Exception as error:  # nothing was confirmed, and the next group may succeed
             self.fault = error.code if isinstance(error, BadInput) else "service.storage"

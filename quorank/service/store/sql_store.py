@@ -21,6 +21,7 @@ from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
 from quorank.protocol.messages import Publication
+from quorank.protocol.transport import Message
 from quorank.service.store.database import FORMAT, Database
 from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 
@@ -54,23 +55,6 @@ class Member:
         return self.key is not None and self.revoked is None and self.left is None
 
 
-class StoredReply(NamedTuple):
-    """Committed reply."""
-
-    id: int
-    member: int
-    content: bytes
-
-
-class Letter(NamedTuple):
-    """Letter to a member, with its answer if there is one."""
-
-    id: int
-    member: int
-    content: bytes
-    answer: bytes | None = None
-
-
 class Finished(NamedTuple):
     """Deletion of the replies of a round and of all earlier ones."""
 
@@ -99,15 +83,12 @@ class SqlStore:
     def __init__(self, database: Database) -> None:
         self.database, self._pruned = database, 0.0
         self._open: Publication | None = None  # of the last group
-        self._heard = (0, 0)  # (epoch, last turn whose answer was returned in it)
+        self.epoch, self._heard = -1, 0  # as the holder, and the last turn whose answer was returned to it
         try:
-            database.create()
             found = database.value("SELECT format FROM service WHERE id = 1")
             require(found is not None, "file.damaged", "the store has lost its first row; restore a backup")
-            sentence = (
-                f"the store is of format {found}, and this Quorank reads {FORMAT}; install the version that made it"
-            )
-            require(found == FORMAT, "store.version", sentence)
+            sentence = f"of format {found}, and this Quorank reads {FORMAT}; install the version that made it"
+            require(found == FORMAT, "store.version", f"the store is {sentence}")
         except BaseException:
             database.close()
             raise
@@ -125,9 +106,9 @@ class SqlStore:
         return int(self.database.value("SELECT version FROM service WHERE id = 1"))
 
     @contextmanager
-    def _changing(self, epoch: int | None = None) -> Iterator[None]:
-        """Open a transaction that changes what workers read; of the holder where an epoch is given."""
-        with self.database.transaction() if epoch is None else self.holding(epoch):
+    def _changing(self, *, holder: bool = False) -> Iterator[None]:
+        """Open a transaction that changes what workers read."""
+        with self.holding() if holder else self.database.transaction():
             yield
             self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
 
@@ -146,8 +127,12 @@ class SqlStore:
             ((filled, turns, number),) = self.database.execute(query)
             if number is None or self._open is None or self._open.number != number:  # its content may be long
                 self._open = self.publication()
-            taken = iter(CallGroup(self.database, self._open, now, filled, turns).take(signed))
+            group = CallGroup(self.database, self._open, now, filled, turns)
+            taken = iter(group.take(signed))
             outcomes = [next(taken) if isinstance(call, Call) else self._enrolled(call) for call in calls]
+            if (group.filled, group.turns) != (filled, turns):
+                change = "UPDATE service SET filled = ?, turns = ? WHERE id = 1"
+                self.database.execute(change, group.filled, group.turns)
             if now - self._pruned > NONCE_SLOT:
                 self.database.execute("DELETE FROM nonces WHERE slot < ?", oldest_slot(now))
                 self._pruned = now
@@ -162,17 +147,17 @@ class SqlStore:
 
     def member(self, number: int) -> Member | None:
         """Return a member."""
-        found = self.database.execute(f"{_MEMBER} WHERE number = ?", number)
+        return self._member("number", number)
+
+    def _member(self, by: str, value: object) -> Member | None:
+        found = self.database.execute(f"{_MEMBER} WHERE {by} = ?", value)
         return Member(*found[0]) if found else None
 
-    def _one(self, by: str, value: object) -> Member:
-        return Member(*self.database.execute(f"{_MEMBER} WHERE {by} = ?", value)[0])
-
-    def letter(self, member: int) -> Letter | None:
+    def letter(self, member: int) -> Message | None:
         """Return the oldest unanswered letter to a member."""
         query = "SELECT id, member, content FROM letters WHERE member = ? AND answer IS NULL ORDER BY id LIMIT 1"
         found = self.database.execute(query, member)
-        return Letter(*found[0]) if found else None
+        return Message(*found[0]) if found else None
 
     def leaving(self, member: int) -> tuple[bytes, bytes | None] | None:
         """Return (request, receipt) of a member that has asked to leave; the receipt is None until it has left."""
@@ -182,16 +167,29 @@ class SqlStore:
     # ------------------------------------------------------------ members
 
     def invite(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
-        """Add a member with its enrolment code; its number is the next one unless given."""
+        """Add a member with its enrolment code, by default with the next number; a revoked party gets a new code."""
+        digest = hashlib.sha256(code).digest()
         with self._changing():
-            known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
-            sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
-            require(not known, "invitation.repeated", sentence, name)
-            number = self.next_number() if number is None else number
-            taken = self.database.execute("SELECT 1 FROM members WHERE number = ?", number)
-            require(not taken, "invitation.repeated", f"the number {number} is another member's", name)
-            self._add(number, name, kind, hashlib.sha256(code).digest())
-        return self._one("name", name)
+            known = self._member("name", name)
+            if known is None:
+                number = self.next_number() if number is None else number
+                free = self.member(number) is None
+                require(free, "invitation.repeated", f"the number {number} is another member's", name)
+                self._add(number, name, kind, digest)
+            else:
+                again = kind == "party" and known.revoked is not None and known.left is None
+                sentence = (
+                    "is invited already; revoke it first where its invitation was lost; a device then needs a new name"
+                )
+                require(again, "invitation.repeated", sentence, name)
+                new = "code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+                self.database.execute(f"UPDATE members SET {new} WHERE name = ?", digest, self.now(), name)
+            return self._known("name", name)
+
+    def _known(self, by: str, value: object) -> Member:
+        found = self._member(by, value)
+        assert found is not None
+        return found
 
     def _add(self, number: int, name: str, kind: str, code: bytes | None) -> None:
         new = "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)"
@@ -224,41 +222,38 @@ class SqlStore:
         """Enrol a key and return its member; repeating the call returns the same member."""
         (outcome,) = self.take([EnrolmentCall(key, code, token)])
         require(not outcome.code, outcome.code, outcome.sentence)
-        return self._one("number", outcome.member)
+        return self._known("number", outcome.member)
 
     def _enrolled(self, call: EnrolmentCall) -> Outcome:
         """Decide an enrolment; refusals precede every write."""
-        known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", call.key)
         digest = hashlib.sha256(call.code or call.token.encode()).digest()
+        known, invited = self._member("key", call.key), self._member("code", digest) if call.code else None
         try:
-            if known:
-                self._check_again(digest, *known[0][1:], by_code=bool(call.code))
-                return Outcome(again=True, member=known[0][0])
-            number = self._with_code(digest) if call.code else self._with_token(digest)
+            if known is not None:
+                self._check_again(known, invited, digest)
+                return Outcome(again=True, member=known.number)
+            number = self._with_code(invited) if call.code else self._with_token(digest)
         except BadInput as error:
-            invited = self.database.value("SELECT number FROM members WHERE code = ?", digest)
-            return Outcome(error.code, error.sentence, member=-1 if invited is None else invited)
+            return Outcome(error.code, error.sentence, member=-1 if invited is None else invited.number)
         changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
         self.database.execute(changed, call.key, self.now(), number)
         return Outcome(member=number)
 
-    def _check_again(self, digest: bytes, code: Any, revoked: Any, gone: Any, *, by_code: bool) -> None:
+    def _check_again(self, known: Member, invited: Member | None, digest: bytes) -> None:
         """Reject an enrolled key that enrols in another way than before."""
-        require(revoked is None, "request.revoked", "the operator has revoked this member")
-        require(gone is None, "request.left", "this member has left")
-        if by_code:
-            same = code == digest
-        else:
-            same = code is None and bool(self.database.execute("SELECT 1 FROM tokens WHERE digest = ?", digest))
+        require(known.revoked is None, "request.revoked", "the operator has revoked this member")
+        require(known.left is None, "request.left", "this member has left")
+        by_token = "SELECT 1 FROM members, tokens WHERE number = ? AND code IS NULL AND digest = ?"
+        same = invited == known or self.database.execute(by_token, known.number, digest)
         require(same, "enrolment.other-member", "this key is another member's already")
 
-    def _with_code(self, digest: bytes) -> int:
-        found = self.database.execute("SELECT number, key, revoked FROM members WHERE code = ?", digest)
-        require(found, "invitation.unknown", "there is no such invitation; ask the operator for one")
-        number, key, revoked = found[0]
-        require(revoked is None, "request.revoked", "the operator has revoked this invitation")
-        require(key is None, "invitation.used", "this invitation was used before, by another key; ask for a new one")
-        return int(number)
+    def _with_code(self, invited: Member | None) -> int:
+        if invited is None:
+            raise BadInput("invitation.unknown", "there is no such invitation; ask the operator for one")
+        require(invited.revoked is None, "request.revoked", "the operator has revoked this invitation")
+        sentence = "this invitation was used before, by another key; ask for a new one"
+        require(invited.key is None, "invitation.used", sentence)
+        return invited.number
 
     def _with_token(self, digest: bytes) -> int:
         found = self.database.execute("SELECT quota, used, ends FROM tokens WHERE digest = ?", digest)
@@ -269,31 +264,20 @@ class SqlStore:
         number = self.next_number()
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
         name = f"device-{number}"
-        if self.database.execute("SELECT 1 FROM members WHERE name = ?", name):
-            name = f"device-{number}-{digest.hex()[:8]}"  # the usual name is taken
+        if self._member("name", name) is not None:
+            name = f"device-{number}-{digest.hex()[:8]}"
         self._add(number, name, "device", None)
         return number
 
     def revoke(self, name: str) -> Member:
         """Revoke a member: nothing of it is accepted any more."""
         with self._changing():
-            found = self.database.execute("SELECT revoked FROM members WHERE name = ?", name)
-            require(found, "invitation.unknown", "is not invited; status shows who is", name)
-            require(found[0][0] is None, "invitation.unknown", "was revoked already", name)
+            found = self._member("name", name)
+            if found is None:
+                raise BadInput("invitation.unknown", "is not invited; status shows who is", name)
+            require(found.revoked is None, "invitation.unknown", "was revoked already", name)
             self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
-        return self._one("name", name)
-
-    def renew(self, name: str, code: bytes) -> Member:
-        """Invite a revoked member again: a new code replaces the old one and its key."""
-        new = (
-            "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
-            " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
-        )
-        with self._changing():
-            found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
-            sentence = "is invited already; revoke it first where its invitation was lost"
-            require(found, "invitation.repeated", sentence, name)
-        return self._one("name", name)
+            return self._known("name", name)
 
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
         """Return a page of members with numbers above `after`."""
@@ -306,22 +290,20 @@ class SqlStore:
         return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """Return numbers of members: invited, enrolled, revoked, left, pending, admitted, seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
+        """Return numbers of members: invited, enrolled ones that may take part, left, revoked, seen since a time."""
         query = (
-            "SELECT count(*), count(enrolled), count(revoked), count(gone),"
-            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
-            f" coalesce(sum(CASE WHEN {_ADMITTED} THEN 1 ELSE 0 END), 0),"
+            "SELECT coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            f" coalesce(sum(CASE WHEN {_ADMITTED} THEN 1 ELSE 0 END), 0), count(gone), count(revoked),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
+        names = ("invited", "enrolled", "left", "revoked", "seen")
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
 
     def programs(self) -> dict[str, int]:
         """Return the number of members by program version; `other` for unknown and rare ones."""
         query = f"SELECT coalesce(program, 'other'), count(*) FROM members WHERE seen IS NOT NULL AND {_ADMITTED}"
-        found = sorted(
-            self.database.execute(f"{query} GROUP BY 1"), key=lambda row: (row[0] == "other", -row[1], row[0])
-        )
+        found = self.database.execute(f"{query} GROUP BY 1")
+        found.sort(key=lambda row: (row[0] == "other", -row[1], row[0]))
         counts = dict(found[: PROGRAMS - 1])
         rest = sum(count for _, count in found[PROGRAMS - 1 :])
         return counts | ({"other": counts.get("other", 0) + rest} if rest else {})
@@ -333,7 +315,9 @@ class SqlStore:
         if not self.database.try_lock():
             return None
         with self.database.transaction():
-            return int(self.database.value("UPDATE service SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch"))
+            query = "UPDATE service SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch"
+            self.epoch, self._heard = int(self.database.value(query)), 0
+        return self.epoch
 
     def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
         """Wait to become the holder; returns the epoch, None where it is stopped before."""
@@ -346,45 +330,39 @@ class SqlStore:
         self.database.unlock()
 
     @contextmanager
-    def holding(self, epoch: int) -> Iterator[None]:
+    def holding(self) -> Iterator[None]:
         """Open a transaction of the holder; HolderLost where another has taken over."""
         with self.database.transaction():
-            self._check_epoch(epoch)
+            self.check_holder()
             yield
 
-    def _check_epoch(self, epoch: int) -> None:
-        if self.database.value("SELECT epoch FROM service WHERE id = 1") != epoch:
+    def check_holder(self) -> None:
+        """Raise HolderLost unless this store is the newest holder's."""
+        if self.database.value("SELECT epoch FROM service WHERE id = 1") != self.epoch:
             raise HolderLost
 
     def publish(
         self,
-        epoch: int,
         publication: Publication,
         documents: Mapping[str, bytes | None] | None = None,
         finished: Finished | None = None,
     ) -> Publication:
         """Publish a task, write the holder's documents (None: removed) and delete a round's replies, in one transaction."""
-        one = publication
-        filled = (
-            "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ? AND content <> ?)"
-            " WHERE id = 1"
-        )
-        with self._changing(epoch):
+        with self._changing(holder=True):
             self._write(documents or {}, finished)
-            one = replace(
-                one,
-                number=1 + self.database.value("SELECT coalesce(max(number), 0) FROM publication"),
-                opened=self.now(),
-            )
+            number = 1 + self.database.value("SELECT coalesce(max(number), 0) FROM publication")
+            one = replace(publication, number=number, opened=self.now())
             self.database.execute("DELETE FROM publication")
             new = f"INSERT INTO publication (id, {_PUBLICATION}) VALUES (1{', ?' * len(_COLUMNS)})"
             self.database.execute(new, *(getattr(one, name) for name in _COLUMNS))
-            self.database.execute(filled, one.run, one.round, NOTHING)
+            filled = "SELECT count(*) FROM replies WHERE run = ? AND round = ? AND content <> ?"
+            change = f"UPDATE service SET filled = ({filled}) WHERE id = 1"
+            self.database.execute(change, one.run, one.round, NOTHING)
         return one
 
-    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
+    def keep(self, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """Write the holder's documents (None: removed) and delete a round's replies, in one transaction."""
-        with self.holding(epoch):
+        with self.holding():
             self._write(documents, finished)
 
     def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
@@ -413,83 +391,80 @@ class SqlStore:
         found: bytes | None = self.database.value("SELECT content FROM documents WHERE name = ?", name)
         return found
 
-    def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[StoredReply]:
+    def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[Message]:
         """Return at most `most` committed replies to a round after the one with id `after`, some 16 MB together."""
         where = "run || '' = ? AND round = ? AND id > ?"  # by ids: another index would be sorted for every batch
         query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
         last = _last(self.database.execute(query, run, round_, after, most))
         query = f"SELECT id, member, content FROM replies WHERE {where} AND id <= ? ORDER BY id"
-        return [StoredReply(*row) for row in self.database.execute(query, run, round_, after, last)]
+        return [Message(*row) for row in self.database.execute(query, run, round_, after, last)]
 
-    def send(self, epoch: int, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
         """Send letters to members; returns their numbers."""
         new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
-        with self._changing(epoch):
-            return [id_ for (id_,) in self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)]
+        with self._changing(holder=True):
+            return [id_ for (id_,) in self.database.each(new, ("member", "content"), letters)]
 
-    def answers(self, epoch: int, most: int = 2000) -> list[Letter]:
-        """Return the answers since the last call in the order of their commits; a new epoch gets all stored ones."""
-        self._check_epoch(epoch)
-        turn = self._heard[1] if self._heard[0] == epoch else 0
+    def answers(self, most: int = 2000) -> list[Message]:
+        """Return the answers since the last call in the order of their commits; a new holder gets all stored ones."""
+        self.check_holder()
         query = "SELECT turn, length(answer) FROM letters WHERE turn > ? ORDER BY turn LIMIT ?"
-        last = _last(self.database.execute(query, turn, most))
+        last = _last(self.database.execute(query, self._heard, most))
         query = "SELECT id, member, answer FROM letters WHERE turn > ? AND turn <= ? ORDER BY turn"
-        found = [Letter(i, m, b"", answer) for i, m, answer in self.database.execute(query, turn, last)]
-        self._heard = (epoch, max(turn, last))
+        found = [Message(*row) for row in self.database.execute(query, self._heard, last)]
+        self._heard = max(self._heard, last)
         return found
 
     def unanswered(self) -> list[tuple[int, int]]:
-        """Return (id, member) of all unanswered letters, for a holder that takes over."""
+        """Return (id, member) of all unanswered letters, including those of an earlier holder."""
         rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
         return [(id_, member) for id_, member in rows]
 
-    def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
+    def forget(self, letters: Sequence[int] | None) -> None:
         """Delete letters with their answers; None: all."""
-        gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
-        with self._changing(epoch):
+        with self._changing(holder=True):
             if letters is None:
                 self.database.execute("DELETE FROM letters")
-            self.database.each(gone, {"id": "bigint"}, [(id_,) for id_ in letters or ()])
+            gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
+            self.database.each(gone, ("id",), [(id_,) for id_ in letters or ()])
 
-    def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
-        """Return (member, request, receipt) of all requests to leave in order; with `waiting`, without confirmed ones."""
-        chosen = " WHERE receipt IS NULL" if waiting else ""
-        rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
+    def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
+        """Return (member, request, receipt) of all requests to leave in order; the receipt is None until confirmed."""
+        rows = self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
         return [(member, request, receipt) for member, request, receipt in rows]
 
-    def let_go(self, epoch: int, member: int, receipt: bytes) -> None:
+    def let_go(self, member: int, receipt: bytes) -> None:
         """Store the confirmation of a member that has left; from now on it can only fetch it."""
-        with self._changing(epoch):
+        with self._changing(holder=True):
             self.database.execute("UPDATE leaving SET receipt = ? WHERE member = ?", receipt, member)
             self.database.execute("UPDATE members SET gone = ? WHERE number = ?", self.now(), member)
 
     # ------------------------------------------------------------ events
 
-    def note(self, code: str, **facts: object) -> None:
+    def note(self, event: str, **facts: object) -> None:
         """Store an event for dashboard and status; the newest are kept."""
         with self.database.transaction():
-            new = "INSERT INTO events (at, code, content) VALUES (?, ?, ?)"
-            self.database.execute(new, self.now(), code, json.dumps(facts))
+            new = "INSERT INTO events (at, event, facts) VALUES (?, ?, ?)"
+            self.database.execute(new, self.now(), event, json.dumps(facts))
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
 
     def tally(self, counts: Mapping[str, int]) -> None:
-        """Add to the workers' counts, such as refusals by code."""
+        """Add to the counts of refusals by code."""
+        new = (
+            "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
+            " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count"
+        )
         with self.database.transaction():
-            self.database.each(
-                "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
-                " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count",
-                {"name": "text", "count": "bigint"},
-                list(counts.items()),
-            )
+            self.database.each(new, ("name", "count"), list(counts.items()))
 
     def tallies(self) -> dict[str, int]:
-        """Return these counts."""
+        """Return the refusals by code."""
         return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """Return the newest events, newest first."""
-        rows = self.database.execute("SELECT at, code, content FROM events ORDER BY id DESC LIMIT ?", most)
-        return [{"at": at, "code": code, **parse_json(content.encode())} for at, code, content in rows]
+        rows = self.database.execute("SELECT at, event, facts FROM events ORDER BY id DESC LIMIT ?", most)
+        return [{"at": at, "code": event, **parse_json(facts.encode())} for at, event, facts in rows]
 
 
 def _last(rows: Sequence[tuple[int, int]]) -> int:

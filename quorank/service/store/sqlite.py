@@ -7,7 +7,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -30,15 +30,16 @@ class SQLite(Database):
     begin_writing, begin_reading = "BEGIN IMMEDIATE", "BEGIN"
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
-        self.path, self._patience, self._mutex, self._lock = (
-            path,
-            patience,
-            RLock(),
-            ProcessLock(path.with_name("holder.lock")),
-        )
+        self.path, self._patience, self._mutex = path, patience, RLock()
+        self._lock = ProcessLock(path.with_name("holder.lock"))
         if not path.exists():
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         self._open()
+        if self.value("PRAGMA application_id") != APPLICATION:
+            with self.transaction():
+                for statement in schema("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", " WITHOUT ROWID"):
+                    self.execute(statement)
+                self.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def _open(self) -> None:
         with self._faults():
@@ -70,28 +71,26 @@ class SQLite(Database):
     @contextmanager
     def _faults(self) -> Iterator[None]:
         """Translate temporary failures to OSError and damage to BadInput."""
+        damaged = BadInput("file.damaged", "the file is damaged; restore it from a backup", f"{self.path}")
         try:
             yield
         except UnicodeDecodeError:  # a string in a damaged table, or a message that quotes one
-            raise self._damaged() from None
+            raise damaged from None
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
             if name.startswith(("CORRUPT", "NOTADB")):
-                raise self._damaged() from None
+                raise damaged from None
             if name.startswith(_PASSING):
                 number = errno.ENOSPC if name == "FULL" else errno.EAGAIN if name.startswith("BUSY") else errno.EIO
                 raise OSError(number, f"the store cannot be used at the moment ({name})", f"{self.path}") from None
             raise
-
-    def _damaged(self) -> BadInput:
-        return BadInput("file.damaged", "the file is damaged; restore it from a backup", f"{self.path}")
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._mutex, self._faults():
             cursor = self.connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
 
-    def each(self, statement: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         prepared = statement.format(given=f"(SELECT {', '.join(f'? AS {name}' for name in columns)}) AS given")
         found: list[tuple[Any, ...]] = []
         with self._mutex, self._faults():
@@ -114,13 +113,6 @@ class SQLite(Database):
                     self.connection.close()
                     self._open()
                 raise
-
-    def create(self) -> None:
-        if self.value("PRAGMA application_id") != APPLICATION:
-            with self.transaction():
-                for statement in schema("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", " WITHOUT ROWID"):
-                    self.execute(statement)
-                self.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def skip_numbers(self, table: str, last: int) -> None:
         self.execute("DELETE FROM sqlite_sequence WHERE name = ?", table)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from quorank.errors import BadInput
-from quorank.protocol.transport import MailAnswer, Mailboxes
+from quorank.protocol.transport import Mailboxes, Message
 from quorank.silos.session.coordinator import SiloServer
 from quorank.silos.session.streams import SiloStreams
 from quorank.silos.session.terms import SiloTerms
@@ -47,7 +47,7 @@ class SiloPost:
         for answer in answers:
             self._take(answer)
         if answers:
-            self.mailboxes.forget([answer.letter for answer in answers])
+            self.mailboxes.forget([answer.id for answer in answers])
         return bool(self._ask()) or bool(answers)
 
     def leave(self, member: int) -> None:
@@ -57,7 +57,7 @@ class SiloPost:
         self.mailboxes.forget([letter for letter, whom in self.mailboxes.unanswered() if whom == member])
         self._open.pop(party, None)
 
-    def _take(self, found: MailAnswer) -> None:
+    def _take(self, found: Message) -> None:
         party, answer = self.terms.parties[found.member], found.content
         self.received += len(answer)
         asked = self._open.pop(party, None)
