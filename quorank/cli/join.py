@@ -112,9 +112,8 @@ def _handle_sigterm() -> Iterator[None]:
 
 def _has_invitation(data: Path) -> bool:
     """Return whether the folder holds an invitation."""
-    from quorank.member.device_database import FILE
     from quorank.member.membership import INVITATION
-    from quorank.member.private_store import PrivateStore
+    from quorank.member.private_store import FILE, PrivateStore
 
     if not (data / FILE).is_file():
         return False
@@ -187,8 +186,8 @@ def _take_part(
 def _leave(data: Path, json: bool) -> None:
     from quorank.member import local_socket
     from quorank.member.client import Client
-    from quorank.member.device_database import FILE
     from quorank.member.membership import left_note, resume_erasure
+    from quorank.member.private_store import FILE
 
     note = left_note(data)
     require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")

@@ -52,7 +52,7 @@ def search(
     With a party's folder the members of its group are asked; with a folder of
     documents all parties run in this process.
     """
-    from quorank.member.device_database import FILE
+    from quorank.member.private_store import FILE
     from quorank.silos.holdings import divide_collections
     from quorank.silos.search.in_process import search_in_process
     from quorank.silos.search.settings import SearchTerms

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import socketserver
 import struct
 import threading
 from collections import OrderedDict
@@ -78,99 +79,82 @@ _CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
+class _Server(socketserver.ThreadingUnixStreamServer):
+    """Server of the socket: one thread for each connection of the folder's owner, up to a limit."""
+
+    daemon_threads, block_on_close = True, False
+
+    def __init__(self, name: str, device: LocalSocket) -> None:
+        self.device, self.open = device, set[socket.socket]()
+        super().__init__(name, _Caller)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        full = len(self.open) >= MOST_CONNECTIONS
+        if full or not _is_owner(request):
+            code = "socket.full" if full else "socket.other-user"
+            with contextlib.suppress(OSError):
+                request.sendall(_refused(code, "this socket accepts no more connections"))
+            return False
+        self.open.add(request)
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do nothing: the peer has closed the connection, or was idle for too long."""
+
+
+class _Caller(socketserver.StreamRequestHandler):
+    """Answers the lines of one connection."""
+
+    server: _Server
+
+    def handle(self) -> None:
+        device = self.server.device
+        self.connection.settimeout(IDLE_SECONDS)
+        while line := self.rfile.readline(LONGEST_LINE + 1):
+            if not line.endswith(b"\n"):
+                self.wfile.write(_refused("socket.too-long", "a line is too long, or incomplete"))
+                return
+            self.wfile.write(_line(device.answer(line)))
+            if device.left:
+                device.woken()  # the process may end now: the answer is out
+
+
 class LocalSocket:
-    """Server of one client's socket; `woken` is called when a call may have changed the time of the next sync."""
+    """Socket of one client, a context; `woken` is called when a call may have changed the time of the next sync."""
 
     def __init__(self, client: Client, woken: Callable[[], None] = lambda: None) -> None:
-        self._left = False  # the device has left by a call, whose answer goes out first
-        self.client, self.path, self._woken = client, client.folder / SOCKET, woken
+        self.client, self.path, self.woken = client, client.folder / SOCKET, woken
         self._lists: OrderedDict[str, Shown] = OrderedDict()
-        self._mutex, self._open = threading.Lock(), set[socket.socket]()
-        self._listening: socket.socket | None = None
+        self._mutex = threading.Lock()
+        self.left = False  # the device has left by a call, whose answer goes out first
         self.ranks = False  # a program shows lists by this device
 
     def __enter__(self) -> LocalSocket:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start(self) -> None:
         """Listen; the folder's lock excludes other processes."""
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        self.path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
             with _short_path(self.path) as name:
-                listening.bind(name)
+                self.server = _Server(name, self)
         except OSError as error:
-            listening.close()
             raise BadInput("socket.none", f"no socket can be made here ({error.strerror})", f"{self.path}") from None
         finally:
             os.umask(before)
-        listening.listen(MOST_CONNECTIONS)
-        self._listening = listening
-        threading.Thread(target=self._accept, args=(listening,), daemon=True, name="device socket").start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True, name="device socket").start()
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close all connections and remove the socket."""
-        if self._listening is not None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.path.unlink(missing_ok=True)
+        for connection in [*self.server.open]:
             with contextlib.suppress(OSError):
-                self._listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
-            self._listening.close()
-            self._listening = None
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-        with self._mutex:
-            for one in self._open:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, listening: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with self._mutex:
-                full = len(self._open) >= MOST_CONNECTIONS
-                if not full:
-                    self._open.add(connection)
-            if full or not _is_owner(connection):
-                code = "socket.full" if full else "socket.other-user"
-                with contextlib.suppress(OSError):
-                    connection.sendall(
-                        _line({"ok": False, "code": code, "sentence": "this socket accepts no more connections"})
-                    )
-                self._disconnect(connection)
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True, name="device caller").start()
-
-    def _disconnect(self, connection: socket.socket) -> None:
-        with self._mutex:
-            self._open.discard(connection)
-        connection.close()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            connection.settimeout(IDLE_SECONDS)
-            with connection.makefile("rb") as lines:
-                while True:
-                    line = lines.readline(LONGEST_LINE + 1)
-                    if not line.endswith(b"\n"):
-                        if line:
-                            sentence = "a line is too long, or incomplete"
-                            connection.sendall(_line({"ok": False, "code": "socket.too-long", "sentence": sentence}))
-                        return
-                    connection.sendall(_line(self.answer(line)))
-                    if self._left:
-                        self._woken()  # the process may end now: the answer is out
-        except OSError:
-            pass  # closed by the peer, or idle for too long
-        finally:
-            self._disconnect(connection)
+                connection.shutdown(socket.SHUT_RDWR)
 
     # ------------------------------------------------------------ calls
 
@@ -179,15 +163,11 @@ class LocalSocket:
         name: object = None
         try:
             asked = parse_json(line, dict[str, Any], code="socket.malformed")
-            name = asked.get("id")
+            name, call = asked.get("id"), asked.get("call")
             require(isinstance(name, str | int | None), "socket.malformed", "an id is a string or an integer")
-            version, call = asked.get("v"), asked.get("call")
-            require(version == VERSION, "socket.version", f"expected version {VERSION} in v")
-            require(
-                isinstance(call, str) and call in _CALLS,
-                "socket.unknown-call",
-                f"expected one of {', '.join(_CALLS)} in call",
-            )
+            require(asked.get("v") == VERSION, "socket.version", f"expected version {VERSION} in v")
+            known = isinstance(call, str) and call in _CALLS
+            require(known, "socket.unknown-call", f"expected one of {', '.join(_CALLS)} in call")
             values = decode_document(_CALLS[f"{call}"], asked, "", code="socket.malformed")
             found: Mapping[str, Any] = getattr(self, f"_{call}")(values)
             return {"id": name, "ok": True, **found}
@@ -224,7 +204,7 @@ class LocalSocket:
 
     def _consent(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         self.client.consent(asked["given"])
-        self._woken()
+        self.woken()
         return {}
 
     def _sync(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +220,7 @@ class LocalSocket:
 
     def _leave(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         report = self.client.leave()
-        self._left = True
+        self.left = True
         return {"sync": report.table()}
 
 
@@ -287,6 +267,10 @@ def _is_owner(connection: socket.socket) -> bool:
 
 def _line(table: Mapping[str, Any]) -> bytes:
     return json.dumps({"v": VERSION, **table}).encode() + b"\n"
+
+
+def _refused(code: str, sentence: str) -> bytes:
+    return _line({"ok": False, "code": code, "sentence": sentence})
 
 
 # ---------------------------------------------------------------- the process

@@ -21,8 +21,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.codec import Length
 from quorank.files.documents import read_json
 from quorank.files.private_database import Damaged, wipe
-from quorank.member.device_database import FILE, LOCK, files_of
-from quorank.member.private_store import Erased, PrivateStore, StoredRelease
+from quorank.member.private_store import FILE, LOCK, Erased, PrivateStore, StoredRelease, files_of
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation, MemberKind
 from quorank.protocol.keys import PUBLIC, MemberKey

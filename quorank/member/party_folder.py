@@ -17,13 +17,11 @@ from typing import Any, ClassVar
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.documents import json_bytes, read_json
-from quorank.member.device_database import FILE
 from quorank.member.membership import IDENTITY, INVITATION, MEMBER, TERMS, Membership
 from quorank.member.party import sent_log
 from quorank.member.party_keys import kept_identity, member_key
-from quorank.member.party_searches import NUMBERS
-from quorank.member.private_store import PrivateStore
-from quorank.member.search_desk import FolderDesk
+from quorank.member.party_searches import NUMBERS, FolderDesk
+from quorank.member.private_store import FILE, PrivateStore
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation, MemberKind
 from quorank.silos.generated import Generator

@@ -3,21 +3,30 @@
 Searches begin when the group has its ranker, with the session's keys. Before its first answer an owner sends the asker the
 noisy lengths of its documents. Questions and answers are stored, so a party that is killed continues; an answer that
 was charged but not sent costs nothing when it is computed again, since entries that were told are free.
+
+The party's own people leave searches as files in its folder (`FolderDesk`), from which the process that runs the party
+takes them: `NAME.json` appears atomically, and `NAME.found.json` replaces it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator, MutableMapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
+from quorank.files.codec import Length, Range
+from quorank.files.documents import json_bytes, read_json
 from quorank.member.party_keys import Secrets
+from quorank.protocol.certificates import write_private
 from quorank.silos.envelopes import Kind, Refuse
 from quorank.silos.holdings import Holding
 from quorank.silos.search.asker import AskedQuery, SearchAsker, rank_found
@@ -29,6 +38,66 @@ from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.session.agreement import AgreedKeys
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.training.statistics import SharedStatistics, read_total
+
+MOST_WAITING = 64
+"""Limit on the searches that are read at once."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Search of a party's own people."""
+
+    name: Annotated[str, Length(64)]
+    query: Annotated[str, Length(10_000)]
+    top: Annotated[int, Range(1, 1000)] = 10  # documents wanted
+    patience: float = 60.0  # time to wait for answers, seconds
+
+
+@dataclass(frozen=True)
+class FolderDesk:
+    """Searches in one party's folder."""
+
+    folder: Path
+
+    def leave(self, query: str, top: int, patience: float) -> str:
+        """Add a search and return its name."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        request = SearchRequest(secrets.token_hex(8), query, top, patience)
+        write_private(self.folder / f"{request.name}.json", json_bytes(request))
+        return request.name
+
+    def wanted(self) -> list[SearchRequest]:
+        """Return the pending searches in the order of their names; other files are skipped."""
+        if not self.folder.is_dir():
+            return []
+        found = []
+        files = sorted(file for file in self.folder.glob("*.json") if not file.name.endswith(".found.json"))
+        for file in files[:MOST_WAITING]:
+            with contextlib.suppress(BadInput, OSError):
+                request = read_json(file, SearchRequest)
+                if file.stem == request.name:
+                    found.append(request)
+        return found
+
+    def hand_out(self, name: str, found: Mapping[str, Any]) -> None:
+        """Write the result of a search, then delete the search."""
+        write_private(self.folder / f"{name}.found.json", json_bytes(dict(found)))
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+
+    def fetch(self, name: str) -> dict[str, Any] | None:
+        """Take a result; None while it is pending."""
+        file = self.folder / f"{name}.found.json"
+        if not file.is_file():
+            return None
+        found: dict[str, Any] = read_json(file)
+        file.unlink(missing_ok=True)
+        return found
+
+    def withdraw(self, name: str) -> None:
+        """Delete a search and its result."""
+        for file in (f"{name}.json", f"{name}.found.json"):
+            (self.folder / file).unlink(missing_ok=True)
+
 
 LEDGER, NUMBERS = "search.sqlite", "numbers.json"
 """Ledger of entries told to others, and the numbers of documents in searches; both private to the owner."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ import numpy as np
 from quorank.data.ranking import pad
 from quorank.errors import require
 from quorank.files.documents import json_bytes, parse_json
-from quorank.files.private_database import wipe
+from quorank.files.private_database import Damaged, FileKind, PrivateDatabase, overwrite_with_zeros, wipe
 from quorank.kernels.arrays import Booleans, Doubles, Floats
 from quorank.learning import Shown
-from quorank.member.device_database import FILE, LOCK, DeviceDatabase
 
+FILE, LOCK = "device.sqlite", "device.lock"
+BUSY = "another process plays this device; stop it first, or give each device its own folder"
 REPLIES = 8
 """Number of newest releases whose bytes are kept to be sent again."""
 SHORTEST = 16
@@ -33,6 +35,24 @@ SHORTEST = 16
 
 _SIZES = struct.Struct("<IIId")  # lengths of scores, weights and packed parameters; probability mass left by the list
 _RELEASE = "run, round, at, interactions, bytes, privacy, reply, task"  # columns, in the order of `StoredRelease`
+
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE consent (id INTEGER PRIMARY KEY, at REAL NOT NULL, given INTEGER NOT NULL);
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    documents INTEGER NOT NULL, features BLOB NOT NULL, shown BLOB NOT NULL, clicks BLOB NOT NULL,
+    circumstances BLOB NOT NULL, checksum BLOB NOT NULL, query TEXT, release INTEGER REFERENCES releases (id)
+);
+CREATE INDEX waiting ON interactions (id) WHERE release IS NULL;
+CREATE TABLE releases (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, interactions INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, privacy TEXT NOT NULL, task BLOB NOT NULL, reply BLOB, UNIQUE (run, round)
+);
+CREATE TABLE kept (run TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (run, round));
+"""
+_DAMAGED = "the file is damaged; restore it from a copy, or move it away and join again"
+DEVICE = FileKind(0x51524E4B, 1, _SCHEMA, "this is not a device's file; choose another folder", _DAMAGED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +73,7 @@ class Interaction:
     def blobs(self, n_features: int) -> tuple[int, bytes, bytes, bytes, bytes]:
         """Return (documents, features, order, clicks, circumstances) for the columns of the file."""
         shown = self.shown
-        dense = np.ascontiguousarray(shown.padded_features[:, :n_features], dtype="<f4")
+        dense = shown.padded_features[:, :n_features].astype("<f4")
         sizes = _SIZES.pack(len(shown.scores), len(shown.weights), len(shown.packed_parameters), shown.rest)
         numbers = (shown.scores.astype("<f4"), shown.weights.astype("<f8"), shown.packed_parameters.astype("<f4"))
         order, clicks = shown.order.astype("<i8").tobytes(), self.clicks.astype(np.uint8).tobytes()
@@ -117,11 +137,20 @@ class Erased:
     searched: int  # number of files searched for them
 
 
-class PrivateStore(DeviceDatabase):
+class PrivateStore(PrivateDatabase):
     """Private state of a member. `owner` is the one process that answers tasks; others may read, and change consent."""
 
     def __init__(self, folder: Path | str, *, owner: bool = True) -> None:
-        super().__init__(Path(folder), owner=owner)
+        self.folder, self._owner = Path(folder), owner
+        path = self.folder / FILE
+        sentence = "there is no device here; join with an invitation first"
+        require(owner or path.is_file(), "device.missing", sentence, f"{folder}")
+        super().__init__(path, DEVICE, self.folder / LOCK if owner else None, BUSY)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        super()._prepare(database)
+        if self._owner and database.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+            raise Damaged("file.damaged", self.kind.damaged, f"{self.path}")
 
     def __enter__(self) -> PrivateStore:
         return self
@@ -361,6 +390,18 @@ class PrivateStore(DeviceDatabase):
                 require(gone, "private-data.remains", sentence, f"{path}")
         return Erased(names, total, len(traces), searched)
 
+    def overwrite(self) -> int:
+        """Overwrite the database with zeros, close and delete it; return the bytes overwritten."""
+        with self._mutex:
+            with self.faults():
+                self.database.execute("PRAGMA wal_checkpoint(FULL)")
+            path, log, index = files_of(self.folder)
+            total = overwrite_with_zeros(log)  # before closing, which deletes it; all of it is in the database by now
+            self.database.close()
+            total += wipe([path, log, index])
+            self._unlock()
+            return total
+
     def _traces(self) -> list[bytes]:
         """Return byte strings that must be gone: first documents, kept updates, stored replies, private facts."""
         queries = (
@@ -372,3 +413,9 @@ class PrivateStore(DeviceDatabase):
         )
         found = {bytes(row[0]) for query in queries for row in self.rows(query, SHORTEST)}
         return [trace for trace in found if len(trace) >= SHORTEST and any(trace)]
+
+
+def files_of(folder: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of the database, its write-ahead log and the index of the log."""
+    path = folder / FILE
+    return path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")

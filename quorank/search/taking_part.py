@@ -43,7 +43,7 @@ class TakingPart:
     @property
     def joined(self) -> bool:
         """Return whether a device exists."""
-        from quorank.member.device_database import FILE
+        from quorank.member.private_store import FILE
 
         return (self.folder / FILE).is_file()
 

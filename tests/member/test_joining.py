@@ -21,10 +21,9 @@ from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace
 from silo_sessions import HOLDINGS, SEED, Group, expected, step_through, terms_of
 
 from quorank.errors import BadInput
-from quorank.member.party import SiloParty, sent_log
+from quorank.member.party import SiloParty, sent_log, take_part
 from quorank.member.party_folder import PartyFolder
 from quorank.member.party_keys import member_key
-from quorank.member.party_session import take_part
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker

@@ -132,7 +132,7 @@ def test_connections_lists_and_idle_time_are_bounded(client, monkeypatch) -> Non
         assert callers[0]("record", list=names[1], clicks=[False] * 10)["ok"]
         assert json.loads(Caller(client.folder).lines.readline())["code"] == "socket.full"
         assert callers[1].lines.readline() == b""  # it said nothing for too long
-        while len(serving._open) > 2:
+        while len(serving.server.open) > 2:
             pass
         assert Caller(client.folder)("status")["ok"]
 

@@ -204,7 +204,7 @@ def test_a_party_is_told_what_its_collection_lost(tmp_path, monkeypatch) -> None
     def ended(*_: Any, **__: Any) -> bool:
         return True
 
-    monkeypatch.setattr("quorank.member.party_session.take_part", ended)
+    monkeypatch.setattr("quorank.member.party.take_part", ended)
     words = ("join", "--data", "data", "--bundle", here / "north.json", "--collection", texts, "--json")
     result = CliRunner().invoke(app, [*map(str, words)])
     assert result.exit_code == 0, result.output

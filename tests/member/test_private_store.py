@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.learning import OnlineRanker
-from quorank.member.device_database import FILE, LOCK
-from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease, shown_from
+from quorank.member.private_store import FILE, LOCK, Interaction, PrivateStore, StoredRanker, StoredRelease, shown_from
 from quorank.rankers import MLP, Linear
 
 

@@ -11,7 +11,7 @@ from silo_sessions import HOLDINGS, NAMES, SEED, Group, Mailboxes, MailboxLine, 
 
 from quorank.files import private_database as private_file
 from quorank.member.party_run import PartyRun
-from quorank.member.search_desk import FolderDesk, SearchRequest
+from quorank.member.party_searches import FolderDesk, SearchRequest
 from quorank.protocol.http_client import ServedMail
 from quorank.silos.envelopes import Kind
 from quorank.silos.hashing import seeded_secret

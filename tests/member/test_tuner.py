@@ -16,7 +16,7 @@ from tuned_fleets import field_of, rehearsed
 
 from quorank.federation.reply import decode_reply
 from quorank.member import Tuner
-from quorank.member.device_database import FILE
+from quorank.member.private_store import FILE
 from quorank.protocol.keys import MemberKey
 from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
