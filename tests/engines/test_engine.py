@@ -32,7 +32,6 @@ clients = 20
 rounds = 12
 keep_every = 5
 """
-SOME = 'federation.participation={kind="sampled", cohort=9}'
 KINDS = {
     "plain": (),
     "gaussian": ('privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),

@@ -64,13 +64,6 @@ def test_a_round_that_is_over_is_refused_and_changes_nothing(tmp_path) -> None:
     np.testing.assert_array_equal(file.before(7, np.arange(3)), [[20.0, 21.0], [2.0, 3.0], [24.0, 25.0]])
 
 
-def test_one_who_began_before_the_run_went_on_has_a_file_of_its_own(tmp_path) -> None:
-    before = CarriedUpdates.begin(tmp_path / storage.CARRIED, 0, np.zeros((2, 2)))
-    again = CarriedUpdates.begin(tmp_path / storage.CARRIED, 3, np.ones((2, 2)))
-    before.write(0, np.arange(2), np.full((2, 2), 7.0))
-    np.testing.assert_array_equal(again.before(3, np.arange(2)), np.ones((2, 2)))
-
-
 def test_a_file_that_is_missing_or_of_another_run_is_refused(tmp_path) -> None:
     where = str(tmp_path / storage.CARRIED)
     with refused("file.damaged", where):

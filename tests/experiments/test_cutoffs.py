@@ -15,7 +15,6 @@ from small_runs import experiment
 from quorank.data import load
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.runner import Runner
 from quorank.learning import Simulation
 from quorank.learning.client_loop import list_ndcg
 from quorank.metrics.lists import dcg, ndcg, reciprocal_rank
@@ -70,16 +69,6 @@ def test_online_ndcg_is_at_ten_however_long_the_list(tiny_graded, k: int) -> Non
         expected = dcg(labels[shown], 10) / best if best else 0.0
         found = list_ndcg(world, q, shown, len(shown))
         assert found == pytest.approx(expected, rel=1e-12)
-
-
-def test_personal_rankers_have_every_cutoff(tmp_path: Path) -> None:
-    chosen = experiment(
-        "federation.rounds=2", "federation.clients=4", "federation.personal.kind=offset", "evaluation.cutoffs=[1,5]"
-    )
-    runner = Runner(chosen, threads=1)
-    runner.run()
-    offline = runner.summary()["offline"]
-    assert list(offline) == ["ndcg@10", "maxrr", "ndcg@1", "ndcg@5"] and all(0 < v < 1 for v in offline.values())
 
 
 def test_depths_that_are_none_are_refused() -> None:

@@ -12,14 +12,11 @@ from quick_runs import leave_pages_out, run_quickly
 from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
-from quorank.experiments import grid as grids
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.run_directory import load_runs
 from quorank.experiments.runner import Interrupted
-from quorank.reports.comparison import group_runs
 
 
 def grid_of(text: str, *assignments: str) -> Grid:
@@ -55,16 +52,6 @@ def test_dotted_keys_sections_and_tables_mean_the_same() -> None:
     found = [grid_of(way) for way in ways]
     assert all(grid.axes == {"federation.clients": [1, 2]} for grid in found)
     assert [c.experiment.federation.clients for c in grid_of("", "grid.federation.clients=[1, 2]").cells] == [1, 2]
-
-
-def test_words_and_tables_stand_for_parts() -> None:
-    text = '[grid]\n"federation.server" = ["momentum", { kind = "add", step = 20.0 }, { kind = "adam" }]\n'
-    servers = [cell.experiment.federation.server for cell in grid_of(text).cells]
-    assert list(map(str, servers)) == [
-        "Momentum(step=1.0, beta=0.9)",
-        "Add(step=20.0, average=None, among=(), shrink=0.0, pull=0.0)",
-        "Adam(step=0.001, beta1=0.9, beta2=0.999, tiny=1e-08)",
-    ]
 
 
 def test_a_table_of_the_grid_is_not_shared_between_cells() -> None:
@@ -151,12 +138,6 @@ def test_the_index_lists_axes_and_runs(finished: Path) -> None:
     assert inside == {"grid.json", "grid.toml", *index["runs"]}
 
 
-def test_repetitions_are_grouped_and_settings_told_apart(finished: Path) -> None:
-    groups = group_runs(load_runs([finished]))
-    assert [group.label for group in groups] == ["users.preset=perfect", "users.preset=informational"]
-    assert [len(group.runs) for group in groups] == [2, 2]
-
-
 @pytest.mark.slow
 def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     seen: list[str] = []
@@ -192,10 +173,3 @@ def test_a_resumed_grid_runs_only_what_is_left(finished: Path, tmp_path: Path, m
     assert {n: (folder / n / "summary.json").stat().st_mtime_ns for n in names[:2]} == before
     for name in names:
         assert files_of(folder / name) == files_of(finished / name)
-
-
-def test_a_finished_grid_is_not_run_again_nor_written_over(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "_run", lambda task: pytest.fail("a finished cell was run again"))
-    assert len(run_grid(grid_of(PRESETS), finished, resume=True)) == 4
-    with pytest.raises(BadInput, match="there is a run already"):
-        run_grid(grid_of(PRESETS), finished)

@@ -31,7 +31,6 @@ from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.rounds import State
 from quorank.federation.storage import CoordinatorCheckpoint
-from quorank.files.atomic import remove_leftovers
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import read_ranker
 from quorank.reports.comparison import compare_table, group_runs
@@ -197,10 +196,6 @@ def expected(made: Path) -> dict[str, bytes]:
     return files_of(whole) | {path.name: path.read_bytes() for path in (whole / "clients").iterdir()}
 
 
-def test_a_run_goes_on_to_the_same_bits(made: Path, interrupted: Path) -> None:
-    assert resumed(interrupted) == expected(made)
-
-
 def test_exchanged_or_changed_kept_updates_are_not_resumed(interrupted: Path) -> None:
     """Once silently resumed to other bits."""
     one, two = (interrupted / "clients" / f"{client}.npz" for client in (1, 2))
@@ -296,15 +291,3 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(made: Path, int
         path.write_bytes(b"half")
     run_quickly(experiment(*PARTS), interrupted, threads=1, overwrite=True)
     assert not any(path.exists() for path in left) and other.exists()
-
-
-def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
-    from quorank.files.atomic import atomically
-
-    def save(temporary: Path) -> None:
-        temporary.write_bytes(b"half")
-        assert remove_leftovers(tmp_path) == []
-        assert temporary.exists()
-
-    atomically(tmp_path / "file", save)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from made_up_runs import reseal
-from quick_runs import run_quickly
 from refusals import refused
 from small_logs import write_log
 
 from quorank.data.logs.generated import generated_log
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.run_directory import load_run
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.rankers import scores
 from quorank.reports.report import report_page
 
 LOGGED = (
@@ -63,24 +61,6 @@ def test_chunks_and_threads_leave_every_bit(settings: tuple[str, ...]) -> None:
         columns = [column.tobytes() for column in runner.progress.columns().values()]
         found.add((runner.state.theta.tobytes(), *columns))
     assert len(found) == 1
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    whole = run_quickly(experiment(*LOGGED), tmp_path / "whole", threads=1)
-    rounds = 0
-
-    def stop() -> bool:
-        nonlocal rounds
-        rounds += 1
-        return rounds == 5
-
-    with pytest.raises(Interrupted):
-        run_experiment(experiment(*LOGGED), tmp_path / "cut", threads=1, stop=stop)
-    again = run_experiment(experiment(*LOGGED), tmp_path / "cut", threads=1, resume=True)
-    for name in ("ranker.json", "history.parquet", "ledger.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    assert again["counterfactual"] == json.loads((tmp_path / "whole" / "summary.json").read_text())["counterfactual"]
-    assert whole is not None
 
 
 def test_a_report_holds_every_estimate_by_logged_clicks(tmp_path: Path) -> None:
@@ -154,18 +134,6 @@ def test_clients_search_in_the_order_of_their_log() -> None:
     assert len(seen) == len(set(seen)) == int((shares.query_count // 2 * 2).sum())
     members = runner.simulator.members(0)
     assert members is not None and members.tolist() == replay.turns(0)[0].tolist()
-
-
-def test_learning_from_logged_lists_helps_rankers_that_were_not_shown() -> None:
-    """By the truth of the generated log: the ranker is above the lists as they were shown."""
-    runner = Runner(
-        experiment(*LOGGED, "data.queries=2000", "federation.clients=40", "federation.rounds=60"), threads=1
-    )
-    runner.run()
-    found = runner.summary()["counterfactual"]["estimates"]["dcg@10"]["snips"]
-    assert found["gain"]["low"] > 0.05
-    assert found["shown"]["value"] + found["gain"]["value"] == pytest.approx(found["ranker"]["value"])
-    assert np.isfinite(scores(runner.experiment.ranker, runner.ranker, runner.collection.test)).all()
 
 
 @pytest.mark.parametrize(

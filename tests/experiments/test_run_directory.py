@@ -64,12 +64,6 @@ def test_interrupted_runs_go_on_to_the_same_bits(
             assert summary[key] == whole[key], key
 
 
-def test_a_stop_in_the_last_round_is_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop_after(monkeypatch, 12)
-    assert run_quickly(experiment(), tmp_path / "run")["rounds"] == 12
-    assert (tmp_path / "run" / "summary.json").exists()
-
-
 def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,19 +142,6 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
     assert files_of(folder) == three_rounds
 
 
-@pytest.mark.parametrize("when", ["write", "replace"])
-def test_a_full_disk_while_a_run_is_replaced_leaves_no_summary_beside_other_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    folder = tmp_path / "run"
-    run_quickly(experiment("federation.rounds=3"), folder)
-    with monkeypatch.context() as patched:
-        full_disk(patched, when, "history.parquet")
-        with pytest.raises(OSError, match="No space left"):
-            run_quickly(experiment("federation.rounds=4"), folder, overwrite=True)
-    assert not (folder / "summary.json").exists()
-
-
 def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,12 +181,3 @@ def test_an_interrupted_run_is_not_written_over_unasked(tmp_path: Path, monkeypa
     run_quickly(experiment("seed=5"), tmp_path / "run", overwrite=True)
     run_quickly(experiment("seed=5"), tmp_path / "fresh")
     assert not file.exists() and files_of(tmp_path / "run") == files_of(tmp_path / "fresh")
-
-
-def test_read_experiment_refuses_what_is_no_run(tmp_path: Path) -> None:
-    for folder in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(BadInput, match="no run to resume"):
-            storage.read_experiment(folder)
-    (tmp_path / "run.toml").write_text("[federation]\nclints = 3\n")
-    with pytest.raises(BadInput, match=r"run\.toml line 2: .*clints"):
-        storage.read_experiment(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +11,12 @@ from golden_runs import RUNS
 from interrupted_runs import stop_after
 from quick_runs import run_quickly
 from refusals import refused
-from small_runs import SMALL, document, experiment, files_of
+from small_runs import document, experiment, files_of
 
 from quorank.data.source import DataSource, load
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
-from quorank.experiments.grid import Grid, run_grid
+from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.run_directory import read_experiment
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.request import Unlearning
@@ -98,21 +96,6 @@ def test_unlearning_begins_where_the_run_began(tmp_path: Path, method: str) -> N
     assert 0.0 < np.linalg.norm(rebuilt - theta) < np.linalg.norm(rebuilt)
 
 
-def test_a_grid_is_resumed_without_the_file(tmp_path: Path, no_pages: None) -> None:
-    file, theta = shipped(tmp_path / "elsewhere")
-    text = f'{SMALL}[ranker]\nstart = "{file}"\n[grid]\nseed = [1, 2]\n"ranker.start_scale" = [0.5, 2.0]\n'
-    grid = Grid.read(parse_experiment_file(text, "grid.toml"))
-    assert grid is not None
-    folder = tmp_path / "grid"
-    run_grid(grid, folder, threads=1)
-    (folder / grid.cells[-1].name / "summary.json").unlink()
-    file.unlink()
-    resumed = Grid.read(read_experiment_file(folder / "grid.toml"))
-    assert resumed is not None and [cell.name for cell in resumed.cells] == [cell.name for cell in grid.cells]
-    assert [cell.experiment for cell in resumed.cells] == [cell.experiment for cell in grid.cells]
-    assert resumed.cells[0].experiment.ranker == Linear(start=tuple(theta.tolist()), start_scale=0.5)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Path, temperature: float) -> None:
     """Lists are drawn from scores/τ, whose spread is the rule's."""
@@ -168,15 +151,3 @@ def test_a_mistake_is_found_at_its_place() -> None:
         experiment('ranker.start="no.json"')
     with refused("option.conflict", "--set ranker.start_scale=2: ranker.start_scale"):
         Experiment.read(document("ranker.start_scale=2"))
-
-
-def test_names_of_features_beyond_the_data_are_refused(letor_folder: Path) -> None:
-    (letor_folder / "features.txt").write_text("\n".join(map(str, range(17))))
-    with refused("feature-names.too-many", str(letor_folder / "features.txt")):
-        Runner(experiment(f'data={{source="{letor_folder}"}}', "ranker.start.x=1"), 1)
-
-
-def test_runs_without_a_start_say_nothing_of_one(tmp_path: Path) -> None:
-    run_quickly(experiment(*FEW), tmp_path / "run", threads=1)
-    assert "start" not in (tmp_path / "run" / "run.toml").read_text()
-    assert json.loads((tmp_path / "run" / "ranker.json").read_text())["ranker"] == {"kind": "linear"}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,9 @@ from refusals import refused
 from quorank.data import load
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values, shipped_file
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.tree_rounds import ADVICE, TreeRounds
+from quorank.experiments.tree_rounds import TreeRounds
 from quorank.files.arrow import read_columns
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy.ledger import read_ledger, recount
@@ -65,6 +63,9 @@ def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Pat
     history = read_columns(whole / "history.parquet", ("round", "offline_ndcg@10"))
     assert history["round"].tolist() == [2, 4, 6, 8]
     assert history["offline_ndcg@10"][-1] == summary["offline"]["ndcg@10"]
+    saved = read_ranker(whole)
+    evaluator = Evaluator(load(experiment().data).test, saved.ranker)
+    assert evaluator.means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
     rounds = iter(range(100))
     with pytest.raises(Interrupted):
         run_quickly(experiment(*changes), halves, threads=1, stop=lambda: next(rounds) >= 2)
@@ -72,17 +73,6 @@ def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Pat
     assert contents(halves) == contents(whole)
     timed = ("seconds", "interactions_per_second")
     assert {k: v for k, v in again.items() if k not in timed} == {k: v for k, v in summary.items() if k not in timed}
-
-
-def test_the_ranker_file_scores_as_the_run_did(tmp_path: Path) -> None:
-    chosen = experiment()
-    summary = run_quickly(chosen, tmp_path / "run")
-    saved = read_ranker(tmp_path / "run")
-    assert (saved.ranker.kind, saved.ranker.size(46)) == ("trees", 8 * 36)
-    evaluator = Evaluator(load(chosen.data).test, saved.ranker)
-    assert evaluator.means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
-    grown = {"trees": 8, "lists": 60, "documents": load(chosen.data).train.n_rows, "advice": ADVICE}
-    assert summary["trees"] == grown
 
 
 def test_secure_sums_give_the_same_ranker(tmp_path: Path) -> None:
@@ -110,19 +100,6 @@ def test_a_client_moves_a_release_by_the_clip_at_most() -> None:
     rounds = runner.rounds
     assert isinstance(rounds, TreeRounds) and rounds.bins.most <= 16
     assert rounds.releases_before[1].tolist() == [1.0, 1.0]  # sensitivity
-
-
-def test_clicks_over_propensities_beat_clicks_as_they_are() -> None:
-    def learned(**plan: Any) -> float:
-        changes = [f"learner.{name}={value}" for name, value in plan.items()]
-        many = ["federation.clients=50", "federation.interactions=80", "federation.rounds=25", "evaluation.every=25"]
-        users = ["users.kind=position", "users.eta=1.5", "learner.feedback=clicks", "data.queries=200"]
-        runner = Runner(experiment(*many, *users, *changes), 1)
-        runner.run()
-        return float(runner.summary()["offline"]["ndcg@10"])
-
-    weighted, unweighted = learned(power=1.5, clip=0.02), learned(power=0.0)
-    assert weighted > unweighted + 0.01
 
 
 def test_logged_gains_are_clicks_over_propensities() -> None:
@@ -165,11 +142,6 @@ def test_what_trees_have_no_place_for_is_refused(changes, code, where) -> None:
     assert where is None or where in caught.value.where
 
 
-def test_trees_without_their_learner_are_refused() -> None:
-    with refused("ranker.needs-growth"):
-        Experiment.read(parse_experiment_file('[ranker]\nkind = "trees"\n', "file"))
-
-
 def test_few_lists_raw_features_under_noise_and_other_engines_are_refused(tmp_path: Path) -> None:
     with refused("trees.too-few-lists", "learner.least_lists"):
         run_quickly(experiment("learner.least_lists=100"), tmp_path / "few")
@@ -180,26 +152,3 @@ def test_few_lists_raw_features_under_noise_and_other_engines_are_refused(tmp_pa
         run_quickly(experiment(), tmp_path / "other", engine=lambda *_: None)
     with refused("lambdamart.no-updates", "learner"):
         Runner(experiment(), 1).simulator  # noqa: B018
-
-
-@pytest.mark.parametrize("name", ["trees", "trees-private"])
-def test_the_shipped_files_are_experiments(name) -> None:
-    path = shipped_file(Path(name))
-    assert path is not None
-    assert Experiment.read(read_experiment_file(path)).federation.learner.grows_trees
-
-
-def test_the_command_exports_and_evaluates_a_run(tmp_path: Path, capsys, monkeypatch) -> None:
-    from quorank.cli.main import main
-
-    run_quickly(experiment(), tmp_path / "run")
-    for command in (
-        ["evaluate", f"{tmp_path / 'run'}", "--data", "synthetic:mq2007", "--json"],
-        ["export", f"{tmp_path / 'run'}", "--to", "lightgbm", "--normalised", "--out", f"{tmp_path / 'out'}", "--json"],
-    ):
-        monkeypatch.setattr("sys.argv", ["quorank", *command])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
-        told = json.loads(capsys.readouterr().out)
-    assert told["files"][0] == f"{tmp_path / 'out' / 'model.txt'}" and told["normalize"] == "query"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import CLIENTS, SEED, coordinator_of, killed, random_theta, shoot, simulator_of, terms_of, user_of
+from devices import CLIENTS, SEED, coordinator_of, random_theta, simulator_of, terms_of, user_of
 from refusals import refused
 from small_service import Said, SmallService
 
@@ -28,7 +28,6 @@ from quorank.member import Client
 from quorank.member.membership import LEFT
 from quorank.privacy import NoPrivacy, PublishedLaplace
 from quorank.protocol.certificates import Authority
-from quorank.protocol.http_client import ServiceClient
 from quorank.protocol.messages import leaving_receipt
 
 pytestmark = pytest.mark.slow
@@ -165,33 +164,6 @@ def test_a_confirmation_that_was_lost_is_asked_for_with_the_same_bytes(service, 
     assert client.status()["waiting"] == 3
 
 
-def test_a_device_that_is_killed_between_commit_and_confirmation_sends_the_same_again(
-    service, tmp_path, monkeypatch
-) -> None:
-    client = client_of(service, tmp_path)
-    search(client, service)
-    client.close()
-
-    def dies() -> None:
-        real = ServiceClient.reply
-
-        def reply(self, content):
-            real(self, content)
-            shoot()
-
-        monkeypatch.setattr(ServiceClient, "reply", reply)
-        Client.open(tmp_path / "device", seed=SEED).sync()
-
-    killed(dies)
-    assert len(service.replies) == 1
-    with Client.open(tmp_path / "device", seed=SEED) as again:
-        (release,) = again.store.releases()
-        assert [release.reply] == list(service.replies.values())
-        search(again, service)
-        again.sync(force=True)
-    assert all(len(bodies) == 1 for bodies in sent(service).values())
-
-
 def test_a_service_that_was_restored_from_yesterday_gets_no_second_different_answer(tiny_collection, tmp_path) -> None:
     with service_of(tiny_collection, PublishedLaplace(), clients=CLIENTS).running(tmp_path) as service:
         client = client_of(service, tmp_path)
@@ -238,14 +210,6 @@ def test_a_clock_that_is_off_does_not_matter(off, service, tmp_path) -> None:
         assert again.sync(force=True).outcome == "sent"
 
 
-def test_the_dates_of_a_certificate_are_not_held_against_the_device_s_clock(tiny_collection, tmp_path) -> None:
-    made = service_of(tiny_collection)
-    made.days = 0  # it has expired, as for a clock that is fast
-    with made.running(tmp_path) as service:
-        client = client_of(service, tmp_path)
-        assert client.sync().code == "device.waiting"
-
-
 def test_another_authority_or_host_is_not_believed(tiny_collection, tmp_path) -> None:
     made = service_of(tiny_collection)
     with made.running(tmp_path) as service:
@@ -262,15 +226,6 @@ def test_another_authority_or_host_is_not_believed(tiny_collection, tmp_path) ->
         client.consent(True)
         assert client.sync().code == "service.certificate"
     assert not service.heard
-
-
-def test_system_authorities_are_those_of_ssl_cert_file(tiny_collection, tmp_path, monkeypatch) -> None:
-    with service_of(tiny_collection).running(tmp_path) as service:
-        (tmp_path / "authorities.pem").write_bytes(service.authority.pem)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authorities.pem"))
-        with Client.open(tmp_path / "d", service.invitation(tmp_path / "i.json", certificate="")) as client:
-            client.consent(True)
-            assert client.sync().code == "device.waiting"
 
 
 def test_wake_ups_are_merged_and_failures_back_off(service, tmp_path) -> None:
@@ -415,14 +370,6 @@ def test_a_device_that_never_enrolled_leaves_at_once(service, tmp_path) -> None:
     search(client, service)
     assert client.leave().outcome == "left" and not service.heard
     assert [path.name for path in (tmp_path / "device").iterdir()] == [LEFT]
-
-
-def test_files_are_their_owner_s(service, tmp_path) -> None:
-    client = client_of(service, tmp_path)
-    client.sync()
-    folder = tmp_path / "device"
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir() if path.name != "device.sqlite-shm"} == {0o600}
 
 
 def pieces(value: float) -> list[bytes]:

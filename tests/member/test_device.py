@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -39,7 +38,7 @@ from quorank.member.client import device_log
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
 from quorank.member.private_store import REPLIES, PrivateStore
-from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
+from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
 from quorank.protocol.messages import REASONS, Declined
 from quorank.rankers import MLP, Linear
@@ -68,18 +67,6 @@ def test_the_simulator_s_bytes(learner, ranker, tiny_collection, tmp_path) -> No
             # a new process for every round
             device.store.close()
             device = device_of(simulator, tmp_path / str(client), client)
-
-
-def test_the_same_bytes_after_restarts_between_the_searches(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 4))
-    task, user = task_of(simulator, 0, random_theta(simulator)), user_of(simulator)
-    expected = answered(device_of(simulator, tmp_path / "a"), user, task)
-    for _ in range(4):
-        device = device_of(simulator, tmp_path / "b")
-        assert device.answer(task) == Declined("waiting")
-        user(device)
-        device.store.close()
-    assert device_of(simulator, tmp_path / "b").answer(task) == expected
 
 
 def test_the_next_update_starts_from_the_ranker_of_all(tiny_collection, tmp_path) -> None:
@@ -340,39 +327,6 @@ def test_an_update_that_is_not_finite_stays(privacy, tiny_collection, tmp_path) 
     assert not device.store.releases()
 
 
-def pieces(value: float) -> list[bytes]:
-    return [struct.pack("<f", value), struct.pack("<d", value), struct.pack(">f", value), struct.pack(">d", value)]
-
-
-@pytest.mark.parametrize(
-    "privacy", [None, PublishedLaplace(), Signs(p=0.9), ClippedGaussian(epsilon=100.0, noise_multiplier=1.0)], ids=str
-)
-def test_what_leaves_holds_none_of_the_rows_clicks_or_texts(privacy, tiny_collection, tmp_path) -> None:
-    more = {} if privacy is None else {"privacy": privacy}
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, **more))
-    device = device_of(simulator, tmp_path)
-    task = task_of(simulator, 0, random_theta(simulator))
-    device.answer(task)
-    random, private = np.random.default_rng(5), []
-    for number in range(3):
-        rows = random.normal(size=(20, simulator.simulation.data.n_features)).astype(np.float32)
-        shown = device.rank(rows)
-        clicks = random.random(10) < 0.4
-        device.record(shown, clicks, query=f"secret question {number}")
-        private += [piece for value in rows.ravel().tolist() for piece in pieces(value)]
-        private += [clicks.tobytes(), shown.order.tobytes(), f"secret question {number}".encode(), b"secret"]
-        private += [piece for value in shown.scores.tolist() for piece in pieces(value)]
-    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"secret question 1" in stored  # the application asked for it
-    reply = device.answer(task)
-    header = reply[11:].split(b"}")[0]
-    assert re.fullmatch(
-        rb'\{"run":"run","round":0,"client":0,"interactions":3,"within":(true|false),"lengths":\[\d+,3\]', header
-    )
-    assert decode_reply(reply).statistics == (0.0, 0.0, 0.0)
-    assert not [piece for piece in private if piece in reply]
-
-
 def test_query_texts_are_not_kept_unless_asked_for(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
     device, user = device_of(simulator, tmp_path), user_of(simulator)
@@ -435,12 +389,6 @@ def test_noise_is_the_device_s_own_and_fresh_for_each_release(tiny_collection, t
     one, two = with_fresh_secret(mechanism, lambda n: b"\x01" * n), with_fresh_secret(mechanism, lambda n: b"\x02" * n)
     assert one.seed != two.seed != mechanism.seed
     assert one.part == mechanism.part
-
-
-def test_runs_in_secure_sums_are_not_answered_in_the_open(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=SecureSum(clip=0.1)))
-    device = device_of(simulator, tmp_path)
-    assert device.answer(task_of(simulator)) == Declined("secure")
 
 
 def test_updates_are_kept_for_unlearning_every_so_many_rounds(tiny_collection, tmp_path) -> None:
@@ -507,21 +455,6 @@ def test_lists_of_an_older_ranker_weigh_as_they_were_drawn(step, tiny_collection
         local += 0.5 * gradient
     assert pairs > 5
     np.testing.assert_allclose(late, local - new, rtol=1e-4, atol=1e-7)
-
-
-def test_a_file_does_not_grow_while_nothing_leaves(tiny_collection, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(device_module, "MOST_WAITING", 6)
-    simulator = simulator_of(tiny_collection)
-    device, user = device_of(simulator, tmp_path), user_of(simulator)
-    device.answer(task_of(simulator))
-    counts = []
-    for _ in range(20):
-        user(device)
-        counts.append(device.store.waiting())
-    assert counts[:9] == [1, 2, 3, 4, 5, 6, 4, 5, 6]
-    assert set(counts[6:]) == {4, 5, 6}
-    names = [name for name, _ in device.store.interactions(0, 9)]
-    assert names == list(range(20 - len(names) + 1, 21))
 
 
 def test_evolution_is_refused(tiny_collection) -> None:

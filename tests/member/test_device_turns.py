@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-from devices import CLIENTS, device_of, simulator_of, task_of, terms_of, user_of
+from devices import CLIENTS, device_of, simulator_of, task_of, user_of
 from refusals import refused
 
 from quorank.experiments.deployment import terms_of as experiment_terms
@@ -14,7 +13,6 @@ from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.protocol.messages import Declined
-from quorank.protocol.terms import Terms
 
 PART = Arrivals(enough=CLIENTS, least=2, most=2, rest=2)
 
@@ -47,21 +45,6 @@ def test_a_device_rests_and_answers_no_oftener_than_was_agreed(tiny_collection, 
     ]
     assert device.answer(task_of(simulator, 3)) == found[3], "what was sent is sent again, and is no further answer"
     assert device.store.ranker.round == 7, "the newest ranker is used all the same"
-
-
-def test_terms_hold_the_limits_and_older_ones_hold_none(tiny_collection) -> None:
-    terms = terms_of(fleet(tiny_collection), 1)
-    table = json.loads(json.dumps(terms.table()))
-    assert (terms.most_rounds, terms.rest) == (2, 2) and Terms.read(table) == terms
-    assert (table["setting"]["most_rounds"], table["setting"]["rest"]) == (2, 2)
-    older = terms_of(simulator_of(tiny_collection), 1)
-    assert not {"most_rounds", "rest"} & set(older.table()["setting"])
-    read = Terms.read(older.table())
-    assert (read.most_rounds, read.rest) == (None, 0)
-    for change in ({"most_rounds": 0}, {"rest": -1}, {"most_rounds": "2"}, {"rest": 1.5}, {"participation": "anyone"}):
-        with pytest.raises(Exception) as caught:
-            Terms.read(table | {"setting": table["setting"] | change})
-        assert caught.value.code in ("value.out-of-range", "terms.malformed", "value.not-a-choice")
 
 
 def test_terms_of_an_experiment_may_be_of_more_clients_than_its_file_plans_with() -> None:

@@ -9,29 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import refusals
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
-from silo_sessions import HOLDINGS, SEED, Group, expected, step_through, terms_of
+from silo_sessions import Group, step_through, terms_of
 
 from quorank.errors import BadInput
-from quorank.member.party import SiloParty, sent_log, take_part
+from quorank.member.party import take_part
 from quorank.member.party_folder import PartyFolder
-from quorank.member.party_keys import member_key
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
-from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker
-from quorank.service.holders.group import SiloHome, settings_of
-from quorank.silos.hashing import seeded_secret
-from quorank.silos.search.in_process import SearchSession
-from quorank.silos.search.settings import SearchTerms
-from quorank.silos.training.statistics import share_statistics
 
 LONG = SMALL.replace("turns = 3", "turns = 60")
 
@@ -249,60 +240,3 @@ def test_a_party_with_the_ranker_ends_when_all_is_said_or_nobody_is_there(group)
     assert play(gone) and now[0] > 180.0
     with pytest.raises(BadInput):
         play(Script(ServiceRefusal("request.signature", "x", 401)))
-
-
-def test_parties_train_and_search_over_https_as_in_one_process(tmp_path) -> None:
-    """The same ranker, sent messages and found documents; the owner finds a document by its number."""
-    terms = terms_of(search=SearchTerms(among=2, share=1.0, share_of_all=1.0))
-    group, plain = Group(tmp_path / "group", terms), Group(tmp_path / "plain", terms)
-    step_through(plain)
-    port = free_port()
-    chosen = settings_of("rehearsal", address=f"127.0.0.1:{port}", port=port, pause=0.2)
-    home = SiloHome.make(group.folder / "home", terms, chosen)
-    store = home.store()
-    for name in NAMES:
-        home.invite(store, name, group.folder / f"{name}.json")
-    folders: dict[str, PartyFolder] = {}
-    ended = threading.Event()
-
-    def told(party: SiloParty) -> list[tuple[str, str, int]]:
-        return sorted((line["kind"], line["receiver"], line["bytes"]) for line in sent_log(party.folder))
-
-    def play(name: str) -> None:
-        party = group.parties[name]
-        folder = PartyFolder.accept(group.folder / f"folder-{name}", Invitation.read(group.folder / f"{name}.json"))
-        party._desk, folders[name] = folder.desk, folder
-        line = folder.service()
-        line.key = member_key(party.identity)
-        take_part(party, line, ended.is_set, enrol=folder.enrol)
-        line.close()
-
-    with serving(home.path, group.folder / "service.log") as child:
-        threads = [threading.Thread(target=play, args=(name,), daemon=True) for name in NAMES]
-        for thread in threads:
-            thread.start()
-        until(lambda: all(p.ranker is not None for p in group.parties.values()), "no ranker")
-        until(lambda: (home.path / "ranker.json").is_file(), (group.folder / "service.log").read_text())
-        assert group.rankers() - {b""} == {expected(terms).tobytes()}
-        assert [told(p) for p in group.parties.values()] == [told(p) for p in plain.parties.values()]
-        desk, query = folders["west"].desk, " ".join(HOLDINGS[2].queries[0])
-        asked = desk.leave(query, 10, 60.0)
-        found: list[dict[str, object]] = []
-        until(lambda: found.extend(filter(None, [desk.fetch(asked)])) or found, "no result")
-        assert child.poll() is None, "the service goes on"
-        ended.set()
-        for thread in threads:
-            thread.join(60)
-    named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
-    statistics = share_statistics(named, seeded_secret(SEED, "statistics"), terms.statistics_epsilon, SEED)
-    session = SearchSession(named, terms.search, SEED, statistics=statistics)
-    wanted = session.search("west", terms.setting.tokeniser.tokenise(query)).to_table()
-    assert found[0]["found"] == wanted["found"] and found[0]["refused"] == {}
-    others = [each for each in wanted["found"] if each["party"] == "north"]
-    row = session.owners["north"].row_of(others[0]["document"])
-    numbers = json.loads((group.folder / "north" / "numbers.json").read_text())
-    assert numbers[str(others[0]["document"])] == HOLDINGS[0].documents.ids[row]
-    session.close()
-    store.close()
-    group.close()
-    plain.close()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from devices import CLIENTS, SEED, random_theta, search, simulator_of, task_of, terms_of, user_of
 
 from quorank.federation import Federation
-from quorank.federation.reply import Task, encode_task
 from quorank.kernels.compiled import interpreted
 from quorank.learning import PDGD
 from quorank.member.client_privacy import masked_vector
@@ -94,33 +92,6 @@ def test_plain_kernels_give_the_compiled_ones_bits(privacy, ranker, more, tiny_c
     assert found[:2] == found[2:] and all(isinstance(reply, bytes) for reply in found)
 
 
-def test_scores_that_overflow_or_span_more_than_doubles_hold(tiny_collection) -> None:
-    """Rescaled weights, and the largest floats in place of infinite scores."""
-    from quorank.learning.online import OnlineRanker
-
-    rows = np.random.default_rng(3).normal(size=(25, 11))
-    for scale in (1.0, 200.0, 1e5, 1e30, 1e38):
-        pair = []
-        for plain in (False, True):
-            with interpreted(plain), np.errstate(all="ignore"):
-                theta = scale * random_theta(simulator_of(tiny_collection), 1)
-                online = OnlineRanker(theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
-                shown = online.rank(rows)
-                online.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
-                late = OnlineRanker(0.5 * theta, 11, Linear(), PDGD(eta=1e-3), 5, 2, 1)
-                late.learn(shown, [0, 1, 0, 0, 1, 0, 0, 0, 1, 0])
-                pair.append(
-                    (
-                        shown.order.tobytes(),
-                        shown.weights.tobytes(),
-                        shown.rest,
-                        online.parameters.tobytes(),
-                        late.parameters.tobytes(),
-                    )
-                )
-        assert pair[0] == pair[1], scale
-
-
 @pytest.mark.parametrize(
     "privacy", [SecureSum(clip=0.1), ClippedGaussian(epsilon=50.0, clip=0.1, sum="secure")], ids=str
 )
@@ -135,19 +106,3 @@ def test_words_and_shares_of_secure_sums(privacy) -> None:
             assert join_shares(shares[1:4], [2, 3, 4]) == given(32)
             words.append(b"".join(shares))
     assert words[:2] == words[2:]
-
-
-def test_the_start_is_kept_out_of_the_task(tiny_collection, tmp_path) -> None:
-    """The ranker to begin with is nobody's round: the first task's own takes its place, also in round 0."""
-    simulator = simulator_of(tiny_collection)
-    with PrivateStore(tmp_path) as store:
-        with store.transaction():
-            store.set_consent(True, 0.0)
-        start, first = random_theta(simulator, 1), random_theta(simulator, 2)
-        device = Device(store, terms_of(simulator, 0), seed=SEED, start=start)
-        shown = device.rank(np.eye(11))
-        device.record(shown, np.arange(10) == 3)
-        assert store.ranker is None and replace(store.latest_interactions(1)[0]).round == 0
-        device.answer(encode_task(Task("run", 0, first)))
-        assert store.ranker is not None and store.ranker.theta.tolist() == first.tolist()
-        assert store.waiting() == 1

@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 import refusals
-from silo_groups import KEYS, NAMES, call, group, made, refused, workplace, write_collection
+from silo_groups import KEYS, call, made, refused, workplace, write_collection
 from typer.testing import CliRunner
 
 from quorank.cli.silo import app
 from quorank.errors import BadInput
-from quorank.member.party import SiloParty, sent_log
 from quorank.member.party_folder import FolderSource, PartyFolder
 from quorank.member.party_keys import member_key
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
-from quorank.silos.session.coordinator import SiloServer
-from quorank.silos.session.streams import SiloStore
 
 
 def mode(path: Path) -> int:
@@ -164,32 +161,6 @@ def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, 
     call("invite", "home", "north", "--out", "again.json")
     PartyFolder.accept(here / "data", Invitation.read(here / "again.json"))
     assert PartyFolder.open(here / "data").service().member is None, "with a new one it enrols anew"
-
-
-def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> None:
-    terms = group()
-    wrong = {"south": KEYS["south"]}
-    parties = {
-        name: SiloParty(
-            tmp_path / name,
-            name,
-            terms,
-            FolderSource(generated=number, documents=20).holding(name, terms),
-            pins=wrong if name == "north" else None,
-        )
-        for number, name in enumerate(NAMES)
-    }
-    server = SiloServer(SiloStore(None, "coordinator"), terms)
-    for _ in range(3):
-        for name, party in parties.items():
-            question = server.due(name)
-            answer = None if question is None else party.answer(question)
-            if isinstance(answer, bytes):
-                server.receive(name, answer)
-    assert server.phase == "agreement" and "south has another key" in parties["north"].progress
-    assert {entry["kind"] for entry in sent_log(parties["north"].folder)} == {"hello"}
-    for each in parties.values():
-        each.close()
 
 
 def test_a_party_is_told_what_its_collection_lost(tmp_path, monkeypatch) -> None:

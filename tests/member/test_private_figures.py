@@ -144,15 +144,6 @@ def test_terms_with_reports_and_back(tiny_collection) -> None:
         Terms.read(terms.table() | {"version": 4})
 
 
-@pytest.mark.parametrize("reported", [0.0, 0.5])
-def test_terms_with_momentum_and_back(tiny_collection, reported: float) -> None:
-    terms = terms_of(simulator_of(tiny_collection), 0, client_momentum=0.9, report_epsilon=reported)
-    assert Terms.read(json.loads(json.dumps(terms.table()))) == terms
-    for value in ("1", None, True, math.nan, -0.1, 1.0):
-        with pytest.raises(BadInput, match="terms"):
-            Terms.read(terms.table() | {"client_momentum": value})
-
-
 def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
     for part in (SecureSum(), ClippedGaussian(noise_multiplier=1.0, sum="secure")):

@@ -127,15 +127,6 @@ def test_one_process_plays_a_device(tmp_path) -> None:
     PrivateStore(tmp_path).close()
 
 
-def test_the_lock_goes_with_its_process(tmp_path) -> None:
-    def dies() -> None:
-        PrivateStore(tmp_path)
-        shoot()
-
-    killed(dies)
-    PrivateStore(tmp_path).close()
-
-
 def test_a_file_that_is_damaged_or_foreign_is_refused(tiny_collection, tmp_path) -> None:
     _, device = filled(tiny_collection, tmp_path / "a")
     device.store.close()

@@ -119,20 +119,6 @@ def test_killed_parties_and_lost_messages_change_nothing(group) -> None:
     assert desk.found["one"]["found"] == in_process("south", QUERY)["found"]
 
 
-def test_a_query_that_cannot_be_asked_is_told_to_who_asks(group) -> None:
-    boxes = finished(group)
-    desk = with_desk(
-        group,
-        "north",
-        SearchRequest("stop", "the of and"),
-        SearchRequest("long", " ".join(f"w{n}" for n in range(300))),
-    )
-    assert turn_until(boxes, lambda: len(desk.found) == 2)
-    assert desk.found["stop"]["error"] == "silo-search.no-term"
-    assert desk.found["long"]["error"] == "silo-search.too-long"
-    assert "search" not in boxes.post.server.traffic()
-
-
 def test_a_spent_budget_reaches_who_asks_and_others_still_answer(tmp_path) -> None:
     terms = replace(TERMS, search=replace(SEARCH, questions_a_day=1))
     group = Group(tmp_path / "group", terms)

@@ -11,8 +11,7 @@ from quorank.federation import Federation
 from quorank.federation.reply import Task, encode_task
 from quorank.member import Client
 from quorank.privacy import SecureSum
-from quorank.privacy.secure_sum.server import RoundFailed
-from quorank.protocol.secure_round import KEYS, MASKED, OVER, SecureRound
+from quorank.protocol.secure_round import KEYS, MASKED, SecureRound
 
 pytestmark = pytest.mark.slow
 MEMBERS = 3
@@ -184,24 +183,3 @@ def test_an_answer_is_the_same_when_its_confirmation_was_lost(service, clients) 
     assert len(set(lost)) == 1
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
-
-
-def test_claims_of_another_identity_end_the_round_without_a_sum(service, clients) -> None:
-    """In a later round the service puts a key of its own in a client's place."""
-    search(service, clients, 6)
-    SecureCourse(service)(clients)
-    course = SecureCourse(service, 1)
-    from quorank.protocol.keys import MemberKey
-
-    clients[2].close()
-    from quorank.member.membership import IDENTITY
-    from quorank.member.private_store import PrivateStore
-
-    with PrivateStore(clients[2].folder) as store, store.transaction():
-        store.set_fact(IDENTITY, MemberKey.create().secret)
-    other = clients[2] = Client.open(clients[2].folder, seed=SEED)
-    service.members[2] = MemberKey(other.store.fact(IDENTITY)).public
-    with pytest.raises(RoundFailed):
-        course(clients, absent=("nobody",))
-    assert course.round.phase == OVER and course.round.total is None
-    assert len(clients[0].store.releases()) == 1

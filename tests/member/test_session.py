@@ -397,16 +397,6 @@ def test_records_at_the_wrong_time_are_refused(record) -> None:
     assert [server.due(name) for name in NAMES] == before and sum(server.refused.values()) == 1
 
 
-def test_an_envelope_of_a_kind_is_relayed_once(group_of) -> None:
-    group = group_of(terms_of())
-    group.message("north")
-    again = enclose(Envelope(Kind.HELLO, "north", "south", 0, b"x").to_bytes())
-    came = group.server._store.places("north")[0]
-    message = SiloMessage(0, group.terms.digest[:16], 0, came, tuple(cut(again)))
-    with refused("silo-message.phase"):
-        group.server.receive("north", message.to_bytes(to_party=False))
-
-
 def test_a_party_declines_what_it_did_not_agree_to(group_of) -> None:
     group = group_of(terms_of())
     content = group.server.due("north")
@@ -455,18 +445,6 @@ def test_another_key_than_the_pinned_one_stops_a_party(group_of) -> None:
     assert group.server.phase == "agreement"
 
 
-def test_pinned_identities_are_those_of_the_folders(group_of) -> None:
-    group = group_of(terms_of())
-    keys = {name: party.identity.public for name, party in group.parties.items()}
-    for name in NAMES:
-        group.pins[name] = {other: key for other, key in keys.items() if other != name}
-        group.kill(name)
-    assert {name: party.identity.public for name, party in group.parties.items()} == keys
-    assert (group.folder / "north" / "identity.key").stat().st_mode & 0o777 == 0o600
-    assert (group.folder / "north" / "party.sqlite").stat().st_mode & 0o777 == 0o600
-    assert play(group)
-
-
 def test_a_folder_belongs_to_one_session_one_party_and_one_set_of_documents(group_of) -> None:
     group = group_of(terms_of())
     with pytest.raises(BadInput, match="another process"):
@@ -483,29 +461,6 @@ def test_a_folder_belongs_to_one_session_one_party_and_one_set_of_documents(grou
     group.start("north")
     with refused("folder.other-run"):
         SiloServer(group.streams, terms_of("trees"))
-
-
-def test_changed_bytes_are_refused_and_change_nothing(group_of) -> None:
-    group, draw = group_of(terms_of()), random.Random(7)
-
-    def damaged(raw: bytes) -> bytes:
-        at = draw.randrange(len(raw))
-        return raw[:at] + bytes([raw[at] ^ 1 << draw.randrange(8)]) + raw[at + 1 :]
-
-    def after(_: str) -> None:
-        for name in NAMES:
-            content = group.server.due(name)
-            if content is None:
-                continue
-            assert group.parties[name].answer(damaged(content)) == Declined("malformed")
-            found = group.parties[name].answer(content)
-            assert isinstance(found, bytes)
-            with pytest.raises(BadInput, match="malformed"):
-                group.server.receive(name, damaged(found))
-
-    step_through(group, after)
-    assert group.rankers() == {expected(group.terms).tobytes()}
-    assert group.server.refused.total() > 15
 
 
 def test_an_answer_counts_as_its_own_members(group_of) -> None:
@@ -561,47 +516,8 @@ def test_streams_deliver_every_record_once_and_in_order(sizes, fates) -> None:
         silo_records.PIECE, silo_streams.ROOM = before
 
 
-def test_large_records_travel_in_messages_below_nine_mebibytes() -> None:
-    one, two = SiloStore(None, "one"), SiloStore(None, "two")
-    record = bytes([Record.KEPT]) + np.random.default_rng(1).bytes(20_000_000)
-    one.put("two", record)
-    messages = 0
-    while two.next("one") is None:
-        raw = one.message("two", 0, bytes(16)).to_bytes(to_party=True)
-        assert len(raw) <= 9 << 20
-        two.take("one", SiloMessage.from_bytes(raw, to_party=True))
-        one.take("two", two.message("one", 0, bytes(16)))
-        messages += 1
-    assert two.next("one") == record and messages == 3
-
-
 def test_terms_are_read_as_they_were_written() -> None:
     for terms in (terms_of(), terms_of("trees", None), terms_of(search=SearchTerms(k=3))):
         again = SiloTerms.read(terms.table())
         assert again == terms and again.digest == terms.digest
     assert terms_of().digest != terms_of("trees").digest
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"version": 9}, "version 9"),
-        ({"run": 3}, "terms.run"),
-        ({"run": ""}, "1 to 200 characters"),
-        ({"parties": ["north"]}, "2 to 64 parties"),
-        ({"parties": "north"}, "terms.parties"),
-        ({"seed": 1.5}, "terms.seed"),
-        ({"sed": 1}, "unknown key 'sed'"),
-        ({"statistics_epsilon": 0}, "terms.statistics_epsilon"),
-        ({"setting": {"tested": "all"}}, "setting.tested"),
-        ({"setting": {"searched": {"deep": 1}}}, "unknown key 'deep'"),
-        ({"setting": {"training": "round-robin"}}, "unknown training 'round-robin'"),
-        ({"setting": []}, "expected a table"),
-        ({"search": {"perturbation": "published"}}, "in one process"),
-    ],
-)
-def test_terms_that_cannot_be_are_refused(change, words) -> None:
-    with pytest.raises(BadInput, match=words):
-        SiloTerms.read(terms_of().table() | change)
-    with pytest.raises(BadInput, match="expected a table"):
-        SiloTerms.read([1])

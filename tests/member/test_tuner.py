@@ -197,13 +197,6 @@ def test_what_a_heuristic_does_not_allow_is_refused_whoever_signed_it(
         assert tuner.weights() == FRECENCY.named(SHIPPED) and replies(service) == []
 
 
-def test_terms_that_change_at_enrolment_are_refused(service: Any, tmp_path: Path) -> None:
-    other = field_of(Tuning(closing=Count(5)), study=None).terms("run")
-    with opened(service, tmp_path) as tuner:
-        service.terms = other
-        assert tuner.sync().code == "terms.changed" and tuner.sync(force=True).code == "terms.changed"
-
-
 def test_another_heuristic_or_folder_is_refused(service: Any, tmp_path: Path) -> None:
     file = service.invitation(tmp_path / "i.json")
     with refused("terms.other-heuristic"):
