@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
-from quorank.cli.display import compact, print_result, print_text, say, table_of
+from quorank.cli.display import print_result, print_text, rows_of, say, table_of
 from quorank.cli.options import Json
 from quorank.errors import BadInput
 
-if TYPE_CHECKING:
-    from rich.table import Table
+FLOWER = {
+    "devices": 200,
+    "seconds_per_round": 80.0,
+    "service_cpu_ms_per_device_round": 170.0,
+    "device_memory_mb": 220.0,
+}
+"""A SuperLink (flwr 1.41) with SuperNodes as devices, measured on two cores when devices ran so; 300 came to no round."""
 
 
 def bench(
@@ -30,35 +34,36 @@ def bench(
 ) -> None:
     """Measure speed on this machine, against NumPy, memory bandwidth and scikit-learn."""
     if fleet:
-        from quorank.cli.bench_fleet import bench_fleet
-
-        bench_fleet(_program("fleet"), json, quick, devices, rounds, workers, database)
+        program = _program("fleet")
+        count = min(devices, 1000) if quick else devices
+        say(f"measuring {count:,} devices in {rounds} rounds …")
+        measured = program.measure(program.FleetTraffic(count, rounds, workers=workers, database=database))
+        print_result({"fleet": measured, "flower": FLOWER}, json, _show_fleet)
         return
-    speed, reference = _program("speed"), _program("reference")
-    seconds = 1.0 if quick else 4.0
-    figures: dict[str, Any] = {}
-    workloads = {}
+    speed, reference, secure = (_program(name) for name in ("speed", "reference", "secure_sum"))
+    seconds, figures, workloads = 1.0 if quick else 4.0, {}, {}
     for name in speed.WORKLOADS:
         say(f"measuring {name}-like lists …")
         workloads[name] = speed.workload(name, reference)
         figures[name] = workloads[name](seconds / 2)
-    say("measuring 10 to 100,000 clients …")
-    figures["clients"] = speed.by_clients(say)
-    say("measuring evaluation in the published MSLR setting …")
-    figures["evaluation"] = speed.evaluation()
-    say("measuring the published MQ2007 setting …")
-    figures["published"] = speed.published()
-    say("measuring the reader …")
-    figures["reader"] = speed.reader(say)
-    say("measuring secure sums …")
-    secure = _program("secure_sum")
-    figures["secure_sums"] = {str(n): secure.figures(n, repeats=1 if quick else 3) for n in (10, 100, 1000)}
-    say("measuring a second start …")
-    figures["start"] = speed.start_up()
-    for name, measure in workloads.items():
+    for name, words, measure in (
+        ("clients", "10 to 100,000 clients", lambda: speed.by_clients(say)),
+        ("evaluation", "evaluation in the published MSLR setting", speed.evaluation),
+        ("published", "the published MQ2007 setting", speed.published),
+        ("reader", "the reader", lambda: speed.reader(say)),
+        ("secure_sums", "secure sums", lambda: _secure_sums(secure, quick)),
+        ("start", "a second start", speed.start_up),
+    ):
+        say(f"measuring {words} …")
+        figures[name] = measure()
+    for name, workload in workloads.items():
         say(f"measuring {name}-like lists again; the better time counts …")
-        figures[name] = measure(seconds / 2)
-    print_result(figures, json, lambda _: print_text(_table(figures)))
+        figures[name] = workload(seconds / 2)
+    print_result(figures, json, _show)
+
+
+def _secure_sums(program: ModuleType, quick: bool) -> dict[str, Any]:
+    return {str(n): program.figures(n, repeats=1 if quick else 3) for n in (10, 100, 1000)}
 
 
 def _program(name: str) -> ModuleType:
@@ -80,56 +85,67 @@ def _program(name: str) -> ModuleType:
     raise BadInput("folder.missing", sentence, "benchmarks/")
 
 
-def _table(figures: dict[str, Any]) -> Table:
-    heads, title = ("quantity", "value", "against", "ratio"), "Speed on this machine (per second: interactions)"
-    table = table_of(heads, _rows(figures), "right", title)
-    table.columns[-1].style = "bold"
-    return table
+WORKLOAD = """
+{name}: per second, 1 thread | {interactions_per_second:k} | NumPy {reference_interactions_per_second:k} | {speedup:.0f} ×
+{name}: per second, 2 threads | {interactions_per_second_two_threads:k} | 1 thread | {two_threads_speedup:.2f} ×
+"""
+BANDWIDTH = "  features read, {threads} | {rate} GB/s | {way} {bandwidth:.1f} | {share:.0%}"
+CLIENTS = """
+10 clients: µs each | {few[microseconds_per_interaction]:.2f} | 100,000: {many[microseconds_per_interaction]:.2f} | \
+{time:.2f} ×
+1,000 clients: memory | {some[peak_bytes]:k}B | 100,000: {many[peak_bytes]:k}B | {memory:.2f} ×
+"""
+SETTINGS = """
+MSLR setting: evaluation | {evaluation[evaluate_seconds]:.2f} s | training {evaluation[train_seconds]:.2f} s | \
+{evaluation[evaluate_over_train]:.0%}
+MQ2007 setting, all of it | {published[seconds]:.1f} s | |
+second start to first round | {start[seconds_to_first_round]:.2f} s | |
+"""
+READER = """
+{name}: LETOR text | {megabytes_per_second:.0f} MB/s | sklearn {sklearn_megabytes_per_second:.0f} MB/s | \
+{parse_speedup:.1f} ×
+{name}: cached load | {cached_seconds:.4f} s | sklearn | {cached_speedup:.0f} ×
+"""
+SECURE_SUM = """
+secure sum of {name} clients × {length} | {seconds:.2f} s | its key agreements | {ratio_to_key_agreements:.2f} ×
+  bytes that a client sends | {bytes_sent_per_client:,.0f} | plain update | {ratio_to_plain_float32_update:.1f} ×
+"""
+FLEET = """
+devices, rounds | {fleet[devices]:,}, {fleet[rounds]} | {flower[devices]} |
+replies lost, counted twice | {fleet[lost]}, {fleet[counted_twice]} | |
+service: CPU per device and round | {fleet[service_cpu_ms_per_device_round]:.2f} ms | \
+{flower[service_cpu_ms_per_device_round]:.0f} ms | {ratio:.0f} × less
+service: memory | {fleet[service_memory_mb]:.0f} MB | |
+seconds a round | {fleet[seconds_per_round]:.1f} | {flower[seconds_per_round]:.0f} |
+device: CPU per round | {fleet[devices_cpu_ms_per_device_round]:.2f} ms | |
+"""
 
 
-def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _show(figures: dict[str, Any]) -> None:
+    rows = []
     for name in ("mq2007", "mslr"):
-        f = figures[name]
-        yield (
-            f"{name}: per second, 1 thread", compact(f["interactions_per_second"]),
-            f"NumPy {compact(f['reference_interactions_per_second'])}", f"{f['speedup']:.0f} ×",
-        )  # fmt: skip
-        if f["two_threads_speedup"] is not None:
-            yield (
-                f"{name}: per second, 2 threads", compact(f["interactions_per_second_two_threads"]),
-                "1 thread", f"{f['two_threads_speedup']:.2f} ×",
-            )  # fmt: skip
-        ways = {"memory": "straight read", "side_by_side": "lists side by side", "list_by_list": "list by list"}
-        for threads, key in ((1, "one_thread"), (2, "two_threads")):
-            known = [way for way in ways if f.get(f"{way}_bandwidth_bytes_per_second_{key}") is not None]
-            for way in known:
-                share, rate = f[f"{way}_bandwidth_share_{key}"], f[f"{way}_bandwidth_bytes_per_second_{key}"] / 1e9
-                read = (f"  features read, {threads} thread{'s' * (threads > 1)}", f"{rate * share:.1f} GB/s")
-                yield (*(read if way == "memory" else ("", "")), f"{ways[way]} {rate:.1f}", f"{share:.0%}")
-    clients = figures["clients"]["by_clients"]
-    few, many = (clients[n]["microseconds_per_interaction"] for n in ("10", "100000"))
-    yield ("10 clients: µs each", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
-    few, many = (clients[n]["peak_bytes"] / 1e6 for n in ("1000", "100000"))
-    yield ("1,000 clients: memory", f"{few:.2f} MB", f"100,000: {many:.2f} MB", f"{few / many:.2f} ×")
-    e = figures["evaluation"]
-    yield (
-        "MSLR setting: evaluation", f"{e['evaluate_seconds']:.2f} s", f"training {e['train_seconds']:.2f} s",
-        f"{e['evaluate_over_train']:.0%}",
-    )  # fmt: skip
-    yield ("MQ2007 setting, all of it", f"{figures['published']['seconds']:.1f} s", "", "")
-    for name, f in figures["reader"].items():
-        yield (
-            f"{name}: LETOR text", f"{f['megabytes_per_second']:.0f} MB/s",
-            f"sklearn {f['sklearn_megabytes_per_second']:.0f} MB/s", f"{f['parse_speedup']:.1f} ×",
-        )  # fmt: skip
-        yield (f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×")
-    for n, f in figures["secure_sums"].items():
-        yield (
-            f"secure sum of {int(n):,} clients × {f['length']}", f"{f['seconds']:.2f} s", "its key agreements",
-            f"{f['ratio_to_key_agreements']:.2f} ×",
-        )  # fmt: skip
-        yield (
-            "  bytes that a client sends", f"{f['bytes_sent_per_client']:,.0f}", f"plain update {4 * f['length']:,}",
-            f"{f['ratio_to_plain_float32_update']:.1f} ×",
-        )  # fmt: skip
-    yield ("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")
+        found = figures[name]
+        rows += rows_of(WORKLOAD, {"name": name, **found})
+        for key, threads in (("one_thread", "1 thread"), ("two_threads", "2 threads")):
+            for way in ("memory", "side_by_side", "list_by_list"):
+                rate, share = (found.get(f"{way}_bandwidth_{what}_{key}") for what in ("bytes_per_second", "share"))
+                if rate is not None:
+                    values = {"way": way.replace("_", " "), "bandwidth": rate / 1e9, "share": share}
+                    rows += rows_of(BANDWIDTH, values | {"threads": threads, "rate": f"{rate * share / 1e9:.1f}"})
+    clients = {
+        name: figures["clients"]["by_clients"][n] for name, n in (("few", "10"), ("some", "1000"), ("many", "100000"))
+    }
+    time = clients["few"]["microseconds_per_interaction"] / clients["many"]["microseconds_per_interaction"]
+    memory = clients["some"]["peak_bytes"] / clients["many"]["peak_bytes"]
+    rows += rows_of(CLIENTS, clients | {"time": time, "memory": memory}) + rows_of(SETTINGS, figures)
+    for template, part in ((READER, "reader"), (SECURE_SUM, "secure_sums")):
+        for name, found in figures[part].items():
+            rows += rows_of(template, {"name": name, **found})
+    heads, title = ("quantity", "value", "against", "ratio"), "Speed on this machine (per second: interactions)"
+    print_text(table_of(heads, rows, "right", title))
+
+
+def _show_fleet(figures: dict[str, Any]) -> None:
+    costs = [figures[name]["service_cpu_ms_per_device_round"] for name in ("flower", "fleet")]
+    rows = rows_of(FLEET, figures | {"ratio": costs[0] / costs[1]})
+    print_text(table_of(("quantity", "HTTPS", "Flower", "ratio"), rows, "right", "A fleet on this machine"))

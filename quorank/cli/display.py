@@ -115,16 +115,16 @@ def print_result(figures: Any, as_json: bool, show: Callable[[Any], None] | str)
 
 
 class _Known(Formatter):
-    """Formatter that raises KeyError for a value that is None."""
+    """Formatter that raises KeyError for a value that is None; the format `k` is that of `compact`."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
             raise KeyError
-        return str(super().format_field(value, format_spec))
+        return compact(value) if format_spec == "k" else str(super().format_field(value, format_spec))
 
 
-def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the lines `name | value | explanation` of a template, filled in; lines that lack a value are left out.
+def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the lines `name | value | …` of a template, filled in; lines that lack a value are left out.
 
     >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": 1000, "rounds": {"planned": 9}})
     [('round', '1,000', 'of 9')]
@@ -134,12 +134,11 @@ def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, str, s
     rows = []
     for line in template.strip().splitlines():
         with suppress(KeyError, TypeError):
-            name, value, explanation = (_Known().vformat(cell.strip(), (), figures) for cell in line.split("|"))
-            rows.append((name, value, explanation))
+            rows.append(tuple(_Known().vformat(cell.strip(), (), figures) for cell in line.split("|")))
     return rows
 
 
-def print_rows(*rows: tuple[str, str, str]) -> None:
+def print_rows(*rows: tuple[str, ...]) -> None:
     """Print rows of name, value and explanation, wrapped to the terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -210,7 +209,8 @@ clicks | {gain:+.4f} | gain in {metric} of a relevant document over the lists as
 {counterfactual[clicks]:,} logged clicks
 online | {online[ndcg@10]:.4f} | mean nDCG@10 of the lists of {evaluation[k]} shown to people
  | {online[discounted]:.2f} | discounted sum over rounds, γ = 0.9995
-speed | {rate}/s | {interactions:,} interactions in {seconds[train]:.1f} s, evaluated in {seconds[evaluate]:.1f} s
+speed | {interactions_per_second:k}/s | {interactions:,} interactions in {seconds[train]:.1f} s, \
+evaluated in {seconds[evaluate]:.1f} s
 privacy | {claim[0]} | {claim[1]}
 """
 
@@ -222,7 +222,6 @@ def print_summary(summary: dict[str, Any]) -> None:
     words: dict[str, Any] = {
         "further": ", ".join(further) or None,
         "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
-        "rate": compact(summary["interactions_per_second"]),
         "claim": _privacy(summary["privacy"]),
         "advice": f"; {advice}" if (advice := (summary.get("trees") or {}).get("advice")) else "",
     }

@@ -226,7 +226,7 @@ def show_status(status: Status, as_json: bool) -> None:
     print_result(status.table(), as_json, lambda _: print_rows(*status_rows(status)))
 
 
-def status_rows(status: Status) -> list[tuple[str, str, str]]:
+def status_rows(status: Status) -> list[tuple[str, ...]]:
     """Return the status in rows of name, value and explanation."""
     parties, pending = status.kind == "parties", [str(member.client) for member in status.members if member.waiting]
     value, quality_note = _quality(status)

@@ -9,16 +9,7 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli import tune_study
-from quorank.cli.display import (
-    compact,
-    compiling,
-    print_result,
-    print_rows,
-    print_text,
-    progress_lines,
-    rows_of,
-    table_of,
-)
+from quorank.cli.display import compiling, print_result, print_rows, print_text, progress_lines, rows_of, table_of
 from quorank.cli.options import Json, Quiet
 from quorank.errors import require
 
@@ -242,7 +233,7 @@ judged | {steps_halved} | steps halved; rolled back {rolled_back} times: {guard}
 violations | {violations} | of bounds, orders and steps
 loss | {loss:.4g} | from {start_loss:.4g}; {loss_kind}, margin {margin:g}
 updates | {updates:,} | in {iterations} iterations, {hours:.1f} h
-speed | {rate}/s | client gradients
+speed | {gradients_per_second:k}/s | client gradients
 """
 
 
@@ -253,7 +244,6 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
         "share": figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12),
         "against": "the first version's" if own is None else "the accuracy of the people's own weights",
         "start": "people's choices follow no weights" if own is None else f"people's own: {own:.4f}",
-        "rate": compact(figures["gradients_per_second"]),
     }
     print_rows(*rows_of(HISTORY, figures | words), ("", "", ""))
     heuristic = history.scenario.heuristic
