@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
-from quorank.cli.display import consent_line, print_result, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.display import consent_line, print_result, print_rows, print_text, rows_of, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.experiments.simulated_user import SimulatedUser
     from quorank.member.client import Client
-    from quorank.member.private_store import Erased
     from quorank.member.sync import SyncReport
 
 UNREACHED = 75
@@ -61,10 +59,7 @@ def join(
     chosen = at_most_one(log=log, status=status, leave=leave, once=once)
     alone = once or not chosen or (bundle is None and simulate is None)
     require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
-    sentence = "--simulate needs --client: which client of the experiment to play"
-    require(simulate is None or client is not None, "option.missing", sentence)
-    sentence = "--client is of --simulate: the invitation says who a device is"
-    require(client is None or simulate is not None, "option.conflict", sentence)
+    require((simulate is None) == (client is None), "option.missing", "--simulate and --client need each other")
     with _handle_sigterm():
         if leave:
             _leave(data, json)
@@ -72,22 +67,20 @@ def join(
         from quorank.member.membership import check_not_left
 
         check_not_left(data)
-        if log or status:
-            if consent is not None:
-                _set_consent(data, consent)
-            (show_log if log else show_status)(data, json)
-            return
         user = None
         if simulate is not None and client is not None:
             from quorank.experiments.simulated_user import SimulatedUser
 
             user = SimulatedUser.of(simulate, client)
-        if consent is not None and bundle is None and user is None:
+        playing = bundle is not None or user is not None
+        if consent is not None and not playing:
             _set_consent(data, consent)
-            if not once:
-                show_status(data, json)
-                return
-        _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
+        if log:
+            show_log(data, json)
+        elif status or (consent is not None and not playing and not once):
+            show_status(data, json)
+        else:
+            _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
 
 
 @contextmanager
@@ -189,48 +182,34 @@ def _leave(data: Path, json: bool) -> None:
     from quorank.member.membership import left_note, resume_erasure
     from quorank.member.private_store import FILE
 
-    note = left_note(data)
+    note, end = left_note(data), time.monotonic() + LEAVE_SECONDS
     require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
+
+    def wait(seconds: float) -> None:
+        sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
+        require(time.monotonic() < end, "leaving.not-confirmed", sentence)
+        time.sleep(min(seconds, max(0.0, end - time.monotonic())))
+
     if note is not None:
         sentence = "this client has left already, and its data are erased"
         require(note["erased"] is None, "device.left", sentence, f"{data}")
-        _print_erased(data, resume_erasure(data, note), json)
-        return
-    end = time.monotonic() + LEAVE_SECONDS
-    if local_socket.call(data, "leave") is not None:  # the process that plays the device erases it
+        erased = asdict(resume_erasure(data, note))
+    elif local_socket.call(data, "leave") is not None:  # the process that plays the device erases it
         while (note := left_note(data)) is None or note["erased"] is None:
-            _check_time(end)
-            time.sleep(0.2)
-        from quorank.member.private_store import Erased
-
-        table = note["erased"]
-        _print_erased(data, Erased(tuple(table["files"]), table["bytes"], table["traces"], table["searched"]), json)
-        return
-    sentence = "without an invitation there is no service to leave; delete the folder instead"
-    require(_has_invitation(data), "invitation.missing", sentence, f"{data}")
-    with Client.open(data) as client:
-        report = client.leave()
-        while report.outcome != "left":
-            if not json:
-                print(f"quorank: {report.sentence}", file=sys.stderr)
-            _check_time(end)
-            time.sleep(min(report.next, max(0.0, end - time.monotonic())))
-            report = client.leave()
-    assert report.erased is not None
-    _print_erased(data, report.erased, json)
-
-
-def _check_time(end: float) -> None:
-    sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-    require(time.monotonic() < end, "leaving.not-confirmed", sentence)
-
-
-def _print_erased(data: Path, erased: Erased, json: bool) -> None:
-    told = (
-        f"left; {', '.join(erased.files)} overwritten and deleted ({erased.bytes:,} bytes), and no trace of "
-        f"{erased.traces} found in {erased.searched} other files of {data}"
-    )
-    print_result(asdict(erased), json, lambda _: print(told))
+            wait(0.2)
+        erased = note["erased"]
+    else:
+        sentence = "without an invitation there is no service to leave; delete the folder instead"
+        require(_has_invitation(data), "invitation.missing", sentence, f"{data}")
+        with Client.open(data) as client:
+            while (report := client.leave()).outcome != "left":
+                if not json:
+                    say(f"quorank: {report.sentence}")
+                wait(report.next)
+        assert report.erased is not None
+        erased = asdict(report.erased)
+    told = "left; {names} overwritten and deleted ({bytes:,} bytes), no trace of {traces} in {searched} other files"
+    print_result(erased, json, lambda found: print(told.format(names=", ".join(found["files"]), **found)))
 
 
 def show_status(data: Path, json: bool) -> None:
@@ -243,19 +222,22 @@ def show_status(data: Path, json: bool) -> None:
     print_result(figures, json, _print_status)
 
 
+STATUS = """
+consent | {consented} | nothing leaves while it is off
+new searches | {waiting} | an update is made of {needed}
+sent | {releases} | releases, {bytes_sent:,} bytes in all (--log shows them)
+round | {last_round} | of {rounds}, the last one answered, of run {run}
+privacy | {privacy} | of every release
+report | with each | {cost}
+state | {state} | identity: {identity}
+"""
+
+
 def _print_status(figures: dict[str, Any]) -> None:
-    told = f"of {figures['rounds']}, the last one answered, of run {figures['run']}"
-    reports = [] if figures["reports"] is None else [("report", "with each", cost_of(figures["reports"]))]
-    print_rows(
-        ("consent", "on" if figures["consent"] else "off", "nothing leaves while it is off"),
-        ("new searches", str(figures["waiting"]), f"an update is made of {figures['needed']}"),
-        ("sent", str(figures["releases"]), f"releases, {figures['bytes_sent']:,} bytes in all (--log shows them)"),
-        ("round", str(figures["last_round"]), told),
-        ("privacy", str(figures["privacy"]), "of every release"),
-        *reports,
-    )
-    if figures["identity"] is not None:  # what the operator must see for this client too
-        print(f"state: {figures['state']}; identity: {figures['identity']}")
+    cost = None if figures["reports"] is None else cost_of(figures["reports"])
+    last = {"last_round": str(figures["last_round"]), "privacy": str(figures["privacy"])}
+    words = {"consented": "on" if figures["consent"] else "off", "cost": cost} | last
+    print_rows(*rows_of(STATUS, figures | words))
 
 
 def show_log(data: Path, json: bool) -> None:
@@ -271,18 +253,16 @@ def show_log(data: Path, json: bool) -> None:
 
 
 def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:
-    reports = [release["privacy"]["report"] for release in log["releases"] if "report" in release["privacy"]]
-    rows = []
+    rows, sentences = [], []
     for release in log["releases"]:
-        privacy, figures = release["privacy"], (str(release["round"]), str(release["interactions"]))
-        epsilon = privacy.get("epsilon")
-        kind = privacy["kind"] + ("" if epsilon is None else f", ε = {epsilon:.4g}")
-        told = [f"{privacy['report']['value']:.4g}"] if "report" in privacy else []
-        rows.append((release["at"], release["run"], *figures, f"{release['bytes']:,}", kind, *told))
-    heads = ("sent", "run", "round", "searches", "bytes", "privacy", *(["report"] if reports else []))
-    standings = dict.fromkeys(release["privacy"]["standing"] for release in log["releases"])
-    costs = dict.fromkeys(f"report: {cost_of(report)}" for report in reports)
-    print_text(table_of(heads, rows), *standings, *costs, *map(consent_line, log["consent"]))
+        privacy, report = release["privacy"], release["privacy"].get("report")
+        epsilon = "" if privacy.get("epsilon") is None else f", ε = {privacy['epsilon']:.4g}"
+        counts = (f"{release['round']}", f"{release['interactions']}", f"{release['bytes']:,}")
+        reported = "" if report is None else f"{report['value']:.4g}"
+        rows.append((release["at"], release["run"], *counts, f"{privacy['kind']}{epsilon}", reported))
+        sentences += [privacy["standing"], *([] if report is None else [f"report: {cost_of(report)}"])]
+    heads = ("sent", "run", "round", "searches", "bytes", "privacy", "report")
+    print_text(table_of(heads, rows), *dict.fromkeys(sentences), *map(consent_line, log["consent"]))
 
 
 def cost_of(report: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Context, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.display import print_result, print_rows, print_text, rows_of, say, table_of, timestamp
 from quorank.cli.options import Json, Quiet
 from quorank.errors import printable, require
 
@@ -25,6 +25,7 @@ app = typer.Typer(
     help="Search your own files, mail and browser history; it learns from your choices, and nothing is collected.",
     no_args_is_help=True,
 )
+COUNTS = ("added", "changed", "removed", "unchanged")
 TEXT_WIDTH = 66
 """Characters of a result's second line."""
 
@@ -82,15 +83,9 @@ def add(
         reports = []
         for number, source in known or [(opened.add(source), source) for source in sources]:
             report = opened.update(number, None if quiet or json else _progress(source.name))
-            skipped = opened.index.skipped(number)
-            reports.append(
-                {
-                    "source": source.name,
-                    "kind": source.kind,
-                    **_counts(report),
-                    "log": [asdict(entry) for entry in skipped],
-                }
-            )
+            counts = {name: getattr(report, name) for name in (*COUNTS, "skipped", "seconds")}
+            log = [asdict(entry) for entry in opened.index.skipped(number)]
+            reports.append({"source": source.name, "kind": source.kind, **counts, "log": log})
     print_result({"sources": reports}, json, _show_added)
 
 
@@ -103,13 +98,15 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
     for path in mailboxes:
         require(path.expanduser().exists(), "file.missing", "there is nothing here", f"--mbox {path}")
         yield MailSource(str(path.absolute()))
-    profiles = firefox_profiles() if firefox else []
-    sentence = "no profile in the usual places; give its folder as PATH"
-    require(profiles or not firefox, "file.missing", sentence, "--firefox")
-    yield from (FirefoxSource(str(profile)) for profile in profiles)
-    profiles = chromium_profiles() if chromium else []
-    require(profiles or not chromium, "file.missing", sentence, "--chromium")
-    yield from (ChromiumSource(str(profile)) for profile in profiles)
+    browsers: dict[str, Any] = {
+        "--firefox": (firefox, firefox_profiles, FirefoxSource),
+        "--chromium": (chromium, chromium_profiles, ChromiumSource),
+    }
+    for name, (chosen, find_profiles, source) in browsers.items():
+        profiles = find_profiles() if chosen else []
+        sentence = "no profile in the usual places; give its folder as PATH"
+        require(profiles or not chosen, "file.missing", sentence, name)
+        yield from (source(str(profile)) for profile in profiles)
 
 
 def _progress(name: str) -> Callable[[UpdateReport], None]:
@@ -118,24 +115,15 @@ def _progress(name: str) -> Callable[[UpdateReport], None]:
     def tell(report: UpdateReport) -> None:
         nonlocal shown
         if report.seconds - shown >= 2.0:
-            shown = report.seconds
-            done = report.added + report.changed + report.unchanged
-            rate = (report.added + report.changed) / max(report.seconds, 1e-9)
-            say(f"{printable(name)}: {done:,} documents, {rate:,.0f} new ones a second, {report.skipped:,} skipped")
+            shown, done = report.seconds, report.added + report.changed + report.unchanged
+            say(f"{printable(name)}: {done:,} documents, {report.skipped:,} skipped")
 
     return tell
 
 
-def _counts(report: UpdateReport) -> dict[str, Any]:
-    names = ("added", "changed", "removed", "unchanged", "skipped", "seconds")
-    return {name: getattr(report, name) for name in names}
-
-
 def _show_added(figures: dict[str, Any]) -> None:
     for source in figures["sources"]:
-        counts = ", ".join(
-            f"{source[name]:,} {name}" for name in ("added", "changed", "removed", "unchanged") if source[name]
-        )
+        counts = ", ".join(f"{source[name]:,} {name}" for name in COUNTS if source[name])
         print(f"{printable(source['source'])}: {counts or 'nothing there'} ({source['seconds']:.1f} s)")
         for entry in source["log"][:10]:
             print(f"  skipped: {printable(entry['key'])}: {printable(entry['sentence'])}")
@@ -156,22 +144,16 @@ def find(
     with _opened(context) as opened:
         page = opened.find(" ".join(query), limit=limit)
         empty = opened.index.count() == 0
-    print_result(page.table(), json, lambda figures: _show_found(page, empty))
 
+    def show(figures: Any) -> None:
+        if not page.results:
+            print("Nothing is indexed yet: quorank search add FOLDER" if empty else "Nothing found.")
+        for number, result in enumerate(page.results, 1):
+            text = printable(" ".join("".join(piece.text for piece in result.snippet).split()))
+            print(f"{number:2}. {printable(result.title or result.name)}  [{result.source}, {result.band}]")
+            print(f"    {printable(result.path)}" + (f"\n    {text[:TEXT_WIDTH]}" if text else ""))
 
-def _show_found(page: Any, empty: bool) -> None:
-    if empty:
-        print("Nothing is indexed yet: quorank search add FOLDER")
-    elif not page.results:
-        print("Nothing found.")
-    for number, result in enumerate(page.results, 1):
-        print(f"{number:2}. {printable(result.title or result.name)}  [{result.source}, {result.band}]")
-        print(f"    {printable(result.path)}")
-        text = printable(" ".join("".join(piece.text for piece in result.snippet).split()))
-        if text:
-            print(f"    {text[:TEXT_WIDTH]}{'…' if len(text) > TEXT_WIDTH else ''}")
-    if page.results:
-        say(f"{page.found:,} found in {1000 * page.seconds:.0f} ms")
+    print_result(page.table(), json, show)
 
 
 @app.command()
@@ -184,19 +166,18 @@ def why(
     """Explain the position of each result: band, habit, and each feature's share of the score."""
     with _opened(context) as opened:
         reasons = opened.why(" ".join(query), limit=limit)
-    print_result({"results": [reason.table() for reason in reasons]}, json, lambda figures: _show_reasons(reasons))
+    print_result({"results": [reason.table() for reason in reasons]}, json, _show_reasons)
 
 
-def _show_reasons(reasons: Any) -> None:
-    if not reasons:
+def _show_reasons(figures: dict[str, Any]) -> None:
+    for number, reason in enumerate(figures["results"], 1):
+        print(f"{number}. {printable(reason['title'])}  [{reason['band']}, score {reason['score']:.2f}]")
+        if reason["habit"]:
+            print(f"   first in its band: {reason['habit']}")
+        for share in reason["features"][:6]:
+            print(f"   {share['share']:+7.2f}  {share['feature']} ({share['value']:.2f} × {share['weight']:.2f})")
+    if not figures["results"]:
         print("Nothing found.")
-    for number, reason in enumerate(reasons, 1):
-        result = reason.result
-        print(f"{number}. {printable(result.title or result.name)}  [{result.band}, score {result.score:.2f}]")
-        if reason.habit:
-            print(f"   first in its band: {reason.habit}")
-        for share in reason.shares[:6]:
-            print(f"   {share.share:+7.2f}  {share.feature} ({share.value:.2f} × {share.weight:.2f})")
 
 
 @app.command()
@@ -254,27 +235,22 @@ def status(
     print_result(figures, json, _show_status)
 
 
+STATUS = """
+documents | {documents:,} | {folder}
+choices | {choices:,} | ranker: {ranker}
+federation | {federation[releases]:,} releases | {federation[run]}, consent {consent}
+"""
+
+
 def _show_status(figures: dict[str, Any]) -> None:
-    federation = figures["federation"]
-    told = (
-        "none joined"
-        if federation is None
-        else f"{federation['run']}, consent {'on' if federation['consent'] else 'off'}"
-    )
-    print_rows(
-        ("documents", f"{figures['documents']:,}", figures["folder"]),
-        ("choices", f"{figures['choices']:,}", f"ranker: {figures['ranker']}"),
-        ("federation", "" if federation is None else f"{federation['releases']:,} releases", told),
-    )
-    if not figures["sources"]:
-        print("Nothing is indexed yet: quorank search add FOLDER")
-        return
-    table = table_of(("", "kind", "documents", "skipped", "read"), (), "left", padding=(0, 2, 0, 0))
+    consent = "on" if (figures["federation"] or {}).get("consent") else "off"
+    print_rows(*rows_of(STATUS, figures | {"consent": consent}))
+    rows = []
     for source in figures["sources"]:
-        read = "not yet" if not source["updated"] else timestamp(source["updated"])
+        read = timestamp(source["updated"]) if source["updated"] else "not yet"
         counts = f"{source['documents']:,}", f"{source['skipped']:,}"
-        table.add_row(printable(source["name"]), source["kind"], *counts, read)
-    print_text(table)
+        rows.append((printable(source["name"]), source["kind"], *counts, read))
+    print_text(table_of(("", "kind", "documents", "skipped", "read"), rows, padding=(0, 2, 0, 0)))
     for source in figures["sources"]:
         for entry in source.get("log", ()):
             print(f"{printable(entry['key'])}: {entry['code']}: {printable(entry['sentence'])}")
@@ -297,12 +273,9 @@ def join(
         if consent:
             opened.membership.consent(True)
         figures = opened.membership.status() or {}
-    print_result(figures, json, _show_joined)
-
-
-def _show_joined(figures: dict[str, Any]) -> None:
-    print(f"joined {figures['run']}; consent is {'on' if figures['consent'] else 'off, so nothing is sent'}")
-    print(f"a release needs {figures['needed']} choices; `quorank search serve` sends it when it is due")
+    told = "joined {run}; consent is {on}; a release needs {needed} choices, and `quorank search serve` sends it"
+    on = "on" if figures.get("consent") else "off, so nothing is sent"
+    print_result(figures, json, lambda found: print(told.format(on=on, **found)))
 
 
 @app.command()
@@ -379,30 +352,23 @@ def demo(
 
 def _show_demo(figures: dict[str, Any]) -> None:
     columns = {"first": "first day", "before": "before joining", "alone": "last day, alone", "together": "together"}
+    lists, persons = {"shown": "lists shown", "held_out": "held-out queries"}, figures["persons"]
     rows = []
-    for person in [*figures["persons"], {"name": "all", **figures["all"]}]:
-        for name, measured in (("shown", "lists shown"), ("held_out", "held-out queries")):
+    for person in [*persons, {"name": "all", **figures["all"]}]:
+        for name, measured in lists.items():
             cells = [f"{person[name][moment]:.3f}" for moment in columns]
             rows.append([person["name"] if name == "shown" else "", measured, *cells])
     print_text(table_of(("", "nDCG@10", *columns.values()), rows, "right", padding=(0, 2, 0, 0)))
-    for name, measured in (("shown", "lists shown"), ("held_out", "held-out queries")):
-        learned, joining = figures["all"][name]["learned"], figures["all"][name]["joining"]
-        print(f"{measured}: {_change(learned)} from the first day to the last; {_change(joining)} by joining")
-    service, persons = figures["service"], figures["persons"]
+    for name, measured in lists.items():
+        learned, joining = (
+            f"{figures['all'][name][step]['mean']:+.3f} ± {figures['all'][name][step]['error']:.3f}"
+            for step in ("learned", "joining")
+        )
+        print(f"{measured}: {learned} from the first day to the last; {joining} by joining")
     sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
-    print(f"{service['rounds']} rounds; releases: {sent}; without noise, which cannot hide a few persons")
-    rankers = ", ".join(f"{one['name']} {one['rankers']['taken']} of {one['rankers']['tried']}" for one in persons)
-    print(f"received rankers accepted: {rankers}")
+    print(f"{figures['service']['rounds']} rounds; releases: {sent}; without noise, which cannot hide a few persons")
     quick = figures["milliseconds"]
-    print(
-        f"a search takes {quick['median']:.0f} ms, at most {quick['p95']:.0f} in 95 % ({figures['seconds']:.0f} s in all)"
-    )
+    print(f"a search takes {quick['median']:.0f} ms, at most {quick['p95']:.0f} in 95 %")
     for one in persons:
         print(f"{one['name']}: {one['page']}  try: {one['try']}")
-    print(f"operator: {service['page']}  (with a self-signed certificate, which the browser will ask about)")
-
-
-def _change(difference: dict[str, float]) -> str:
-    mean, error = difference["mean"], difference["error"]
-    word = "better" if mean > 2 * error else "worse" if mean < -2 * error else "no clear difference"
-    return f"{mean:+.3f} ± {error:.3f} ({word})"
+    print(f"operator: {figures['service']['page']}  (self-signed certificate, which the browser will ask about)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quorank.cli.display import consent_line, print_result, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.display import consent_line, print_result, print_rows, print_text, rows_of, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import require
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 GRACE = 5.0
 """Time to wait for a search beyond its own patience, seconds."""
-LINE_SECONDS = 60.0
-"""Interval at which an unchanged progress line is repeated, seconds."""
 
 
 def join(
@@ -40,9 +38,6 @@ def join(
     embeddings: Annotated[
         Path | None,
         Option(help="Word vectors (text) or the folder of an ONNX encoder, if the group has agreed on embeddings."),
-    ] = None,
-    coordinator: Annotated[
-        str | None, Option(help="https://host:port of the service; by default the invitation's.")
     ] = None,
     consent: Consent = None,
     pin: Annotated[list[str] | None, Option(metavar="NAME=HEX", help="Pin another party's public identity.")] = None,
@@ -63,12 +58,17 @@ def join(
     stopped.
     """
     at_most_one(identity=identity, log=log, status=status, document=document is not None)
-    folder = _folder(data, bundle, pin or [])
-    if collection is not None or generated is not None:
+    from quorank.member.party_folder import PartyFolder
+    from quorank.protocol.invitation import Invitation
+    from quorank.silos.session.terms import read_identities
+
+    folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, Invitation.read(bundle))
+    folder.note_pins(read_identities(pin or [], folder.terms))
+    sentence = "--embeddings needs --collection"
+    alone = collection is None and generated is None
+    require(embeddings is None or not alone, "option.conflict", sentence, f"--embeddings {embeddings}")
+    if not alone:
         _note_source(folder, collection, generated, documents, embeddings)
-    else:
-        sentence = "--embeddings needs --collection"
-        require(embeddings is None, "option.conflict", sentence, f"--embeddings {embeddings}")
     if consent is not None:
         folder.consent(consent == "on")
     if identity:
@@ -78,30 +78,11 @@ def join(
         print_result(figures, json, lambda found: print(found["id"]))
     elif log:
         show_log(folder, json)
-    elif status or (consent is not None and bundle is None):
-        show_status(folder, json)
     else:
-        if not folder.state.get("done") or folder.terms.search is not None:
-            _take_part(folder, _checked(coordinator), quiet=quiet or json)
+        wanted = not status and (consent is None or bundle is not None)
+        if wanted and (not folder.state.get("done") or folder.terms.search is not None):
+            _take_part(folder, quiet=quiet or json)
         show_status(folder, json)
-
-
-def _checked(url: str | None) -> str:
-    from quorank.protocol.invitation import check_url
-
-    if url is not None:
-        check_url(url)
-    return url or ""
-
-
-def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
-    from quorank.member.party_folder import PartyFolder
-    from quorank.protocol.invitation import Invitation
-    from quorank.silos.session.terms import read_identities
-
-    folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, Invitation.read(bundle))
-    folder.note_pins(read_identities(pins, folder.terms))
-    return folder
 
 
 def _note_source(
@@ -116,33 +97,41 @@ def _note_source(
     folder.note_source(FolderSource(texts, generated, documents, vectors))
 
 
-def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
+def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
     from quorank.files.atomic import write_whole
     from quorank.kernels.process import interruptible
     from quorank.member.party import take_part
     from quorank.member.party_folder import RANKER
     from quorank.rankers.ranker_file import ranker_bytes
 
-    tell, told = _Progress(quiet), ""
+    party: SiloParty | None = None
+    progress = shown = ""
     os.umask(0o077)  # files of this process are readable by their owner only
 
-    def seen(fault: str = "") -> None:
-        nonlocal told
-        if party is not None and party.progress != told:
-            told = party.progress
-            keep_ranker(party)
-        tell(f"{told}; {fault}" if fault else told)
+    def tell(sentence: str) -> None:
+        nonlocal shown
+        if sentence != shown and not quiet:
+            say(sentence)
+        shown = sentence
 
-    def keep_ranker(party: SiloParty, *, done: bool = False) -> None:
+    def seen(fault: str = "") -> None:
+        nonlocal progress
+        if party is not None and party.progress != progress:
+            progress = party.progress
+            store(party)
+        tell(f"{progress}; {fault}" if fault else progress)
+
+    def store(party: SiloParty, *, done: bool = False) -> None:
         """Store the party's state, and its ranker once it is there."""
         if party.ranker is not None:
             write_whole(folder.path / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
-        _note(folder, party, skipped, done=done or (party.ranker is not None and folder.terms.search is not None))
+        done = done or (party.ranker is not None and folder.terms.search is not None)
+        state = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
+        folder.note_state(**state, skipped=skipped, done=done)
 
-    party: SiloParty | None = None
     chosen = folder.source.collection
     skipped = skipped_of(read_texts([chosen] if chosen else []))
-    with folder.playing(), interruptible() as asked, closing(folder.service(url)) as line:
+    with folder.playing(), interruptible() as asked, closing(folder.service()) as line:
         party = _party(folder, tell, asked, seen)
         with closing(party):
             if folder.terms.seed is not None:
@@ -153,7 +142,7 @@ def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
             try:
                 done = take_part(party, line, asked, folder.has_consent, seen, enrol=folder.enrol)
             finally:
-                keep_ranker(party, done=done)
+                store(party, done=done)
             searching = party.ranker is not None and folder.terms.search is not None
             if not done and not searching and asked():
                 raise KeyboardInterrupt
@@ -214,29 +203,6 @@ def _party(
     )  # fmt: skip
 
 
-def _note(folder: PartyFolder, party: SiloParty, skipped: dict[str, Any], *, done: bool = False) -> None:
-    told = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures, "skipped": skipped}
-    folder.note_state(**told, done=done)
-
-
-class _Progress:
-    """Progress lines on stderr, of at most 80 columns, when something has changed or once a minute."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.last, self.at = quiet, "", 0.0
-
-    def __call__(self, sentence: str) -> None:
-        now = time.monotonic()
-        if self.quiet or (sentence == self.last and now - self.at < LINE_SECONDS):
-            return
-        import textwrap
-
-        self.last, self.at = sentence, now
-        stamp = time.strftime("%H:%M:%S ")
-        lines = textwrap.wrap(sentence, 80 - len(stamp)) or [""]
-        say("\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]))
-
-
 def show_identity(folder: PartyFolder, json: bool) -> None:
     """Print the public identity for the others to pin, and the fingerprint to compare by voice."""
     own, pins, agreed = folder.identity(), folder.pins, folder.state.get("fingerprint")
@@ -246,11 +212,9 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
         "fingerprint": agreed,
         "pinned": {name: key.hex() for name, key in sorted(pins.items())},
     }
-    others = (name for name in folder.terms.parties if name != own.name)
-    lines = [
-        f"{own.name}={own.public.hex()}",
-        f"fingerprint: {agreed or 'not agreed on yet'}",
-        *(f"{name}: {'pinned' if name in pins else 'not pinned'}" for name in others),
+    lines = [f"{own.name}={own.public.hex()}", f"fingerprint: {agreed or 'not agreed on yet'}"]
+    lines += [
+        f"{name}: {'pinned' if name in pins else 'not pinned'}" for name in folder.terms.parties if name != own.name
     ]
     print_result(figures, json, lambda _: print("\n".join(lines)))
 
@@ -276,26 +240,28 @@ def show_status(folder: PartyFolder, json: bool) -> None:
     print_result(figures, json, _print_status)
 
 
+STATUS = """
+party | | {name} in the session {run}, with {others}
+consent | | {consented}
+progress | | {progress}
+pinned | | {pins}
+fingerprint | | {agreed}
+ranker | | {file}
+own tests | | nDCG@10 {figures[ndcg@10]:.3f}, and {figures[bm25]:.3f} by this party's own search (BM25), on \
+{figures[test_lists]} test queries of its own; these figures stay here
+"""
+
+
 def _print_status(figures: dict[str, Any]) -> None:
-    others = ", ".join(name for name in figures["parties"] if name != figures["name"])
-    agreed, own = figures["fingerprint"], figures["figures"]
-    rows = [
-        ("party", f"{figures['name']} in the session {figures['run']}, with {others}"),
-        ("consent", "on" if figures["consent"] else "off: nothing is sent"),
-        ("progress", str(figures["progress"])),
-        ("pinned", ", ".join(figures["pinned"]) or "nobody"),
-        ("fingerprint", f"{agreed}, to be compared by voice" if agreed else "not agreed on yet"),
-        ("ranker", str(figures["ranker"] or "not there yet")),
-    ]
-    if own and own["test_lists"]:
-        told = (
-            f"nDCG@10 {own['ndcg@10']:.3f}, and {own['bm25']:.3f} by this party's own search (BM25 of title and body), on "
-            f"{own['test_lists']} test queries of its own; these figures stay here"
-        )
-        rows.append(("own tests", told))
-    elif own:
-        rows.append(("own tests", "none: this party has no judged query for a test"))
-    print_rows(*((name, "", meaning) for name, meaning in rows))
+    agreed = figures["fingerprint"]
+    words = {
+        "others": ", ".join(name for name in figures["parties"] if name != figures["name"]),
+        "consented": "on" if figures["consent"] else "off: nothing is sent",
+        "pins": ", ".join(figures["pinned"]) or "nobody",
+        "agreed": f"{agreed}, to be compared by voice" if agreed else "not agreed on yet",
+        "file": figures["ranker"] or "not there yet",
+    }
+    print_rows(*rows_of(STATUS, figures | words))
 
 
 def show_log(folder: PartyFolder, json: bool) -> None:
