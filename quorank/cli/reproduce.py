@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import LINE_SECONDS, print_result, print_text, say, table_of
+from quorank.cli.display import print_result, print_text, progress_lines, say, table_of
 from quorank.cli.options import Json
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
-
-    from quorank.experiments.grid import Cell
     from quorank.reproduce.figure import Figure, PaperFigure
     from quorank.reproduce.report import FigureReport
     from quorank.reproduce.studies import StudyFigure
@@ -50,14 +43,13 @@ def reproduce(
         Path | None, Option(help="Also write Markdown pages with pictures, and an index, into a folder.")
     ] = None,
     json: Json = False,
-    list_: Annotated[bool, Option("--list", help="List all figures.")] = False,
 ) -> None:
     """Reproduce a figure of a paper and count which of its findings hold.
 
     Repeat the command to continue after an interruption. Finished runs are
     kept, also for more --repetitions.
     """
-    if list_ or not (figures or all_):
+    if not (figures or all_):
         _list(json)
         return
     from quorank.errors import require
@@ -121,18 +113,16 @@ def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, jso
 
 def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
     """Run a study, which is no grid of runs."""
-    from rich.progress import TimeRemainingColumn
-
     from quorank.reproduce.figure import reserve_folder
     from quorank.reproduce.studies.study import StudyRequest
 
     reserve_folder(chosen, folder)
-    with _progress(chosen.name, TimeRemainingColumn()) as show:
+    line = progress_lines(f"{chosen.name}:")
 
-        def progress(done: int, total: int, what: str) -> None:
-            show(done, total, what, f"{done}/{total}, {what}")
+    def progress(done: int, total: int, what: str) -> None:
+        line(done, total, lambda: f"{what}, ")
 
-        return chosen.part.measure(StudyRequest(chosen.data, chosen.header.repetitions, folder, progress))
+    return chosen.part.measure(StudyRequest(chosen.data, chosen.header.repetitions, folder, progress))
 
 
 def _show(report: FigureReport, folder: Path) -> None:
@@ -144,27 +134,6 @@ def _show(report: FigureReport, folder: Path) -> None:
     if report.panels:
         print(f"figure   {folder / PICTURE}")
     print(f"report   {folder / REPORT}")
-
-
-@contextmanager
-def _progress(name: str, left: ProgressColumn) -> Iterator[Callable[..., None]]:
-    """Show `show(done, total, what, line, **fields)`: a bar on a terminal, a line every few seconds elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), left)
-    terminal, shown = sys.stderr.isatty(), time.monotonic()
-    with Progress(*columns, console=Console(stderr=True), expand=True, disable=not terminal) as bar:
-        task = bar.add_task(name, total=None, left="")
-
-        def show(done: int, total: int, what: str, line: str, *, last: bool = False, left: str = "") -> None:
-            nonlocal shown
-            bar.update(task, completed=done, total=total, description=f"{name}: {what}", left=left)
-            if not terminal and (time.monotonic() - shown > LINE_SECONDS or last):
-                shown = time.monotonic()
-                say(f"{name}: {line}")
-
-        yield show
 
 
 def _list(json: bool) -> None:
@@ -191,54 +160,25 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     from quorank.reports.report import report_page
     from quorank.reproduce.figure import figure_grid
 
-    grid = figure_grid(figure, folder)
-    waiting = [cell for cell in figure.cells if not is_finished(folder / cell.name)]
-    side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(len(waiting), 1))
+    total = len(figure.cells)
+    done = sum(is_finished(folder / cell.name) for cell in figure.cells)
+    side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(total - done, 1))
+    line = progress_lines(f"{figure.name}: run")
+
+    def finished(*_: object) -> None:
+        nonlocal done
+        done += 1
+        line(done, total)
+
+    if done:
+        say(f"{figure.name}: {done} of {total} runs are finished already")
+    line(done, total)
     try:
-        with _run_progress(figure, waiting, side_by_side) as finished:
-            run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
+        grid = figure_grid(figure, folder)
+        run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
     except (Interrupted, KeyboardInterrupt):
         say("quorank: stopped; repeat the command to continue")
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Callable[[Cell, dict[str, Any]], None]]:
-    """Show the progress of runs with the remaining time, estimated from finished runs."""
-    from rich.progress import TextColumn
-
-    from quorank.reports.statement import seconds
-
-    total, done = len(figure.cells), len(figure.cells) - len(waiting)
-    left = dict.fromkeys(cell.name for cell in waiting)
-    took: dict[str, list[float]] = {}
-    if done:
-        say(f"{figure.name}: {done} of {total} runs are finished already")
-    with _progress(figure.name, TextColumn("{task.fields[left]}")) as show:
-
-        def finished(cell: Cell, summary: dict[str, Any]) -> None:
-            nonlocal done
-            done += 1
-            left.pop(cell.name)
-            took.setdefault(_timing_group(cell), []).append(sum(summary["seconds"].values()) + 0.3)  # and its files
-            remaining = _estimate([c for c in waiting if c.name in left], took) / jobs
-            text = f"{seconds(remaining)} left" if left else "done"
-            show(done, total, "runs", f"run {done}/{total}, {text}", last=not left, left=text)
-
-        show(done, total, "runs", "")
-        yield finished
-
-
-def _timing_group(cell: Cell) -> str:
-    """Return a key for cells that take about the same time."""
-    return f"{cell.values['collection']}, {cell.values['variant']}"
-
-
-def _estimate(cells: list[Cell], took: dict[str, list[float]]) -> float:
-    """Estimate the seconds of cells from finished ones of the same timing group, or of any."""
-    every = [second for group in took.values() for second in group]
-    times = (took.get(_timing_group(cell), every) for cell in cells)
-    return sum(sum(group) / len(group) for group in times)
 
 
 def _default_folder(figure: PaperFigure) -> Path:

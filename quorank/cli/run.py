@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -79,10 +77,6 @@ def run(
 
     known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
     require(engine in ENGINES, "option.unknown-value", known, "--engine")
-    options = _RunOptions(
-        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, workers, database,
-        _Watched(port, stay) if watch else None, (*(log or ()),),
-    )  # fmt: skip
     require(watch or not (port or stay), "option.conflict", "--port and --stay need --watch")
     if resume is not None:
         sentence = "--resume continues the run as it was started; leave out the file, --set, --seed and --out"
@@ -98,101 +92,75 @@ def run(
         if seed is not None:
             chosen = with_seed(chosen, seed, f"--seed {seed}")
         grid, folder = Grid.read(chosen) if "grid" in chosen.tables else None, out or new_folder(file.stem)
+    how: dict[str, Any] = {"threads": threads, "resume": resume is not None, "overwrite": overwrite}
     if grid is not None:
-        _run_grid(grid, folder, options)
-    else:
-        _run_one(read_experiment(folder) if resume else Experiment.read(chosen), folder, options)
+        for name, used in (("--engine", engine != "process"), ("--watch", watch), ("--log", log)):
+            require(not used, "option.conflict", f"{name} is for one run, and this file is a grid")
+        _run_grid(grid, folder, jobs, cluster, how, json=json, quiet=quiet)
+        return
+    sentence = "--cluster is for grids; add a [grid] to the file, or leave the option out"
+    require(cluster is None, "option.conflict", sentence)
+    if jobs > 1:
+        say(
+            "quorank: --jobs is for grids and has no effect here: a single run uses all cores, or the number of --threads"
+        )
+    experiment = read_experiment(folder) if resume else Experiment.read(chosen)
+    if engine == "flower":
+        from quorank.engines.flower import flower
+
+        how["engine"] = flower(nodes)
+    if engine == "https":
+        from quorank.service.engine import https
+
+        how["engine"] = https(workers, database)
+    again = f"quorank run --resume {folder}" + (f" --engine {engine}" if "engine" in how else "")
+    with _page(folder, port, stay=stay) if watch else nullcontext() as page:
+        summary = _run_one(experiment, folder, how, log or (), page, again, quiet=quiet)
+        print_result(summary, json, print_summary)
+        if not json:
+            print(f"report   {folder / 'report.html'}")
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """Port of a run's page, and true to serve it after the run too."""
-
-    port: int
-    stay: bool
-
-
-@dataclass(frozen=True)
-class _RunOptions:
-    """Options of execution and output; none changes a result."""
-
-    threads: int | None
-    jobs: int
-    resume: bool
-    overwrite: bool
-    json: bool
-    quiet: bool
-    engine: str
-    nodes: int
-    cluster: str | None
-    workers: int = 2
-    database: str = ""
-    watched: _Watched | None = None
-    log: tuple[str, ...] = ()
-
-
-def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
+def _run_one(
+    experiment: Experiment,
+    folder: Path,
+    how: dict[str, Any],
+    log: Sequence[str],
+    page: Callable[[Runner], None] | None,
+    again: str,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Run an experiment with progress, logs and a page; return its summary."""
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
-    sentence = "--cluster is for grids; add a [grid] to the file, or leave the option out"
-    require(options.cluster is None, "option.conflict", sentence)
-    if options.jobs > 1:
-        say(
-            "quorank: --jobs is for grids and has no effect here: a single run uses all cores, or the number of --threads"
-        )
-    if options.resume:
+    if how["resume"]:
         tidy(folder)
-    done = options.resume and is_finished(folder)
-    require(not done, "run.finished", "this run is finished; nothing to resume", str(folder))
-    engine = None
+        require(not is_finished(folder), "run.finished", "this run is finished; nothing to resume", str(folder))
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
-    if options.engine == "flower":
-        from quorank.engines.flower import flower
-
-        engine = flower(options.nodes)
-    if options.engine == "https":
-        from quorank.service.engine import https
-
-        engine = https(options.workers, options.database)
-    opened: list[Callable[[Runner], None]] = [compiling(quiet=options.quiet)]
+    opened: list[Callable[[Runner], None]] = [compiling(quiet=quiet), *([] if page is None else [page])]
     watchers: list[Callable[[Progress], None]] = []
-    with ExitStack() as stack:
-        if options.watched is not None:
-            opened.append(stack.enter_context(_page(folder, options.watched)))
-        try:
-            with ExitStack() as shown:
-                if options.log:
-                    from quorank.experiments.run_logs import open_logs
+    try:
+        with ExitStack() as shown:
+            if log:
+                from quorank.experiments.run_logs import open_logs
 
-                    logs = shown.enter_context(open_logs(options.log, folder, resume=options.resume))
-                    opened.append(logs.opened)
-                    watchers.append(logs.watch)
-                progress = shown.enter_context(show_progress("run", experiment.rounds, quiet=options.quiet))
-                watchers += [] if progress is None else [progress]
-                summary = run_experiment(
-                    experiment,
-                    folder,
-                    watch=_all_of(watchers),
-                    threads=options.threads,
-                    resume=options.resume,
-                    overwrite=options.overwrite,
-                    engine=engine,
-                    report=report_page,
-                    opened=_all_of(opened),
-                )
-        except Interrupted as stopped:
-            reason = getattr(stopped, "reason", "")  # of a network that cannot continue
-            again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
-            where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
-            say(f"quorank: stopped {where}; continue with: {again}")
-            raise typer.Exit(1 if reason else 130) from None
-        print_result(summary, options.json, print_summary)
-        if not options.json:
-            print(f"report   {folder / 'report.html'}")
+                logs = shown.enter_context(open_logs(log, folder, resume=how["resume"]))
+                opened.append(logs.opened)
+                watchers.append(logs.watch)
+            progress = shown.enter_context(show_progress("run", experiment.rounds, quiet=quiet))
+            watchers += [] if progress is None else [progress]
+            watch, begin = _all_of(watchers), _all_of(opened)
+            return run_experiment(experiment, folder, watch=watch, opened=begin, report=report_page, **how)
+    except Interrupted as stopped:
+        reason = getattr(stopped, "reason", "")  # of a network that cannot continue
+        where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
+        say(f"quorank: stopped {where}; continue with: {again}")
+        raise typer.Exit(1 if reason else 130) from None
 
 
 def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
@@ -206,72 +174,62 @@ def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
 
 
 @contextmanager
-def _page(folder: Path, watched: _Watched) -> Iterator[Callable[[Runner], None]]:
+def _page(folder: Path, port: int, *, stay: bool) -> Iterator[Callable[[Runner], None]]:
     """Serve the page of a run; yield a function that receives the run."""
     try:
         from quorank.cli.run_page import watched_run
     except ImportError as error:
         sentence = f"--watch needs {error.name}; install it with: pip install 'quorank[service]'"
         raise BadInput("option.not-installed", sentence, "--watch") from None
-    with watched_run(folder.absolute().name, watched.port, stay=watched.stay) as (watch, address):
+    with watched_run(folder.absolute().name, port, stay=stay) as (watch, address):
         say(f"watch it at {address}")
         yield watch.open
 
 
-def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
+def _run_grid(
+    grid: Grid, folder: Path, jobs: int, cluster: str | None, how: dict[str, Any], *, json: bool, quiet: bool
+) -> None:
     from concurrent.futures.process import BrokenProcessPool
 
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
     from quorank.reports.report import report_page, write_comparison
 
-    sentence = "--engine is for one run, and this file is a grid; run its cells one by one, or in process"
-    require(options.engine == "process", "option.conflict", sentence)
-    require(options.watched is None, "option.conflict", "--watch is for one run, and this file is a grid")
-    require(not options.log, "option.conflict", "--log is for one run, and this file is a grid")
     sentence = "--jobs is for one host and --cluster for several; choose one"
-    require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
-    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
-    if not options.quiet:
-        where = f"on {options.cluster}" if options.cluster is not None else f"{options.jobs} at a time"
+    require(cluster is None or jobs == 1, "option.conflict", sentence)
+    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how["resume"] else 0
+    if not quiet:
+        where = f"on {cluster}" if cluster is not None else f"{jobs} at a time"
         say(f"{len(grid.cells)} runs, {done} finished already, {where}")
-    again = f"quorank run --resume {folder}" + (f" --cluster {options.cluster}" if options.cluster else "")
+    again = f"quorank run --resume {folder}" + (f" --cluster {cluster}" if cluster else "")
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         nonlocal done
         done += 1
-        if not options.quiet:
+        if not quiet:
             say(f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}")
 
+    how |= {"finished": finished, "report": report_page}
     try:
-        chosen: dict[str, Any] = {
-            "threads": options.threads,
-            "resume": options.resume,
-            "overwrite": options.overwrite,
-            "finished": finished,
-            "report": report_page,
-        }
-        if options.cluster is not None:
+        if cluster is not None:
             from quorank.experiments.cluster import run_on_cluster
 
-            folders = run_on_cluster(grid, folder, options.cluster, **chosen)
+            folders = run_on_cluster(grid, folder, cluster, **how)
         else:
-            folders = run_grid(grid, folder, jobs=options.jobs, **chosen)
+            folders = run_grid(grid, folder, jobs=jobs, **how)
     except (Interrupted, KeyboardInterrupt):
         say(f"quorank: stopped; continue with: {again}")
         raise typer.Exit(130) from None
     except BrokenProcessPool:
         say(f"quorank: a run was killed; continue with: {again}")
         raise typer.Exit(1) from None
-    if options.json:
-        from quorank.experiments.run_directory import load_run
+    from quorank.experiments.run_directory import load_run, load_runs
+    from quorank.reports.comparison import compare_table, group_runs
 
-        print(json_.dumps([{"run": f.name, **load_run(f).summary} for f in folders]))
+    if json:
+        print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, "")
         return
     from rich.console import Console
-
-    from quorank.experiments.run_directory import load_runs
-    from quorank.reports.comparison import compare_table, group_runs
 
     groups = group_runs(load_runs([folder]))
     Console().print(compare_table(groups))

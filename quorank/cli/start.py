@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
 STOPPED = 130
 _IMPORTING = "<frozen importlib._bootstrap>"
-_PLAIN = {
-    "ε": "epsilon", "δ": "delta", "η": "eta", "θ": "theta", "σ": "sigma", "Σ": "sum", "γ": "gamma", "Δ": "Delta",
-    "≤": "<=", "≥": ">=", "≈": "~", "×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "·": "*", "→": "->", "∞": "inf",
-    "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "′": "'", "ᵗ": "^t", "⁻": "-", "¹": "1", "µ": "u",
-}  # fmt: skip
-"""Replacements of characters that a terminal cannot show."""
 
 
 def main() -> NoReturn:
@@ -34,7 +28,9 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, _early)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    tolerate_encoding()
+    for stream in (sys.stdout, sys.stderr):  # signs that an encoding lacks are escaped
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     for name, value in steady_environment().items():
         os.environ.setdefault(name, value)
     sys.unraisablehook = _unraisable
@@ -102,25 +98,6 @@ def end(code: int) -> NoReturn:
             os.write(2, f"quorank: {error}\n".encode(errors="replace"))
             code = code or 1
     os._exit(code & 0xFF)
-
-
-def tolerate_encoding() -> None:
-    """Make both outputs accept every character: those that the encoding lacks are spelled out (ε as epsilon) or escaped."""
-    import codecs
-
-    codecs.register_error("quorank-plain", _in_letters)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="quorank-plain")
-
-
-def _in_letters(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    shown = (_PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking)
-    return "".join(shown), error.end
 
 
 if __name__ == "__main__":

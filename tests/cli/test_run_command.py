@@ -23,7 +23,6 @@ WRITTEN = {
     "report.html",
     "summary.json",
     "manifest.json",
-    "clients",
 }
 SHAPE = {
     "offline": {"ndcg@10": float, "maxrr": float},

@@ -316,7 +316,7 @@ def test_unknown_figure_and_list() -> None:
     assert listed.exit_code == 0
     every = {*figure_names(), *study_names()}
     assert all(name in listed.stdout for name in every)
-    assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == every
+    assert {entry["figure"] for entry in json.loads(reproduce("--json").stdout)} == every
 
 
 def test_pages_hold_texts_as_texts_and_the_index_lists_them(tmp_path: Path) -> None:
