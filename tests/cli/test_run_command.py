@@ -15,15 +15,7 @@ from quorank.cli import display
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 
-WRITTEN = {
-    "run.toml",
-    "history.parquet",
-    "ranker.json",
-    "ledger.json",
-    "report.html",
-    "summary.json",
-    "manifest.json",
-}
+WRITTEN = {"run.toml", "history.parquet", "ranker.json", "ledger.json", "report.html", "summary.json", "manifest.json"}
 SHAPE = {
     "offline": {"ndcg@10": float, "maxrr": float},
     "online": {"ndcg@10": float, "discounted": float},
