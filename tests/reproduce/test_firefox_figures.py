@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from quorank.errors import BadInput
+from quorank.files.codec import decode
 from quorank.parts import Family
 from quorank.reproduce.figure import PAPERS
 from quorank.reproduce.studies.firefox import (
@@ -110,8 +111,6 @@ def test_findings_follow_the_numbers() -> None:
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for fields in ({"iterations": 1}, {"updates": 2}, {"sample": 0}, {"samples": 1}, {"clients": 3}):
         with pytest.raises(BadInput, match=next(iter(fields))):
-            FirefoxStudy(**fields)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="million searches"):
-        FirefoxStudy(iterations=10**6, updates=10**6)
+            decode(FirefoxStudy, fields)
     with pytest.raises(BadInput, match="--data"):
         FirefoxStudy().measure(asked(tmp_path, "mq2008")[0])

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from quorank.errors import BadInput
+from quorank.files.codec import decode
 from quorank.parts import Family
 from quorank.reproduce import studies
 from quorank.reproduce.studies import load_study
@@ -46,7 +47,7 @@ def test_every_figure_has_a_full_and_a_quick_version(name):
 
 def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
     seen = []
-    part = SiloTable(parties=3, documents=90, labelled=2, asked=2, noise=(0.0, 0.5), perturbation="none")
+    part = SiloTable(parties=3, documents=90, labelled=2, asked=2, noise=(0.0, 0.5))
     measured = part.measure(asked(tmp_path, 1, seen))
     assert seen[-1] == (2, 2, "done")
     assert len(measured.tables) == 4  # two kinds of labels, two kinds of instances
@@ -123,15 +124,15 @@ def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("study", "fields", "words"),
     [
-        (lambda: SiloTable(parties=1), "parties: must be at least 2"),
-        (lambda: SiloTable(labels=()), "need at least one value"),
-        (lambda: SiloSweep(epsilons=(0.0,)), "epsilon:? must be"),
-        (lambda: SketchCurves(documents=10), "documents: must be at least 100"),
-        (lambda: SketchedFeatures(pairs=3), "pairs: must be at least 40"),
+        (SiloTable, {"parties": 1}, "parties: must be at least 2"),
+        (SiloTable, {"noise": []}, "noise"),
+        (SiloSweep, {"epsilons": [0.0]}, "epsilons.0: must be"),
+        (SketchCurves, {"documents": 10}, "documents: must be at least 100"),
+        (SketchedFeatures, {"pairs": 3}, "pairs: must be at least 40"),
     ],
 )
-def test_settings_that_cannot_be(make, words):
+def test_settings_that_cannot_be(study, fields, words):
     with pytest.raises(BadInput, match=words):
-        make()
+        decode(study, fields)

@@ -143,8 +143,8 @@ def test_the_table_compares_efforts_and_judges_those_that_stay_below_a_tenth() -
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"local_steps": (6,)}, {"local_steps": ()}, {"intervals": (0,)}, {"presets": ("lazy",)}, {"clients": 1}]
+    "wrong", [{"local_steps": (6,)}, {"local_steps": []}, {"intervals": (0,)}, {"presets": ("lazy",)}, {"clients": 1}]
 )
 def test_studies_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput):
-        replace(SMALL, **wrong)  # type: ignore[arg-type]
+        decode(UnlearningStudy, wrong)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from quorank.errors import require, require_range
+from quorank.errors import require
+from quorank.files.codec import Range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
@@ -29,7 +30,7 @@ from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions, idle_days
 from quorank.tuning.histories.scenarios import SCENARIOS
-from quorank.tuning.loss import firsts, gradients, losses
+from quorank.tuning.loss import first_places, firsts, gradients, losses
 from quorank.tuning.studies.address_bar import DECAY, People, decayed, observe_study
 from quorank.tuning.studies.analysis import Analysis, analyse
 from quorank.tuning.studies.study import ARMS, Study
@@ -72,10 +73,9 @@ def tune_weights(
     people: People,
     iterations: int,
     updates: int,
-    *,
     sample: int = 0,
     samples: int = 0,
-    finished: Callable[[], None] | None = None,  # called after each iteration
+    finished: Callable[[int], None] = lambda _: None,  # called after each iteration with their number
 ) -> FirefoxTuning:
     """Tune the shipped weights for `iterations` of `updates` searches each, and measure the controls.
 
@@ -88,26 +88,20 @@ def tune_weights(
         slopes, each = gradients(FRECENCY, state.weights, items, MARGIN)
         tuning.weights.append(state.weights)
         tuning.loss["treatment"].append(float(each.mean()))
-        scores = np.ascontiguousarray(FRECENCY.score(state.weights[None, :], items)[0])
-        tuning.accuracy["treatment"].append(float(firsts(scores, items.offsets, items.chosen).mean()))
-        _report_controls(tuning, seed, iteration, max(1, updates // 3), people)
+        tuning.accuracy["treatment"].append(float(first_places(FRECENCY, state.weights[None, :], items).mean()))
+        for place, (arm, decay) in enumerate((("control", DECAY), ("control-no-decay", 0.0))):
+            count = max(1, updates // 3)
+            items, idle = generate_searches(seed, _CONTROLS + (2 * iteration + place) * count, count, people)
+            loss, accuracy = loss_and_accuracy(decayed(_shipped(items), idle, decay), items)
+            tuning.loss[arm].append(loss)
+            tuning.accuracy[arm].append(accuracy)
         if samples:
             _estimate(tuning, seed, iteration, slopes, sample, samples)
         state = protocol.receive(state, Updates(protocol.release.apply(slopes), each))
         state, _ = protocol.advance(state, float(iteration))
-        if finished is not None:
-            finished()
+        finished(iteration + 1)
     tuning.weights.append(state.weights)
     return tuning
-
-
-def _report_controls(tuning: FirefoxTuning, seed: int, iteration: int, count: int, people: People) -> None:
-    for place, (arm, decay) in enumerate((("control", DECAY), ("control-no-decay", 0.0))):
-        first = _CONTROLS + (2 * iteration + place) * count
-        items, idle = generate_searches(seed, first, count, people)
-        loss, accuracy = loss_and_accuracy(decayed(_shipped(items), idle, decay), items)
-        tuning.loss[arm].append(loss)
-        tuning.accuracy[arm].append(accuracy)
 
 
 def _shipped(items: Suggestions) -> Doubles:
@@ -143,43 +137,35 @@ class FirefoxStudy:
     kind: ClassVar[str] = "firefox-study"
 
     shows: Literal["loss", "arms", "estimates"] = "loss"
-    iterations: int = 137
-    updates: int = 9000  # of the treatment, an iteration
-    sample: int = 2000  # reports of an estimate, figure 7
-    samples: int = 50  # estimates an iteration, figure 7
-    clients: int = 20_000  # of the evaluation, in all arms
-
-    def __post_init__(self) -> None:
-        require_range("iterations", self.iterations, least=2)
-        require_range("updates", self.updates, least=10, most=10**6)
-        require_range("sample", self.sample, least=1)
-        require_range("samples", self.samples, least=2)
-        sentence = f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates"
-        require(self.iterations * self.updates <= 10**9, "value.out-of-range", sentence)
-        require_range("clients", self.clients, least=100, below=2**31)
+    iterations: Annotated[int, Range(2)] = 137
+    updates: Annotated[int, Range(10, 10**6)] = 9000  # of the treatment, an iteration
+    sample: Annotated[int, Range(1)] = 2000  # reports of an estimate, figure 7
+    samples: Annotated[int, Range(2)] = 50  # estimates an iteration, figure 7
+    clients: Annotated[int, Range(100, 2**31 - 1)] = 20_000  # of the evaluation, in all arms
 
     def measure(self, request: StudyRequest) -> StudyResults:
         own = "this study generates its own people; leave the option out"
         require(request.data is None, "option.conflict", own, "--data")
-        done, total = 0, request.repetitions * self.iterations
+        samples = self.samples if self.shows == "estimates" else 0
+        total, tunings = request.repetitions * self.iterations, list[FirefoxTuning]()
+        for seed in range(1, request.repetitions + 1):
 
-        def finished() -> None:
-            nonlocal done
-            done += 1
-            request.progress(done, total, "iterations")
+            def finished(done: int, before: int = (seed - 1) * self.iterations) -> None:
+                request.progress(before + done, total, "iterations")
 
-        size = {"sample": self.sample, "samples": self.samples if self.shows == "estimates" else 0}
-        tunings = [
-            tune_weights(seed, People(), self.iterations, self.updates, finished=finished, **size)
-            for seed in range(1, request.repetitions + 1)
-        ]
+            tunings.append(
+                tune_weights(seed, People(), self.iterations, self.updates, self.sample, samples, finished=finished)
+            )
         if self.shows == "loss":
             return loss_results(tunings, scaled_losses(1, People(), 20_000))
         if self.shows == "estimates":
             return estimate_results(tunings, self.sample)
-        return arm_results(
-            [_evaluate(seed, tuning, self.clients) for seed, tuning in enumerate(tunings, start=1)], tunings
-        )
+        study = Study("firefox")
+        found = [
+            analyse(study, observe_study(seed, study, People(), tuning.weights[-1], 0, self.clients))
+            for seed, tuning in enumerate(tunings, start=1)
+        ]
+        return arm_results(found, tunings)
 
 
 def rolling(values: list[float]) -> Doubles:
@@ -205,11 +191,10 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
             ("Chosen suggestion in first place", "share of searches", [t.accuracy for t in tunings]),
         )
     )
-    last = {arm: float(np.mean([rolling(t.loss[arm])[-1] for t in tunings])) for arm in ARMS}
-    first = float(np.mean([rolling(t.loss["treatment"])[0] for t in tunings]))
+    loss = {arm: np.mean([rolling(t.loss[arm]) for t in tunings], axis=0).tolist() for arm in ARMS}
     right = {arm: float(np.mean([rolling(t.accuracy[arm])[-1] for t in tunings])) for arm in ARMS}
-    at = min(40, len(tunings[0].loss["treatment"])) - 1
-    early = {arm: float(np.mean([rolling(t.loss[arm])[at] for t in tunings])) for arm in ARMS}
+    at = min(40, len(loss["treatment"])) - 1
+    first, last, early = loss["treatment"][0], *({arm: loss[arm][place] for arm in ARMS} for place in (-1, at))
     (_, whole, same), (factor, smaller, still) = scaled[0], scaled[-1]
     findings = (
         StudyFinding(
@@ -220,7 +205,7 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
         StudyFinding(
             "After 40 iterations the treatment's loss is clearly below that of the controls.",
             early["treatment"] < min(early["control"], early["control-no-decay"]),
-            ", ".join(f"{arm} {loss:.1f}" for arm, loss in early.items()) + f" after {at + 1}",
+            ", ".join(f"{arm} {value:.1f}" for arm, value in early.items()) + f" after {at + 1}",
         ),
         StudyFinding(
             "A declining loss shows that the tuning works.",
@@ -230,7 +215,7 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
             f"which cannot be had so cheaply, is {right['treatment']:.3f} against {right['control']:.3f} of the control",
         ),
     )
-    rows = tuple((f"{f:g}", f"{loss:.1f}", f"{accuracy:.4f}") for f, loss, accuracy in scaled)
+    rows = tuple((f"{f:g}", f"{value:.1f}", f"{accuracy:.4f}") for f, value, accuracy in scaled)
     sheet = ReportTable("The shipped weights with all points multiplied", ("factor", "loss", "chosen first"), rows)
     numbers = {"last_loss": last, "last_accuracy": right, "shrunk": scaled, "weights": _weights(tunings)}
     return StudyResults(charts, (sheet,), findings, numbers=numbers)
@@ -257,12 +242,10 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
             (_curve("signs", [t.agreement for t in tunings]),),
         ),
     )
-    tenth = max(1, len(x) // 10)
-
-    def ends(rows: list[list[float]]) -> tuple[float, float]:
-        return float(np.mean([r[:tenth] for r in rows])), float(np.mean([r[-tenth:] for r in rows]))
-
-    absolute, share, signs = (ends([t.distance for t in tunings]), ends(relative), ends([t.agreement for t in tunings]))
+    tenth, rows = max(1, len(x) // 10), ([t.distance for t in tunings], relative, [t.agreement for t in tunings])
+    absolute, share, signs = (
+        (float(np.mean([r[:tenth] for r in of])), float(np.mean([r[-tenth:] for r in of]))) for of in rows
+    )
     findings = (
         StudyFinding(
             "Estimates become much more stable in the later iterations.",
@@ -279,12 +262,6 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
     )
     numbers = {"absolute": absolute, "relative": share, "signs": signs}
     return StudyResults(charts, (), findings, numbers=numbers)
-
-
-def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
-    """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
-    study = Study("firefox")
-    return analyse(study, observe_study(seed, study, People(), tuning.weights[-1], 0, clients))
 
 
 def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from quorank.errors import require_range
+from quorank.files.codec import Range
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
@@ -40,35 +41,28 @@ class SketchCurves:
 
     kind: ClassVar[str] = "silo-sketches"
 
-    documents: int = 10_000  # of one party, where they are generated
+    documents: Annotated[int, Range(100)] = 10_000  # of one party, where they are generated
     length: int = 300  # terms of a document
-    terms: int = 60  # asked, of each kind of terms
+    terms: Annotated[int, Range(5)] = 60  # asked, of each kind of terms
     alpha: tuple[float, ...] = (1.0, 2.0, 5.0, 10.0)  # α
     beta: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)  # β
     k: tuple[int, ...] = (50, 150, 300)  # K
     columns: tuple[int, ...] = (50, 100, 200, 400)  # w
     rows: tuple[int, ...] = (10, 30, 50, 70)  # z
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        require_range("documents", self.documents, least=100)
-        require_range("terms", self.terms, least=5)
 
     def measure(self, request: StudyRequest) -> StudyResults:
         values: tuple[tuple[float, ...], ...] = (self.alpha, self.beta, self.k, self.columns, self.rows)
         sweeps = dict(zip(PUBLISHED, values, strict=True))
         settings = [(name, value) for name, chosen in sweeps.items() for value in chosen]
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
-        total, done = request.repetitions * len(settings), 0
-        for repetition in range(request.repetitions):
-            index, queries = self._index(request, self.seed + repetition)
-            groups = sampled_terms(index, self.terms, self.seed + repetition, queries)
-            known: Known = {}
-            for name, value in settings:
-                request.progress(done, total, f"{name} = {value:g}")
-                found[name, value].append(_measure(index, groups, PUBLISHED | {name: value}, known))
-                done += 1
-        request.progress(total, total, "done")
+        known: Known = {}
+        steps = itertools.product(range(1, request.repetitions + 1), settings)
+        total = request.repetitions * len(settings)
+        for seed, (name, value) in request.steps(steps, total, lambda s: f"{s[1][0]} = {s[1][1]:g}"):
+            if (name, value) == settings[0]:
+                index, queries = self._index(request, seed)
+                groups, known = sampled_terms(index, self.terms, seed, queries), {}
+            found[name, value].append(_measure(index, groups, PUBLISHED | {name: value}, known))
         return _measured(sweeps, found)
 
     def _index(self, request: StudyRequest, seed: int) -> tuple[Index, Any]:

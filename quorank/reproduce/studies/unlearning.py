@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from quorank import __version__
-from quorank.errors import require, require_range
+from quorank.errors import require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
@@ -31,6 +31,7 @@ from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import AVERAGE, Method, Unlearning
 from quorank.federation.unlearning.methods import Rebuilt, momentum_over, rebuild
 from quorank.files.atomic import write_whole
+from quorank.files.codec import Length, Range
 from quorank.files.documents import json_bytes, read_json
 from quorank.kernels.arrays import Doubles
 from quorank.reports.panels import Curve, Panel
@@ -39,7 +40,7 @@ from quorank.reproduce.figure import collection_name, fold_of, folds_of
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 
-PRESETS = ("perfect", "navigational", "informational")
+Preset = Literal["perfect", "navigational", "informational"]
 LEAVER = 0
 METHODS = ("published", "stretched", "fresh")
 """Eqs 6.1 and 6.2 to the letter; the same with longer steps; and the default of `quorank unlearn`."""
@@ -59,30 +60,20 @@ class UnlearningStudy:
     kind: ClassVar[str] = "unlearning-curves"
 
     shows: Literal["configurations", "rebuilding", "effort"] = "rebuilding"
-    sources: tuple[str, ...] = ("synthetic:mq2007", "synthetic:mslr")
+    sources: Annotated[tuple[str, ...], Length(100, 1)] = ("synthetic:mq2007", "synthetic:mslr")
     queries: int = 1000  # training queries of generated collections
-    presets: tuple[str, ...] = PRESETS
-    clients: int = 10
+    presets: Annotated[tuple[Preset, ...], Length(3, 1)] = ("perfect", "navigational", "informational")
+    clients: Annotated[int, Range(2)] = 10  # one of them leaves
     interactions: int = 5  # n, local steps of a round
-    rounds: int = 10_000  # T
+    rounds: Annotated[int, Range(1)] = 10_000  # T
     z: float = 2.0  # eq. 6.3
-    intervals: tuple[int, ...] = (10,)  # Δt
-    local_steps: tuple[int, ...] = (3,)  # n′
-    points: int = 50  # of a curve
+    intervals: Annotated[tuple[Annotated[int, Range(1)], ...], Length(100, 1)] = (10,)  # Δt
+    local_steps: Annotated[tuple[Annotated[int, Range(1)], ...], Length(100, 1)] = (3,)  # n′
+    points: Annotated[int, Range(1)] = 50  # of a curve
 
     def __post_init__(self) -> None:
-        require(self.sources, "value.missing", "expected at least one collection", "sources")
-        known = f"must be some of {', '.join(PRESETS)}, got {list(self.presets)}"
-        require(self.presets and set(self.presets) <= set(PRESETS), "value.unknown", known, "presets")
-        require_range("clients", self.clients, least=2)  # one of them leaves
-        require_range("rounds", self.rounds, least=1)
-        require_range("points", self.points, least=1)
-        require(self.intervals, "value.missing", "expected at least one number of rounds", "intervals")
-        require(self.local_steps, "value.missing", "expected at least one number of steps", "local_steps")
-        for interval in self.intervals:
-            require_range("intervals", interval, least=1)
         for steps in self.local_steps:
-            require_range("local_steps", steps, least=1, most=self.interactions)
+            require_range("local_steps", steps, most=self.interactions)
 
     @property
     def step(self) -> int:
@@ -101,21 +92,15 @@ class UnlearningStudy:
 
     def _cases(self, request: StudyRequest) -> list[UnlearningCase]:
         """Run every collection and click model as often as asked."""
-        sources = self.sources if request.data is None else (request.data,)
-        total, done, found = len(sources) * len(self.presets) * request.repetitions, 0, []
-        for source in sources:
-            name, folds = _name(source), folds_of(source)
-            for preset in self.presets:
-                figures = []
-                for repetition in range(1, request.repetitions + 1):
-                    request.progress(done, total, f"{name}, {preset}")
-                    folder = request.folder / f"{name.replace(':', '-')},{preset},{repetition}"
-                    fold = fold_of(repetition, folds)
-                    figures.append(UnlearningRuns(self, source, preset, repetition, fold, folder).figures())
-                    done += 1
-                found.append(UnlearningCase(name, preset, tuple(figures)))
-        request.progress(done, total, "all comparisons")
-        return found
+        sources, repetitions = (request.data,) if request.data else self.sources, range(1, request.repetitions + 1)
+        total, found = len(sources) * len(self.presets) * len(repetitions), dict[tuple[str, str], list[Any]]()
+        steps = itertools.product(sources, self.presets, repetitions)
+        for source, preset, repetition in request.steps(steps, total, lambda s: f"{_name(s[0])}, {s[1]}"):
+            name = _name(source)
+            folder = request.folder / f"{name.replace(':', '-')},{preset},{repetition}"
+            runs = UnlearningRuns(self, source, preset, repetition, fold_of(repetition, folds_of(source)), folder)
+            found.setdefault((name, preset), []).append(runs.figures())
+        return [UnlearningCase(name, preset, tuple(figures)) for (name, preset), figures in found.items()]
 
 
 def _name(source: str) -> str:
@@ -128,7 +113,7 @@ class UnlearningRuns:
 
     study: UnlearningStudy
     source: str
-    preset: str
+    preset: Preset
     repetition: int
     fold: int
     folder: Path
@@ -160,44 +145,26 @@ class UnlearningRuns:
         # `sources` and `presets` name other runs; those of this one are its own.
         setting = replace(self.study, sources=(self.source,), presets=(self.preset,))
         identity = {"setting": f"{setting}, {self.repetition}, {self.fold}", "version": __version__}
-        if file.is_file():
-            known = read_json(file)
-            if known.get("identity") == identity and isinstance(known.get("figures"), dict):
-                return dict(known["figures"])
+        if file.is_file() and (known := read_json(file)).get("identity") == identity:
+            return dict(known["figures"])
         self.folder.mkdir(parents=True, exist_ok=True)
-        figures: dict[str, Any] = {"9H-1M": _history(self.malicious)}
-        if self.study.shows == "configurations":
+        study, malicious = self.study, self._run("9H-1M", malicious=True)
+        figures: dict[str, Any] = {"9H-1M": _history(malicious)}
+        if study.shows == "configurations":
             figures["10H-0M"] = _history(self._run("10H-0M", malicious=False))
-        figures["9H-0M"] = self.retrained()
-        figures["rebuilt"] = {
-            rebuilding_name(*chosen): self.rebuilt(*chosen)
-            for chosen in itertools.product(METHODS, self.study.intervals, self.study.local_steps)
-        }
+        kept = _KeptRankers(study.step, study.rounds)
+        request = Unlearning(malicious, (LEAVER,), max(study.intervals), 1, along=kept.keep)
+        request.retrained()
+        figures["9H-0M"], figures["rebuilt"] = kept.curve(request), {}
+        for method, interval, steps in itertools.product(METHODS, study.intervals, study.local_steps):
+            rounds = -(-study.rounds // interval)
+            kept = _KeptRankers(max(1, rounds // study.points), rounds)
+            core: Method = "fresh" if method == "fresh" else "published"
+            request = Unlearning(malicious, (LEAVER,), interval, steps, method=core, along=kept.keep)
+            _ = stretched(request) if method == "stretched" else request.rebuilt
+            figures["rebuilt"][rebuilding_name(method, interval, steps)] = kept.curve(request)
         write_whole(file, json_bytes({"identity": identity, "figures": figures}))
         return figures
-
-    @cached_property
-    def malicious(self) -> Path:
-        return self._run("9H-1M", malicious=True)
-
-    def retrained(self) -> PointsXY:
-        """Return the learning curve of 9H-0M."""
-        kept = _KeptRankers(self.study.step, self.study.rounds)
-        request = Unlearning(self.malicious, (LEAVER,), max(self.study.intervals), 1, along=kept.keep)
-        request.retrained()
-        return kept.curve(request)
-
-    def rebuilt(self, method: str, interval: int, steps: int) -> PointsXY:
-        """Return the curve of U(9H-1M); x counts the rounds of the rebuilding."""
-        rounds = len(range(1, self.study.rounds + 1, interval))
-        kept = _KeptRankers(max(1, rounds // self.study.points), rounds)
-        core: Method = "fresh" if method == "fresh" else "published"
-        request = Unlearning(self.malicious, (LEAVER,), interval, steps, method=core, along=kept.keep)
-        if method == "stretched":
-            stretched(request)
-        else:
-            request.rebuilt  # noqa: B018  the property does the rebuilding
-        return kept.curve(request)
 
     def _run(self, name: str, malicious: bool) -> Path:
         folder, wanted = self.folder / name, self.experiment(malicious)
@@ -273,17 +240,11 @@ def configuration_results(cases: Sequence[UnlearningCase]) -> StudyResults:
     charts = tuple(Panel(case.label, "rounds", NDCG, tuple(map(case.curve, names))) for case in cases)
     lost = [-case.change("9H-1M", "10H-0M") for case in cases]
     apart = [-case.change("10H-0M", "9H-0M") for case in cases]
+    lowers = "One malicious client lowers nDCG@10 (9H-1M below 10H-0M)"
+    same = "Without one honest client the ranker is the same (9H-0M like 10H-0M, within 1 %)"
     findings = (
-        StudyFinding(
-            "One malicious client lowers nDCG@10 (9H-1M below 10H-0M)",
-            all(x > 0 for x in lost),
-            f"below in {_count(x > 0 for x in lost)}, by {_range(lost)} of its worth",
-        ),
-        StudyFinding(
-            "Without one honest client the ranker is the same (9H-0M like 10H-0M, within 1 %)",
-            all(abs(x) <= ALIKE for x in apart),
-            f"within 1 % in {_count(abs(x) <= ALIKE for x in apart)}; they differ by {_range(apart)}",
-        ),
+        _counted(lowers, lost, lambda x: x > 0, "below in {}, by {} of its worth"),
+        _counted(same, apart, lambda x: abs(x) <= ALIKE, "within 1 % in {}; they differ by {}"),
     )
     sheet = _ends_sheet(cases, {name: name for name in names})
     return StudyResults(charts, (sheet,), findings, numbers=_numbers(cases, names))
@@ -306,15 +267,9 @@ def rebuilding_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) 
         gains = [case.change(rebuilding_name(method, interval, steps), "9H-1M") for case in cases]
         findings.append(_gain(f"The rebuilt ranker is better than the one with the leaver ({method})", gains))
         findings.append(_like_retraining(cases, method, interval, steps))
-    share = study.share(interval, steps)
-    note = f"Δt = {interval}, n′ = {steps}: {share:.1%} of the local updates of retraining."
-    return StudyResults(
-        tuple(charts),
-        (_ends_sheet(cases, {"9H-1M": "9H-1M", "9H-0M, retrained": "9H-0M"} | rebuilt),),
-        tuple(findings),
-        (note, _seed_noise(cases)),
-        _numbers(cases, ("9H-1M", "9H-0M")),
-    )
+    note = f"Δt = {interval}, n′ = {steps}: {study.share(interval, steps):.1%} of the local updates of retraining."
+    sheet = _ends_sheet(cases, {"9H-1M": "9H-1M", "9H-0M, retrained": "9H-0M"} | rebuilt)
+    return StudyResults(tuple(charts), (sheet,), findings, (note,), _numbers(cases, ("9H-1M", "9H-0M")))
 
 
 def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> StudyResults:
@@ -339,34 +294,25 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     largest = max((share for share in shares.values() if share <= TENTH + 1e-12), default=0.0)
     pairs = [pair for pair, share in shares.items() if share == largest]
     findings += [_like_retraining(cases, method, dt, n) for method in METHODS for dt, n in pairs]
-    return StudyResults(
-        (), (ReportTable(f"{NDCG} after rebuilding", columns, tuple(rows)),), tuple(findings), (_seed_noise(cases),),
-        _numbers(cases, ("9H-1M", "9H-0M")),
-    )  # fmt: skip
+    sheet = ReportTable(f"{NDCG} after rebuilding", columns, tuple(rows))
+    return StudyResults((), (sheet,), findings, numbers=_numbers(cases, ("9H-1M", "9H-0M")))
 
 
 def _like_retraining(cases: Sequence[UnlearningCase], method: str, interval: int, steps: int) -> StudyFinding:
     gaps = [case.change(rebuilding_name(method, interval, steps), "9H-0M") for case in cases]
-    return StudyFinding(
-        f"Unlearning converges to retraining (within 1 %; {method}, Δt = {interval}, n′ = {steps})",
-        all(gap >= -ALIKE for gap in gaps),
-        f"at most 1 % below it in {_count(gap >= -ALIKE for gap in gaps)}; it ends {_range(gaps)} away",
-    )
+    claim = f"Unlearning converges to retraining (within 1 %; {method}, Δt = {interval}, n′ = {steps})"
+    return _counted(claim, gaps, lambda gap: gap >= -ALIKE, "at most 1 % below it in {}; it ends {} away")
 
 
 def _gain(claim: str, gains: Sequence[float]) -> StudyFinding:
-    right = [gain > 0 for gain in gains]
-    return StudyFinding(claim, all(right), f"better in {_count(right)}, by {_range(gains)}")
+    return _counted(claim, gains, lambda gain: gain > 0, "better in {}, by {}")
 
 
-def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
-    """Return the spread of retrainings with other seeds, the limit for any rebuilding."""
-    if any(len(case.figures) < 2 for case in cases):
-        return "One repetition: how much retrainings differ among themselves cannot be said."
-    spreads = [float(ends.std(ddof=1) / ends.mean()) for ends in (case.ends("9H-0M") for case in cases)]
-    return (
-        f"Standard deviation of retraining over the repetitions (seeds, and folds): {_range(spreads)} of its nDCG@10."
-    )
+def _counted(claim: str, shares: Sequence[float], right: Callable[[float], bool], seen: str) -> StudyFinding:
+    """Return a finding that holds where it holds for all shares; `seen` takes their count and their range."""
+    holds = [right(share) for share in shares]
+    low, high = (f"{100.0 * share + 0.0:.1f}".replace("-", "−") for share in (min(shares), max(shares)))
+    return StudyFinding(claim, all(holds), seen.format(f"{sum(holds)} of {len(holds)}", f"{low} to {high} %"))
 
 
 def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> ReportTable:
@@ -387,13 +333,3 @@ def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str,
 def _text(values: Doubles) -> str:
     spread = f" ±{values.std(ddof=1):.4f}" if len(values) > 1 else ""
     return f"{values.mean():.4f}{spread}"
-
-
-def _range(shares: Sequence[float]) -> str:
-    low, high = (f"{100.0 * value + 0.0:.1f}".replace("-", "−") for value in (min(shares), max(shares)))
-    return f"{low} to {high} %"
-
-
-def _count(right: Iterable[bool]) -> str:
-    found = list(right)
-    return f"{sum(found)} of {len(found)}"
