@@ -82,12 +82,12 @@ class Fold(NamedTuple):
 
 def ndcg_of(data: RankingData, scores: Doubles) -> float:
     """Mean nDCG@10 of the rankings by (rows,) scores, over queries with a relevant document."""
-    return float(Evaluator(data.with_features(scores[:, None]), Linear()).means([np.ones(1)])[0][0])
+    return float(Evaluator(data.with_features(scores[:, None]), Linear()).all_means([np.ones(1)])[0][0])
 
 
 def best_feature(data: RankingData) -> int:
     """Number of the feature with the best mean nDCG@10 of the lists sorted by it, largest first."""
-    return int(np.argmax(Evaluator(data, Linear()).means(np.eye(data.n_features))[0])) + 1
+    return int(np.argmax(Evaluator(data, Linear()).all_means(np.eye(data.n_features))[0])) + 1
 
 
 def dealt(name: str, folder: Path) -> Path:
@@ -128,8 +128,8 @@ def ridge_weights(data: RankingData, weight: float) -> Doubles:
 def ridge(data: Collection, validation: RankingData) -> float:
     """Test nDCG@10 of the ridge regression whose weight is best on the validation split."""
     thetas = np.array([ridge_weights(data.train, weight) for weight in RIDGES])
-    best = int(np.argmax(Evaluator(validation, Linear()).means(thetas)[0]))
-    return float(Evaluator(data.test, Linear()).means(thetas[best : best + 1])[0][0])
+    best = int(np.argmax(Evaluator(validation, Linear()).all_means(thetas)[0]))
+    return float(Evaluator(data.test, Linear()).all_means(thetas[best : best + 1])[0][0])
 
 
 def lambdarank(data: Collection, validation: RankingData) -> float:
@@ -159,7 +159,9 @@ def supervised(fold: Fold, method: str) -> float:
     """Test nDCG@10 of the shipped ranking, or of a ranker that learns from labels."""
     data = collection_of(fold.source)
     if method == SHIPPED_RANKING:
-        return float(Evaluator(data.test, Linear()).means(np.eye(data.test.n_features)[fold.feature - 1 :][:1])[0][0])
+        return float(
+            Evaluator(data.test, Linear()).all_means(np.eye(data.test.n_features)[fold.feature - 1 :][:1])[0][0]
+        )
     validation = data.validation
     if validation is None:
         raise BadInput("collection.no-validation", "has no validation split to choose settings by", fold.source.source)

@@ -324,11 +324,11 @@ def measure_private(args: argparse.Namespace, path: str) -> None:
             runner = Runner(Experiment.read(ExperimentFile(tables, "benchmark")))
             plain = np.zeros(len(SEARCH_FEATURES))
             plain[SEARCH_FEATURES.index("BM25 of body")] = 1.0
-            bm25, shipped = runner.evaluator.means([plain, shipped_parameters()])[0]
+            bm25, shipped = runner.evaluator.all_means([plain, shipped_parameters()])[0]
             runner.run()
             summary = runner.summary()
             online = runner.progress.values["online_ndcg@10"]  # type: ignore[union-attr]
-            train = Evaluator(runner.simulator.simulation.data, Linear(), no_relevant="zero").means([plain])[0][0]
+            train = Evaluator(runner.simulator.simulation.data, Linear(), no_relevant="zero").all_means([plain])[0][0]
             worst = min(float(part.mean()) / train - 1.0 for part in np.array_split(online, 10))
             rows.append((bm25, shipped, summary["offline"]["ndcg@10"], worst))
             told = ", ".join(f"{figure:.4f}" for figure in rows[-1])

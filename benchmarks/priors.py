@@ -50,8 +50,8 @@ def figures_of(args: argparse.Namespace, source: str, feature: str, scale: Any, 
     runner = Runner(Experiment.read(ExperimentFile(tables, "benchmark")), threads=1)
     ranker, train = runner.experiment.ranker, runner.simulator.simulation.data
     start_ = runner.simulator.initial().theta
-    shipped = Evaluator(train, ranker, no_relevant="zero").means([start_])[0][0]
-    before = runner.evaluator.means([start_])[0][0]
+    shipped = Evaluator(train, ranker, no_relevant="zero").all_means([start_])[0][0]
+    before = runner.evaluator.all_means([start_])[0][0]
     online = runner.run().values["online_ndcg@10"]
     tenths = [float(part.mean()) for part in np.array_split(online, 10)]
     found = {"shipped": shipped, "first": online[0], "first tenth": tenths[0], "worst tenth": min(tenths)}

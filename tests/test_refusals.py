@@ -38,7 +38,7 @@ def test_parameters_of_another_size(size) -> None:
     with pytest.raises(BadInput, match="5 parameters"):
         scores(Linear(), theta, np.ones((2, 5)))
     with pytest.raises(BadInput, match="5 parameters"):
-        Evaluator(data([0, 1]), Linear()).means([theta])
+        Evaluator(data([0, 1]), Linear()).all_means([theta])
 
 
 @pytest.mark.parametrize("labels", [[0, 3], [0, -1]])

@@ -83,15 +83,10 @@ class LoggedClickEvaluator:
         return np.where((self.data.labels > 0) & (ranks <= last), 1.0 / looks, 0.0)
 
     @cached_property
-    def _user(self) -> Integers:
-        """(searches,) whose each is; its own where the log names no users."""
+    def _user(self) -> Integers | None:
+        """(searches,) whose each is; None where the log names no users."""
         user = self.records.user
-        return user if self._knows_users else np.arange(len(user), dtype=np.int64)
-
-    @property
-    def _knows_users(self) -> bool:
-        user = self.records.user
-        return len(user) > 0 and int(user[0]) >= 0
+        return user if len(user) > 0 and int(user[0]) >= 0 else None
 
     def ranks_of(self, scores: Floats | Doubles) -> Integers:
         """Return (rows,) the rank of each document among those of its list by these scores, ties by their order."""
@@ -100,15 +95,10 @@ class LoggedClickEvaluator:
         ranks[order] = np.arange(len(scores)) - self.data.offsets[self._list_of_row[order]] + 1
         return ranks
 
-    def discount(self, metric: str) -> Doubles:
-        """Return λ of ranks 1 to k."""
-        return discounts(self.k) if metric == "dcg" else np.asarray(self.propensities[: self.k])
-
     def values(self, ranks: npt.NDArray[np.integer[Any]], metric: str) -> Doubles:
         """Return (searches,) x of a ranking, given the (rows,) rank that it gives each document."""
-        table = np.append(self.discount(metric), 0.0)
-        per_row = self.weights * table[np.minimum(ranks, self.k + 1) - 1]
-        return self._summed(per_row)
+        table = np.append(discounts(self.k) if metric == "dcg" else self.propensities[: self.k], 0.0)
+        return self._summed(self.weights * table[np.minimum(ranks, self.k + 1) - 1])
 
     def ips(self, values: Doubles) -> CounterfactualEstimate:
         """The mean of x over searches."""
@@ -124,7 +114,7 @@ class LoggedClickEvaluator:
 
     def _ratio(self, values: Doubles, sizes: Doubles) -> CounterfactualEstimate:
         """Σ values / Σ sizes, with the standard error of a ratio of sums over users."""
-        _, user = np.unique(self._user, return_inverse=True)
+        user = np.arange(len(values)) if self._user is None else np.unique(self._user, return_inverse=True)[1]
         x, n = (np.bincount(user, weights=each) for each in (values, sizes))
         total, users = n.sum(), len(x)
         if total == 0.0:
@@ -159,5 +149,5 @@ class LoggedClickEvaluator:
             "clipped_clicks": int((self.propensities[self.records.ranks[clicked] - 1] < self.clip).sum()),
             "effective_clicks": float(self.weights.sum() ** 2 / squares) if squares else 0.0,
             "searches": self.data.n_queries,
-            "users": len(np.unique(self._user)) if self._knows_users else None,
+            "users": None if self._user is None else len(np.unique(self._user)),
         }

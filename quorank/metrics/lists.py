@@ -71,29 +71,11 @@ def reciprocal_rank(labels: npt.ArrayLike, k: int = 10) -> float:
     return 1.0 / (int(hits[0]) + 1) if len(hits) else 0.0
 
 
-def max_rr(clicks: npt.ArrayLike, k: int = 10) -> float:
-    """MaxRR: 1 / rank of the highest click among the first k, 0 without a click (Kharitonov, WSDM 2019).
-
-    Args:
-        clicks: (documents,) true or 1 where the document at that rank was clicked.
-        k: Length of the page.
-
-    >>> max_rr([False, True, True])
-    0.5
-    """
-    return reciprocal_rank(clicks, k)
-
-
-def stop_probability(labels: npt.ArrayLike, max_label: int = 4) -> Doubles:
-    """(2^rel − 1) / 2^max_label: the chance that a document satisfies (Chapelle et al., CIKM 2009)."""
-    return gain(labels) / 2.0**max_label
-
-
 def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     """Expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
 
     Args:
-        labels: (documents,) labels in ranked order; R is their `stop_probability`.
+        labels: (documents,) labels in ranked order; R = (2^rel − 1) / 2^max_label is the chance that one satisfies.
         k: Length of the page.
         max_label: Highest grade of the collection's scale, not of this list.
 
@@ -104,29 +86,9 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     highest = top.max(initial=0)
     above = f"ERR: label {highest:g} is above max_label = {max_label}"
     require(highest <= max_label, "metric.label-out-of-range", above)
-    stops = stop_probability(top, max_label)
+    stops = gain(top) / 2.0**max_label
     reaches = np.concatenate(([1.0], np.cumprod(1.0 - stops)[:-1])) if len(top) else stops
     return float(np.sum(reaches * stops / np.arange(1, len(top) + 1)))
-
-
-def mean_over_queries(values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_relevant: NoRelevant = "skip") -> float:
-    """Mean of a metric over queries; 0 when no query counts.
-
-    Args:
-        values: (queries,) metric of each query.
-        has_relevant: (queries,) True where a label is above 0.
-        no_relevant: "skip" leaves queries without a relevant document out, as the FPDGD code does; "zero" counts them as 0.
-
-    >>> mean_over_queries([0.5, 0.0], [True, False]), mean_over_queries([0.5, 0.0], [True, False], "zero")
-    (0.5, 0.25)
-    """
-    value, relevant = np.asarray(values, dtype=np.float64), np.asarray(has_relevant, dtype=bool)
-    fits = value.ndim == 1 and value.shape == relevant.shape
-    require(fits, "metric.shape", "values and has_relevant must hold one entry per query")
-    other = f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}"
-    require(no_relevant in ("skip", "zero"), "value.not-a-choice", other)
-    queries = int(relevant.sum()) if no_relevant == "skip" else len(value)
-    return float(value[relevant].sum() / queries) if queries else 0.0
 
 
 def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:

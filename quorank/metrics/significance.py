@@ -60,8 +60,9 @@ def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
 
 
 def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
-    """Welch's t-test: t = (mean(a) − mean(b)) / √(s_a²/n_a + s_b²/n_b), freedom by `welch_freedom`.
+    """Welch's t-test: t = (mean(a) − mean(b)) / √(u + v) with u = s_a²/n_a, v = s_b²/n_b (Welch 1947).
 
+    Degrees of freedom are (u + v)² / (u²/(n_a − 1) + v²/(n_b − 1)), after Satterthwaite.
     values: (n_a,), baseline: (n_b,). Effect size: the difference over √((s_a² + s_b²) / 2).
     """
     a, b = _sample(values), _sample(baseline)
@@ -69,7 +70,10 @@ def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
     spread_a, spread_b = _spread(a, scale), _spread(b, scale)
     testable = len(a) > 1 and len(b) > 1
     u, v = spread_a**2 / len(a), spread_b**2 / len(b)
-    freedom = welch_freedom(u, len(a), v, len(b)) if testable else 1.0
+    freedom = float(len(a) + len(b) - 2)
+    if testable and u + v > 0:  # shares of the sum rather than the variances: squares of tiny variances underflow
+        share = u / (u + v)
+        freedom = 1.0 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
     spread = math.sqrt((spread_a**2 + spread_b**2) / 2)
     return _difference("Welch t", a, b, math.sqrt(u + v), freedom, spread, testable)
 
@@ -98,18 +102,6 @@ def _unit_means(runs: Sequence[tuple[Repetition, float]], unit: Unit) -> dict[st
     for (seed, fold), value in runs:
         found.setdefault(fold if unit == "fold" else str(seed), []).append(value)
     return {key: float(np.mean(members)) for key, members in found.items()}
-
-
-def welch_freedom(u: float, n_a: int, v: float, n_b: int) -> float:
-    """Welch-Satterthwaite degrees of freedom, (u + v)² / (u²/(n_a − 1) + v²/(n_b − 1)) (Welch 1947).
-
-    u = s_a²/n_a and v = s_b²/n_b; with no spread at all the value doesn't matter, and n_a + n_b − 2 is given.
-    """
-    if u + v == 0:
-        return float(n_a + n_b - 2)
-    # Shares of the sum rather than the variances themselves: squares of tiny variances underflow.
-    share = u / (u + v)
-    return 1.0 / (share**2 / (n_a - 1) + (1 - share) ** 2 / (n_b - 1))
 
 
 def bonferroni(p: float, comparisons: int) -> float:

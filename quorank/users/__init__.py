@@ -3,9 +3,7 @@
 from quorank.parts import Family
 from quorank.users.cascade import Cascade
 from quorank.users.click_model import ClickModel, ClickTables, LoggedClicks, simulate_clicks
-from quorank.users.position import PositionBased
-from quorank.users.trust_bias import TrustBias
-from quorank.users.user_browsing import UserBrowsing
+from quorank.users.position import PositionBased, TrustBias, UserBrowsing
 
 # a new one: its file, its name here
 CLICK_MODELS: Family[ClickModel] = Family(

@@ -1,4 +1,12 @@
-"""Cascade users: they read from the top, click by relevance, and may leave after a click (thesis §2.2.1)."""
+"""Cascade users: they read from the top, click by relevance, and may leave after a click (thesis §2.2.1).
+
+Presets of click and stop probabilities are those of the papers (thesis tables 2.1, 2.2 and 5.1). For relevance 0/1 they are
+those of the code of Oosterhuis and de Rijke (2018; github.com/HarrieO/OnlineLearningToRank, `utils/clicks.py`), after
+Hofmann, Whiteson and de Rijke (2013, "Balancing exploration and exploitation in listwise and pairwise online learning to
+rank"), whose scale the graded tables fill in: P(click) and P(stop) of documents that are not relevant, and of those that
+are. Other code lets navigational users leave a relevant document with 0.5 in place of 0.9. Poisoning clicks are the perfect
+ones the other way round.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,54 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require
+from quorank.kernels.arrays import Doubles
 from quorank.users.click_model import ClickModel, ClickTables
-from quorank.users.presets import CLICK, STOP, Preset, by_label, check_range
+
+Preset = Literal["perfect", "navigational", "informational", "poison"]
+
+_CLICK = """
+perfect        0 1      0 .5 1      0 .2 .4 .8 1
+navigational   .05 .95  .05 .5 .95  .05 .3 .5 .7 .95
+informational  .4 .9    .4 .7 .9    .4 .6 .7 .8 .9
+poison         1 0      1 .5 0      1 .8 .4 .2 0
+"""
+_STOP = """
+perfect        0 0      0 0 0       0 0 0 0 0
+navigational   .2 .9    .2 .5 .9    .2 .3 .5 .7 .9
+informational  .1 .5    .1 .3 .5    .1 .2 .3 .4 .5
+poison         0 0      0 0 0       0 0 0 0 0
+"""
+Table = dict[str, dict[int, tuple[float, ...]]]
+
+
+def _table(text: str) -> Table:
+    """Return the probabilities by label, of each preset and number of grades (2, 3 and 5)."""
+    rows = (line.split() for line in text.strip().splitlines())
+    every = {name: tuple(map(float, values)) for name, *values in rows}
+    return {name: {2: values[:2], 3: values[2:5], 5: values[5:]} for name, values in every.items()}
+
+
+CLICK, STOP = _table(_CLICK), _table(_STOP)
+
+
+def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int, preset: str, grades: int) -> Doubles:
+    """Return the field's own probabilities, else those of a preset; one for each of the labels that the data has.
+
+    Presets are published for scales of 2, 3 and 5 grades.
+    """
+    if own is None:
+        missing = f"the preset {preset!r} is defined for 2, 3 or 5 grades, not for {scale}; give own tables"
+        require(scale in table[preset], "click-model.no-preset", missing)
+        own = table[preset][scale]
+    few = f"has {len(own)} probabilities, but the data has labels 0..{grades - 1}"
+    require(len(own) >= grades, "click-model.too-few-grades", few, name)
+    return np.array(own, dtype=np.float64)
+
+
+def check_range(name: str, values: tuple[float, ...] | None) -> None:
+    """Refuse probabilities outside 0 to 1."""
+    inside = values is None or all(0.0 <= v <= 1.0 for v in values)
+    require(inside, "value.out-of-range", f"must lie between 0 and 1, got {values}", name)
 
 
 @dataclass(frozen=True)

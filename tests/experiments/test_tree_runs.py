@@ -65,7 +65,7 @@ def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Pat
     assert history["offline_ndcg@10"][-1] == summary["offline"]["ndcg@10"]
     saved = read_ranker(whole)
     evaluator = Evaluator(load(experiment().data).test, saved.ranker)
-    assert evaluator.means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
+    assert evaluator.all_means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
     rounds = iter(range(100))
     with pytest.raises(Interrupted):
         run_quickly(experiment(*changes), halves, threads=1, stop=lambda: next(rounds) >= 2)

@@ -26,7 +26,7 @@ from quorank.federation.unlearning.methods import (
     retrain,
 )
 from quorank.learning import PDGD, Evolution, Simulation
-from quorank.metrics.rank_distance import intersection_distance, mean_distance, ranking_distances
+from quorank.metrics.evaluator import intersection_distance, mean_distance, ranking_distances
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade

@@ -54,7 +54,7 @@ def test_evaluation_equals_brute_force(request, k, ranker, collection) -> None:
         np.testing.assert_allclose(ndcg[r], expected[0], rtol=1e-12)
         np.testing.assert_allclose(reciprocal[r], expected[1], rtol=1e-12)
         for no_relevant, counted in (("skip", expected[2]), ("zero", np.ones_like(expected[2]))):
-            means = Evaluator(data, ranker, k, no_relevant).means([theta])
+            means = Evaluator(data, ranker, k, no_relevant).all_means([theta])
             assert means[0][0] == pytest.approx(expected[0][counted].mean(), rel=1e-12)
             assert means[1][0] == pytest.approx(expected[1][counted].mean(), rel=1e-12)
 
@@ -72,23 +72,23 @@ def test_further_depths_and_the_page_come_from_the_same_pass(tiny_graded, ranker
         for row, k in zip((0, 2, 3, 4, 5), depths, strict=True):
             assert found[row, r] == pytest.approx(expected[k][0][counted].mean(), rel=1e-12)
         assert found[1, r] == pytest.approx(expected[4][1][counted].mean(), rel=1e-12)
-    assert found[:2].tobytes() == np.array(Evaluator(data, ranker, 10, page=4).means(thetas)).tobytes()
+    assert found[:2].tobytes() == Evaluator(data, ranker, 10, page=4).all_means(thetas).tobytes()
 
 
 def test_nothing_relevant_at_all() -> None:
     data = RankingData.from_arrays(np.eye(3), [0, 0, 0], [0, 2, 3])
     for no_relevant in ("skip", "zero"):
-        ndcg, reciprocal = Evaluator(data, Linear(), no_relevant=no_relevant).means([np.ones(3)])
+        ndcg, reciprocal = Evaluator(data, Linear(), no_relevant=no_relevant).all_means([np.ones(3)])
         assert (ndcg.tolist(), reciprocal.tolist()) == ([0.0], [0.0])
 
 
 def test_by_hand() -> None:
     """Scores 3, 2, 1 over labels 0, 2, 1."""
     data = RankingData.from_arrays([[3.0], [2.0], [1.0]], [0, 2, 1], [0, 3])
-    ndcg, reciprocal = Evaluator(data, Linear(), k=2).means([np.array([1.0])])
+    ndcg, reciprocal = Evaluator(data, Linear(), k=2).all_means([np.array([1.0])])
     assert ndcg[0] == pytest.approx((3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3)))
     assert reciprocal[0] == 1 / 2
-    ndcg, reciprocal = Evaluator(data, Linear(), k=2).means([np.array([-1.0])])
+    ndcg, reciprocal = Evaluator(data, Linear(), k=2).all_means([np.array([-1.0])])
     assert ndcg[0] == pytest.approx((1 / math.log2(2) + 3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3)))
     assert reciprocal[0] == 1
 
@@ -97,14 +97,14 @@ def test_by_hand() -> None:
 def test_bits_do_not_depend_on_company_or_threads(tiny_graded, ranker) -> None:
     data = tiny_graded.train
     thetas = thetas_for(ranker, data, 9)
-    reference = Evaluator(data, ranker).means(thetas)
+    reference = Evaluator(data, ranker).all_means(thetas)
     for threads in (2, 3, 64):
-        found = Evaluator(data, ranker, threads=threads).means(thetas)
+        found = Evaluator(data, ranker, threads=threads).all_means(thetas)
         assert [m.tobytes() for m in found] == [m.tobytes() for m in reference]
     for r, theta in enumerate(thetas):
-        alone = Evaluator(data, ranker).means([theta])
+        alone = Evaluator(data, ranker).all_means([theta])
         assert (alone[0][0], alone[1][0]) == (reference[0][r], reference[1][r])
-    stacked = Evaluator(data, ranker).means(np.array(thetas))
+    stacked = Evaluator(data, ranker).all_means(np.array(thetas))
     assert stacked[0].tobytes() == reference[0].tobytes()
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.metrics.lists import dcg, discounted_sum, err, max_rr, mean_over_queries, ndcg, reciprocal_rank
+from quorank.metrics.lists import dcg, discounted_sum, err, ndcg, reciprocal_rank
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=25)
 
@@ -29,15 +29,9 @@ LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=25)
         (ndcg([0, 0], [0, 0]), 0),
         (reciprocal_rank([0, 0, 2, 1]), 1 / 3),
         (reciprocal_rank([0, 0, 2], k=2), 0),
-        (max_rr([False, True, True]), 1 / 2),
-        (max_rr(np.zeros(10, dtype=np.int8)), 0),
         (err([2, 0, 4]), 3 / 16 / 1 + (1 - 3 / 16) * (0 / 16) / 2 + (1 - 3 / 16) * (1 - 0 / 16) * (15 / 16) / 3),
         (err([2], max_label=2), 3 / 4),
         (err([]), 0),
-        (mean_over_queries([0.5, 0.0, 1.0], [True, False, True]), (0.5 + 1.0) / 2),
-        (mean_over_queries([0.5, 0.0, 1.0], [True, False, True], "zero"), (0.5 + 0.0 + 1.0) / 3),
-        (mean_over_queries([0.0], [False]), 0),
-        (mean_over_queries([], [], "zero"), 0),
     ],
 )
 def test_metrics_by_hand(found, expected) -> None:
@@ -60,8 +54,6 @@ def test_discounted_sum_by_hand() -> None:
         (lambda: dcg([float("nan")]), "not NaN"),
         (lambda: dcg([[1, 2]]), "flat list"),
         (lambda: err([3], max_label=2), "above max_label"),
-        (lambda: mean_over_queries([1.0], [True, False]), "one entry per query"),
-        (lambda: mean_over_queries([1.0], [True], "drop"), "expected 'skip' or 'zero'"),
         (lambda: discounted_sum([[1.0]]), "one value per round"),
     ],
 )

@@ -83,7 +83,7 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
     chosen = best_weight(training, few, good, (0.0, 3.0), seed=1)
     test = Evaluator(lists(99, queries=100).data, Linear())
     scores = [
-        test.means([training.train([o.with_augmented(g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
+        test.all_means([training.train([o.with_augmented(g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
         for w in (chosen, 0.0)
     ]
     assert scores[0] >= scores[1] - 0.01

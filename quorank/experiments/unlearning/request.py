@@ -1,7 +1,7 @@
 """Unlearning in a finished run: rebuild the ranker without some clients, judge it, install it, and erase their data.
 
 The thesis judges unlearning by a leaver that poisoned its updates (§6.1.4). Here the rebuilt ranker is also compared
-with a retrained one by what both would show (`rank_distance`), which needs no poison: a rebuilt and a retrained ranker
+with a retrained one by what both would show (`mean_distance`), which needs no poison: a rebuilt and a retrained ranker
 that differ no more than two retrainings with other draws are equally good. A larger distance means that the rebuilding
 forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
 
@@ -51,7 +51,7 @@ from quorank.federation.unlearning.methods import (
 from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.process import available_threads
-from quorank.metrics.rank_distance import mean_distance
+from quorank.metrics.evaluator import mean_distance
 from quorank.privacy.ledger import combined_privacy, ledger, read_ledger
 from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 
