@@ -23,7 +23,7 @@ from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
 from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, ledger
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.terms import PARTS, Terms
 
 
@@ -54,9 +54,6 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
         )
         require(part.kind in PARTS[key].ours, "plugin.not-deployable", sentence, key)
     _ = terms_of(experiment, n_features, 0).mechanism  # refuses noise that devices cannot draw
-    drawn = not whole.privacy.adds_noise_to_masked_sums
-    sentence = 'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"'
-    require(drawn, "option.conflict", sentence, "privacy")
 
 
 def check_rounds(experiment: Experiment, least: float, report_epsilon: float) -> None:

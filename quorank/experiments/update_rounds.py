@@ -182,10 +182,6 @@ def check_network(experiment: Experiment) -> None:
             "privacy.dropouts", secure and privacy.dropouts > 0.0, "drop-outs of a secure sum are sampled",
             "with dropouts = 0",
         ),
-        (
-            "privacy.noise_by", secure and getattr(privacy, "noise_by", "clients") != "clients",
-            "a coordinator draws the noise of secure sums", 'with noise_by = "clients"',
-        ),
     ):  # fmt: skip
         sentence = f"{what} in process only; run without --engine, or {instead}"
         require(not wrong, "option.conflict", sentence, where)

@@ -29,7 +29,7 @@ from quorank.federation.sums import AcceptedReplies
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 
 GROUP_BYTES = 1 << 24
 """Release bytes after which replies received together are written to the journal."""

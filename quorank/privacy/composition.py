@@ -29,7 +29,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.privacy import accounting
 from quorank.privacy.mechanisms.discrete_gaussian import IntegerNoise, epsilon_slack, gaussian_delta
-from quorank.privacy.mechanisms.discrete_noise import ORDERS
+from quorank.privacy.mechanisms.skellam import ORDERS
 from quorank.privacy.setting import Setting
 
 NOTHING_COUNTS = "one client's updates count as zero, in all of them"
@@ -54,7 +54,7 @@ class Loss:
 
     gaussian: float = 0.0  # Σ z⁻² of releases that a client is known to be in
     drawn: tuple[DrawnCohorts, ...] = ()
-    renyi: tuple[float, ...] = ()  # divergences at `discrete_noise.ORDERS`; or empty
+    renyi: tuple[float, ...] = ()  # divergences at `skellam.ORDERS`; or empty
     pure: float = 0.0  # ε at δ = 0
     stated: tuple[tuple[float, float], ...] = ()  # (ε, δ) without more details
     whole: tuple[IntegerNoise, ...] = ()  # discrete noise that is counted as Gaussian above

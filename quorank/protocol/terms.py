@@ -19,7 +19,7 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 

@@ -15,7 +15,7 @@ from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rules import Mean, Median
 from quorank.federation.storage import DirectoryStorage
 from quorank.privacy import ClippedGaussian, NoPrivacy, Setting, Signs
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 
 CLIENTS, SIZE, FIGURE = 5, 3, MetricResponse(3.0)
 SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps

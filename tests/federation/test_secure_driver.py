@@ -209,7 +209,7 @@ def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
     report = driver.round(coordinator)
     _, expected = federation.round(state, simulator.gather(state))
     theta = federation.round(state, simulator.gather(state))[0].theta
-    assert np.abs(coordinator.state.theta - theta).max() <= 1.0 / simulator.mechanism.unit  # mean of roundings
+    assert np.abs(coordinator.state.theta - theta).max() <= 1.0 / simulator.mechanism.unit_of({})  # mean of roundings
     assert (report.participants, report.interactions) == (CLIENTS, CLIENTS * 3)
     assert (report.online_ndcg, report.clicks) == (0.0, 0.0)  # devices tell nothing of their users
     assert report.noise == expected.noise == 0.0
@@ -391,16 +391,9 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
 
 
 def test_what_does_not_go_over_a_network_is_refused_first() -> None:
-    for privacy, words in (
-        ('kind = "secure-sum"\ndropouts = 0.1\n', "drop-outs of a secure sum are sampled in process only"),
-        (
-            'kind = "gaussian"\nsum = "secure"\nnoise_multiplier = 0.5\nnoise_by = "coordinator"\n',
-            "drawn by the clients",
-        ),
-    ):
-        experiment = Experiment.read(parse_experiment_file(FILE + privacy, "file.toml"))
-        with pytest.raises(BadInput, match=words):
-            check_network(experiment)
+    experiment = Experiment.read(parse_experiment_file(FILE + 'kind = "secure-sum"\ndropouts = 0.1\n', "file.toml"))
+    with pytest.raises(BadInput, match="drop-outs of a secure sum are sampled in process only"):
+        check_network(experiment)
 
 
 def test_bundles_of_messages() -> None:

@@ -18,7 +18,7 @@ from quorank.federation.reply import decode_reply
 from quorank.federation.rounds import Report
 from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
 from quorank.privacy import ClippedGaussian, SecureSum
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.terms import Terms
 from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
 

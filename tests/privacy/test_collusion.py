@@ -257,8 +257,3 @@ def test_noise_of_colluders_is_taken_off() -> None:
         assert one["epsilon"] == pytest.approx(less.epsilon(50))
     assert mechanism.epsilon(50, 100) == np.inf
     assert stated["collusion"]["with_server"] == found[-1]["colluders"] == 94
-    assert (
-        not ClippedGaussian(epsilon=4.0, sum="secure", masks=False, noise_by="coordinator")
-        .mechanism(Setting(100, 100, 50, parameters=8), 1)
-        .statement()["collusion"]["epsilon_if"]
-    )

@@ -17,7 +17,7 @@ from scipy.special import ive, logsumexp
 
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of
-from quorank.privacy.mechanisms.discrete_noise import (
+from quorank.privacy.mechanisms.skellam import (
     ORDERS,
     l1_bound,
     log_poisson,

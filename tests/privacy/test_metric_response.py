@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.privacy.mechanisms.metric_response import (
+from quorank.privacy.mechanisms.randomised_response import (
     LEAST,
     MOST,
     MetricResponse,

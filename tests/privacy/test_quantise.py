@@ -15,7 +15,7 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of, uniforms
-from quorank.privacy.mechanisms.quantise import dequantise, quantise, quantised_norm_bound, scale_for
+from quorank.privacy.mechanisms.skellam import dequantise, quantise, quantised_norm_bound, scale_for
 from quorank.privacy.streams import key_for
 
 KEY = key_of(5, Purpose.QUANTISATION)

@@ -132,7 +132,7 @@ EXAMPLES: dict[str, list[Any]] = {
         SecureSum(),
         SecureSum(clip=0.5, masks=False, dropouts=0.3),
         ClippedGaussian(noise_multiplier=1.5, sum="secure"),
-        ClippedGaussian(noise_multiplier=1.5, sum="secure", masks=False, noise_by="coordinator", dropouts=0.2),
+        ClippedGaussian(noise_multiplier=1.5, sum="secure", masks=False, dropouts=0.2),
         Signs(),
         Signs(p=0.75, size=0.1),
     ],

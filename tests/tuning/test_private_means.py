@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.privacy.mechanisms.metric_response import other_probability, true_probability
+from quorank.privacy.mechanisms.randomised_response import other_probability, true_probability
 from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
 from quorank.tuning.studies.study import Study, TypedSearches
 

@@ -1,7 +1,6 @@
 """Privacy mechanisms; `PRIVACIES` lists the parts.
 
-Their mathematics: `clipping`, `discrete_gaussian`, `discrete_noise` (Skellam), `quantise` (stochastic rounding) and
-`metric_response`.
+Their mathematics: `clipping`, `discrete_gaussian` and `skellam` (stochastic rounding, noise in shares).
 """
 
 from quorank.parts import Family

@@ -16,11 +16,10 @@ whether its update was within the clip, that count gets noise of standard deviat
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
 follows the clip, so that the noise is as fine in every round.
 
-With `sum = "secure"` the updates are integers under masks (`integer_sums`) and the noise is Skellam, drawn by the
-clients in shares or by the coordinator. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021
-(`discrete_noise`), with the sensitivity of the rounded update. Neighbouring federations differ in
-whether one client's updates count as zero; its share of the noise stays. Subsampling is not accounted for. The guarantee
-holds against a server that follows the protocol, as the masks do.
+With `sum = "secure"` the updates are integers under masks (`integer_sums`) and the noise is Skellam, drawn by the clients
+in shares. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021 (`skellam`), with the sensitivity of the
+rounded update. Neighbouring federations differ in whether one client's updates count as zero; its share of the noise stays.
+Subsampling is not accounted for. The guarantee holds against a server that follows the protocol, as the masks do.
 
 In a simulation the noise is addressed by the seed, from which it can be subtracted. A deployed coordinator uses a secret
 instead (`streams`).
@@ -51,10 +50,16 @@ from quorank.privacy.mechanisms.discrete_gaussian import (
     epsilon_slack,
     gaussian_delta,
 )
-from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_divergences, skellam_epsilon, skellam_variance
 from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
-from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
+from quorank.privacy.mechanisms.skellam import (
+    l1_bound,
+    quantised_norm_bound,
+    scale_for,
+    skellam_divergences,
+    skellam_epsilon,
+    skellam_variance,
+)
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for
 
@@ -79,9 +84,6 @@ SUM_STREAM, COUNT_STREAM = 0, 1
 FINE = 2.0**22
 """Standard deviation of Skellam noise, in integer units, above which rounding is negligible."""
 
-NOISE = "discrete Gaussian, in integers"
-"""Noise of plain sums, as named in statements."""
-
 
 @dataclass(frozen=True)
 class ClippedGaussian(Privacy):
@@ -102,7 +104,6 @@ class ClippedGaussian(Privacy):
     clip_rate: float = 0.2  # η_C, rate at which the clip follows its quantile
     accountant: Accountant = "pld"  # accounting by privacy loss distributions or Rényi differential privacy
     sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees masked sums only
-    noise_by: Literal["clients", "coordinator"] = "clients"  # source of the noise of a secure sum
     masks: bool = True  # play every message of the secure sums, or their sums only
     dropouts: float = 0.0  # share of a cohort that leaves during a round of secure sums
     groups: int | None = None  # groups of a cohort of secure sums, whose means a rule combines
@@ -129,10 +130,6 @@ class ClippedGaussian(Privacy):
     @property
     def hides_single_updates(self) -> bool:
         return self.sum == "secure"
-
-    @property
-    def adds_noise_to_masked_sums(self) -> bool:
-        return self.sum == "secure" and self.noise_by == "coordinator"
 
     @property
     def sum_groups(self) -> int:
@@ -169,9 +166,11 @@ class ClippedGaussian(Privacy):
         """Return z: `noise_multiplier`, or the smallest within (ε, δ) for the whole run."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        return self.calibrated(
-            setting, lambda z: GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon)
-        )
+
+        def slack(z: float) -> float:
+            return GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon)
+
+        return self.calibrated(setting, slack)
 
     def calibrated(self, accounted: Setting, slack: Callable[[float], float]) -> float:
         """Return the multiplier whose ε over the accounted setting, discreteness included, is within ε."""
@@ -369,7 +368,8 @@ class GaussianMechanism(Mechanism):
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done, part = self.setting.rounds if rounds is None else rounds, self.part
         stated = part.stated(self.setting, done, self.epsilon(done), self.noise_multiplier)
-        return stated | {"noise": NOISE, "accountant": f"dp-accounting, {part.accountant.upper()}"}
+        accountant = f"dp-accounting, {part.accountant.upper()}"
+        return stated | {"noise": "discrete Gaussian, in integers", "accountant": accountant}
 
     def spent(self) -> list[tuple[int, float]]:
         part, delta = self.part, gaussian_delta(self.part.delta)
@@ -382,29 +382,21 @@ class GaussianMechanism(Mechanism):
         return replace(gaussian_loss(self.setting, self.noise_multiplier, rounds), whole=self.drawn(rounds))
 
 
-def _marks(rounds: int) -> list[int]:
-    """Return up to 30 rounds, evenly over the run, for the curve of ε."""
-    return sorted({max(1, round(rounds * i / 30)) for i in range(1, 31)})
-
-
 def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> SkellamSums:
     """Return the mechanism with a scale that cannot wrap, and the variance for the budget."""
     check_secure(setting, part.masks, part.dropouts, part.sum_groups)
-    everyone = Setting(setting.clients, setting.clients, setting.rounds)
+    everyone, d = Setting(setting.clients, setting.clients, setting.rounds), setting.parameters
     rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
-    over = 1.0 / (1.0 - part.dropouts) if part.noise_by == "clients" else 1.0
-    noise = 2.0 * rough * part.clip * math.sqrt(over)
-    scale = min(
-        scale_for(part.clip, -(-setting.cohort // part.sum_groups), noise), 2.0 ** math.floor(math.log2(FINE / noise))
-    )
-    longest = quantised_norm_bound(part.clip, scale, setting.parameters)
+    noise, largest = 2.0 * rough * part.clip / math.sqrt(1.0 - part.dropouts), -(-setting.cohort // part.sum_groups)
+    scale = min(scale_for(part.clip, largest, noise), 2.0 ** math.floor(math.log2(FINE / noise)))
+    longest = quantised_norm_bound(part.clip, scale, d)
     if part.noise_multiplier is not None:
         variance = (part.noise_multiplier * part.clip * scale) ** 2
     else:
-        variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
+        variance = _variance(part.epsilon, part.delta, setting.rounds, longest, d)
     sentence = "the noise does not fit integers modulo 2^32: raise epsilon or the clip"
     require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
-    drawn = variance, part.noise_by, part.masks, part.dropouts, part.sum_groups
+    drawn = variance, part.masks, part.dropouts, part.sum_groups
     return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
 
 
@@ -429,40 +421,33 @@ class SkellamSums(IntegerSums):
     def least_multiplier(self) -> float:
         return math.sqrt(self.variance) / (self.scale * self.clip)
 
+    @property
+    def _l1(self) -> float:
+        return l1_bound(self.longest, self.setting.parameters)
+
     def epsilon(self, rounds: int, colluders: int = 0) -> float:
         """Return ε of the first rounds against colluding clients of a sum, whose shares of the noise do not count."""
-        numbers, honest = l1_bound(self.longest, self.setting.parameters), self.least - colluders
-        left = self.variance * (honest / self.least) if self.noise_by == "clients" else self.variance
-        if left <= 0.0:
-            return math.inf
-        return skellam_epsilon(left, self.longest, numbers, rounds, self.part.delta)
-
-    def _with_colluders(self, rounds: int) -> list[dict[str, float]]:
-        """Return ε for several numbers of colluding clients, up to the number that the masks tolerate."""
-        if self.noise_by != "clients" or rounds < 1:
-            return []
-        most = self.collusion["with_server"]
-        some = sorted({1, most // 10, most // 4, most // 2, most} & set(range(1, min(most, self.least - 1) + 1)))
-        return [{"colluders": c, "epsilon": self.epsilon(rounds, c)} for c in some]
+        left = self.variance * (self.least - colluders) / self.least
+        return skellam_epsilon(left, self.longest, self._l1, rounds, self.part.delta) if left > 0.0 else math.inf
 
     def loss(self, rounds: int) -> Loss:
-        numbers = l1_bound(self.longest, self.setting.parameters)
-        return Loss() if rounds == 0 else Loss(renyi=skellam_divergences(self.variance, self.longest, numbers, rounds))
+        return Loss(renyi=skellam_divergences(self.variance, self.longest, self._l1, rounds)) if rounds else Loss()
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds
-        noise = f"Skellam, drawn by the {self.noise_by}"
-        if self.noise_by == "clients":
-            noise += f", complete if {self.least} of {self.size} send their share"
+        most = self.collusion["with_server"]
+        some = {1, most // 10, most // 4, most // 2, most} & set(range(1, min(most, self.least - 1) + 1))
+        told = [{"colluders": c, "epsilon": self.epsilon(done, c)} for c in sorted(some) if done]
         return self.part.stated(self.setting, done, self.epsilon(done), self.least_multiplier) | {
             "model": "secure sums",
             "neighbouring": "one client's updates count as zero (its share of the noise stays)",
-            "noise": noise,
+            "noise": f"Skellam, drawn by the clients, complete if {self.least} of {self.size} send their share",
             "scale": self.scale,
             "accountant": "Rényi divergence of Skellam noise, converted by dp-accounting",
-            "collusion": self.collusion | {"epsilon_if": self._with_colluders(done)},
+            "collusion": self.collusion | {"epsilon_if": told},
             **({"groups": self.groups} if self.groups > 1 else {}),
         }
 
     def spent(self) -> list[tuple[int, float]]:
-        return [(t, self.epsilon(t)) for t in _marks(self.setting.rounds)]
+        rounds = self.setting.rounds
+        return [(t, self.epsilon(t)) for t in sorted({max(1, round(rounds * i / 30)) for i in range(1, 31)})]

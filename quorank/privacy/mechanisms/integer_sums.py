@@ -1,8 +1,7 @@
 """Secure sums: the part `SecureSum` and its mechanism, sums of integers modulo 2^32 under masks.
 
 A client clips its update, multiplies it by a public scale, rounds it randomly and adds its share of the noise, if any: all
-integers, so that masks cancel exactly. Skellam noise is closed under addition: n shares of variance σ²/n are one draw of
-variance σ², so noise by clients and by the coordinator have the same distribution.
+integers, so that masks cancel exactly (`skellam`).
 
 An opened sum is used only if honest clients could have sent it: numbers and norm are bounded by the clip, the rounding and
 the tail of the noise (`sum_bounds`). Otherwise an unknown client has lied, and the sum is dropped: a liar can stop a round,
@@ -29,9 +28,8 @@ from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
 from quorank.privacy.mechanisms.clipping import clip_updates
-from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
-from quorank.privacy.mechanisms.quantise import TAIL, dequantise, quantise, quantised_norm_bound, scale_for
+from quorank.privacy.mechanisms.skellam import TAIL, dequantise, quantise, quantised_norm_bound, scale_for, skellam_rows
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -40,6 +38,15 @@ if TYPE_CHECKING:
 
 MOST_DROPOUTS = 0.3
 """Largest planned share of a cohort that leaves during a round."""
+
+PROVIDED = "clients have pinned each other's identities, and not by the server's word"
+"""Condition of the tolerated number of colluders: clients invented by a server count as colluders."""
+
+OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
+"""Error code of an unused sum."""
+
+BEFORE, AFTER = 1, 2
+"""Times at which a client leaves: before sending its masked update, or after it and before unmasking."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,7 @@ class SecureSum(Privacy):
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         check_secure(setting, self.masks, self.dropouts, self.sum_groups)
         scale = scale_for(self.clip, -(-setting.cohort // self.sum_groups), 0.0)
-        return IntegerSums(
-            setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts, groups=self.sum_groups
-        )
+        return IntegerSums(setting, seed, self.clip, scale, 0.0, self.masks, self.dropouts, self.sum_groups)
 
 
 def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1) -> None:
@@ -114,6 +119,15 @@ def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
     return neighbours_for(cohort, max(0.05, dropouts + margin))
 
 
+class OpenedSum(NamedTuple):
+    """Opened sum of one group, modulo 2^32."""
+
+    words: Uint32s
+    present: int  # clients whose input is in it
+    asked: int  # clients of the group
+    plausible: bool  # honest clients could have sent it
+
+
 @dataclass(frozen=True, eq=False)
 class IntegerSums(Mechanism):
     """Clipped updates, scaled and rounded to integers, with their shares of the noise, summed under masks."""
@@ -123,7 +137,6 @@ class IntegerSums(Mechanism):
     clip: float
     scale: float
     variance: float = 0.0  # of the noise on the whole sum, in integer units
-    noise_by: Literal["clients", "coordinator"] = "clients"
     masks: bool = True
     dropouts: float = 0.0
     groups: int = 1
@@ -134,24 +147,28 @@ class IntegerSums(Mechanism):
     def promise(self) -> str:  # type: ignore[override]
         if self.variance == 0.0:
             return "masked: the coordinator sees the sum of a cohort and no single update; the sum itself has no noise"
-        if self.noise_by == "clients":
-            return (
-                "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
-                f"the noise is complete if {self.least} clients of the sum send their share"
-            )
         return (
-            "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
-            "ε holds against readers of the rankers, not against the coordinator"
+            "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
+            f"the noise is complete if {self.least} clients of the sum send their share"
         )
 
-    @property
-    def unit(self) -> float:
+    def unit_of(self, memory: Memory) -> float:
         return self.scale
 
     @cached_property
     def _keys(self) -> dict[Purpose, Key]:
-        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT, Purpose.GROUP)
+        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.DROPOUT, Purpose.GROUP)
         return {purpose: key_for(self.seed, purpose) for purpose in purposes}
+
+    @property
+    def size(self) -> int:
+        """Planned clients of the smallest sum."""
+        return self.setting.cohort // self.groups
+
+    @property
+    def _largest(self) -> int:
+        """Planned clients of the largest sum."""
+        return -(-self.setting.cohort // self.groups)
 
     @property
     def least(self) -> int:
@@ -160,21 +177,16 @@ class IntegerSums(Mechanism):
         return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
 
     @property
-    def size(self) -> int:
-        """Planned clients of the smallest sum."""
-        return self.setting.cohort // self.groups
-
-    @property
     def signed_by(self) -> int:
         """Smallest number of survivors that clients sign: enough for the noise, and more than half."""
-        return max(self.least, -(-self.setting.cohort // self.groups) // 2 + 1, 2)
+        return max(self.least, self._largest // 2 + 1, 2)
 
     def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
         """Return the number of updates within the clip, and all as integers with the clients' shares of noise."""
         within = clip_updates(updates, self.clip, clients)
         rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
         numbers = rounded.view(np.int32).astype(np.int64)
-        if self.variance > 0.0 and self.noise_by == "clients":
+        if self.variance > 0.0:
             shares = np.empty_like(numbers)
             skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, self.variance / self.least, shares)
             numbers += shares
@@ -182,102 +194,98 @@ class IntegerSums(Mechanism):
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         within, numbers = self.numbers(updates, round_, clients)
-        received = self._received.setdefault(round_, {})
-        for other in [known for known in self._received if known != round_]:  # of an abandoned round
-            del self._received[other]
-        kept = self.masks or self.groups > 1
-        received.update(
-            zip(clients.tolist(), numbers.astype(np.uint32) if kept else [None] * len(clients), strict=True)
-        )
+        received = self._received.get(round_, {})
+        self._received.clear()  # forgets an abandoned round
+        kept = numbers.astype(np.uint32) if self._keeps_vectors else [None] * len(clients)
+        self._received[round_] = received | dict(zip(clients.tolist(), kept, strict=True))
         numbers[self._leaving(clients, round_) == BEFORE] = 0
         updates[:] = numbers  # integers below 2^53: exact
         return within
 
+    @property
+    def _keeps_vectors(self) -> bool:
+        return self.masks or self.groups > 1
+
     def resend(self, releases: Doubles, round_: int, clients: Integers) -> None:
-        """Replace the releases of these clients by other integers (clients, parameters), as liars do."""
-        numbers = releases.astype(np.int64)
-        if self.masks or self.groups > 1:
-            self._received[round_].update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
+        if self._keeps_vectors:
+            words = releases.astype(np.int64).astype(np.uint32)
+            self._received[round_].update(zip(clients.tolist(), words, strict=True))
         releases[self._leaving(clients, round_) == BEFORE] = 0.0
 
     def grouped(self, clients: Integers, round_: int) -> list[Integers]:
         """Divide the cohort of a round randomly into groups whose sizes differ by at most one."""
         if self.groups == 1:
             return [clients]
-        draws = np.empty(len(clients))
-        _draw_groups(self._keys[Purpose.GROUP], round_, clients, draws)
-        return [np.sort(part) for part in np.array_split(clients[np.argsort(draws, kind="stable")], self.groups)]
+        order = np.argsort(self._draws(Purpose.GROUP, round_, clients), kind="stable")
+        return [np.sort(part) for part in np.array_split(clients[order], self.groups)]
 
     def companions(self, client: int, clients: Integers, round_: int) -> Booleans:
-        for members in self.grouped(clients, round_):
-            if client in members:
-                return np.isin(clients, members)
-        return np.zeros(len(clients), dtype=np.bool_)
+        own = [members for members in self.grouped(clients, round_) if client in members]
+        return np.isin(clients, own[0] if own else [])
 
     def reach(self, present: int, parameters: int) -> tuple[float, float]:
-        return self.sum_bounds(present, parameters, 0.0 if self.noise_by == "coordinator" else self.noise_on(present))
-
-    def sum_bounds(self, present: int, parameters: int, noise: float) -> tuple[int, float]:
         """Return the bounds on number and L2 norm, in integer units, of a sum of `present` honest clients.
 
         Rounding takes a number of a clipped update to ⌈clip·scale⌉ at most, and its norm to `quantised_norm_bound`. The
-        noise, of standard deviation `noise` in integer units, is within z = 10.6 of them on each number, and as long as
-        √parameters + z of them, but for 2^-80: the norm of Gaussian noise passes its mean by z standard deviations with
-        probability at most exp(−z²/2), and Skellam noise of the standard deviations that `scale_for` leads to (beyond
-        1,000) differs from it there by less than a part in a hundred.
+        noise of standard deviation σ is within z = 10.6 σ on each number, and as long as (√parameters + z)·σ, but
+        for 2^-80: the norm of Gaussian noise passes its mean by z standard deviations with probability at most
+        exp(−z²/2), and Skellam noise of the standard deviations that `scale_for` leads to (beyond 1,000) differs from it
+        there by less than a part in a hundred.
         """
+        noise = self.noise_on(present)
         number = present * math.ceil(Fraction(self.clip) * Fraction(self.scale)) + math.ceil(TAIL * noise)
         length = present * _longest(self.clip, self.scale, parameters) + noise * (math.sqrt(parameters) + TAIL)
         return number, length
 
-    def plausible(self, words: Uint32s, present: int, noise: float) -> bool:
-        """Return whether `present` honest clients could have summed to this, modulo 2^32."""
-        number, length = self.sum_bounds(present, len(words), noise)
+    def noise_on(self, present: int) -> float:
+        """Return the standard deviation, in integer units, of the noise of `present` clients' shares."""
+        return math.sqrt(self.variance * present / self.least)
+
+    def judged(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
+        """Return an opened sum of `present` of the `asked` clients, plausible if honest clients could have sent it."""
+        number, length = self.reach(present, len(words))
         values = words.view(np.int32).astype(np.float64)
-        return bool(np.abs(values).max(initial=0.0) <= number and math.sqrt(values.dot(values)) <= length)
+        plausible = np.abs(values).max(initial=0.0) <= number and math.sqrt(values.dot(values)) <= length
+        return OpenedSum(words, present, asked, bool(plausible))
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         sent = self._received.pop(round_, {})
         clients = np.array(sorted(sent), dtype=np.int64)
         words = total.astype(np.int64).astype(np.uint32)
         opened = []
-        for at, members in enumerate(self.grouped(clients, round_) if len(clients) else []):
+        for members in self.grouped(clients, round_) if len(clients) else []:
             leaving = self._leaving(members, round_)
             if self.groups > 1:
                 vectors = [sent[c] for c in members[leaving != BEFORE].tolist()]
                 words = sum((v for v in vectors if v is not None), start=np.zeros(len(total), dtype=np.uint32))
-            opened.append(self._opened({c: sent[c] for c in members.tolist()}, members, leaving, round_, at, words))
+            opened.append(self._opened({c: sent[c] for c in members.tolist()}, members, leaving, round_, words))
         return self.combined(opened, len(total), memory)
 
     def _opened(
-        self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, group: int, words: Uint32s
+        self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, words: Uint32s
     ) -> OpenedSum | None:
-        """Return the sum of one group; None if too few clients stay."""
-        from quorank.privacy.secure_sum.server import RoundFailed
-
+        """Return the sum of one group; None if too few clients stay, so that the noise would be incomplete."""
         present = int(np.count_nonzero(leaving != BEFORE))
-        if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
-            return None  # the noise would be incomplete
+        if present == 0 or (self.variance > 0.0 and present < self.least):
+            return None
         if self.masks:
+            from quorank.privacy.secure_sum.in_process import secure_sum
+            from quorank.privacy.secure_sum.server import RoundFailed
+
             try:
-                words = self._masked(sent, clients, leaving, round_, words)
+                result = secure_sum(
+                    sent,
+                    round_=round_,
+                    session=b"quorank simulation",
+                    neighbourhood=neighbourhood_of(len(clients), self.dropouts),
+                    dropped_before=clients[leaving == BEFORE].tolist(),
+                    dropped_after=clients[leaving == AFTER].tolist(),
+                )
             except RoundFailed:
                 return None
-        if self.variance > 0.0 and self.noise_by == "coordinator":
-            if not self.plausible(words, present, 0.0):
-                return OpenedSum(words, present, len(clients), False)
-            noise = np.empty(len(words), dtype=np.int64)
-            skellam(self._keys[Purpose.NOISE], round_, group, self.variance, noise)
-            return OpenedSum(words + noise.astype(np.uint32), present, len(clients), True)
+            if not np.array_equal(result.total, words):
+                raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
         return self.judged(words, present, len(clients))
-
-    def judged(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
-        """Return an opened sum of `present` of the `asked` clients with its plausibility."""
-        return OpenedSum(words, present, asked, self.plausible(words, present, self.noise_on(present)))
-
-    def noise_on(self, present: int) -> float:
-        """Return the standard deviation, in integer units, of the noise of `present` clients' shares."""
-        return math.sqrt(self.variance * (present / self.least if self.noise_by == "clients" else 1.0))
 
     def combined(self, opened: Sequence[OpenedSum | None], parameters: int, memory: Memory) -> Sum:
         """Return the sum of a round from its groups, without failed and implausible ones.
@@ -299,46 +307,36 @@ class IntegerSums(Mechanism):
         total = totals[0] if len(used) == 1 else totals.sum(axis=0)
         return Sum(total, weight, memory, clip, noise, present, means, sizes, dropped)
 
-    def _masked(
-        self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, expected: Uint32s
-    ) -> Uint32s:
-        """Play the protocol with every message and check its sum."""
-        from quorank.privacy.secure_sum.in_process import secure_sum
-
-        result = secure_sum(
-            sent,
-            round_=round_,
-            session=b"quorank simulation",
-            neighbourhood=neighbourhood_of(len(clients), self.dropouts),
-            dropped_before=clients[leaving == BEFORE].tolist(),
-            dropped_after=clients[leaving == AFTER].tolist(),
-        )
-        if not np.array_equal(result.total, expected):
-            raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
-        return result.total
-
     def _leaving(self, clients: Integers, round_: int) -> Int8s:
         out = np.zeros(len(clients), dtype=np.int8)
         if self.dropouts > 0.0:
-            _draw_leaving(self.dropouts, self._keys[Purpose.DROPOUT], round_, clients, out)
+            draws = self._draws(Purpose.DROPOUT, round_, clients)
+            out[draws < self.dropouts] = AFTER
+            out[draws < self.dropouts / 2.0] = BEFORE
         return out
+
+    def _draws(self, purpose: Purpose, round_: int, clients: Integers) -> Doubles:
+        draws = np.empty(len(clients))
+        _fill_draws(self._keys[purpose], round_, clients, draws)
+        return draws
 
     @cached_property
     def collusion(self) -> dict[str, Any]:
         """Tolerated numbers of colluding clients of one sum, with and without the server."""
         from quorank.privacy.secure_sum.graph import tolerated_colluders
 
-        sizes, alone = {self.size, -(-self.setting.cohort // self.groups)}, max(0, self.signed_by - 2)
         try:
+            sizes = {self.size, self._largest}
             with_server = min(tolerated_colluders(size, self.plan, self.signed_by) for size in sizes)
         except BadInput:  # of a cohort that is played without masks
             with_server = 0
+        alone = max(0, self.signed_by - 2)
         return {"clients": self.size, "with_server": with_server, "without_server": alone, "provided": PROVIDED}
 
     @property
     def plan(self) -> Neighbourhood:
         """Neighbourhood of a sum on a network, the same for groups whose sizes differ by one."""
-        small, large = (neighbourhood_of(n, self.dropouts) for n in (self.size, -(-self.setting.cohort // self.groups)))
+        small, large = (neighbourhood_of(n, self.dropouts) for n in (self.size, self._largest))
         return replace(large, threshold=max((large.neighbours + 1) // 2 + 1, min(small.threshold, large.threshold)))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
@@ -356,40 +354,12 @@ def secure_sums(mechanism: Mechanism) -> IntegerSums:
     return mechanism
 
 
-class OpenedSum(NamedTuple):
-    """Opened sum of one group, modulo 2^32."""
-
-    words: Uint32s
-    present: int  # clients whose input is in it
-    asked: int  # clients of the group
-    plausible: bool  # honest clients could have sent it
-
-
-PROVIDED = "clients have pinned each other's identities, and not by the server's word"
-"""Condition of the tolerated number of colluders: clients invented by a server count as colluders."""
-
-OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
-"""Error code of an unused sum."""
-
-
 @lru_cache(maxsize=64)
 def _longest(clip: float, scale: float, parameters: int) -> float:
     return quantised_norm_bound(clip, scale, parameters)
 
 
-BEFORE, AFTER = 1, 2
-"""Times at which a client leaves: before sending its masked update, or after it and before unmasking."""
-
-
 @kernel
-def _draw_leaving(dropouts: float, key: Key, round_: int, clients: Integers, out: Int8s) -> None:
-    for i in range(len(clients)):
-        u, _ = uniform_pair(key, 0, 0, clients[i], round_)
-        if u < dropouts:
-            out[i] = 1 if u < dropouts / 2.0 else 2
-
-
-@kernel
-def _draw_groups(key: Key, round_: int, clients: Integers, out: Doubles) -> None:
+def _fill_draws(key: Key, round_: int, clients: Integers, out: Doubles) -> None:
     for i in range(len(clients)):
         out[i], _ = uniform_pair(key, 0, 0, clients[i], round_)

@@ -51,24 +51,18 @@ class Mechanism(ABC):
     can_release_again: ClassVar[bool] = False  # clients may release the same interactions again, for a rebuilding
     promise: str = "not protected: the coordinator can read this update"  # to a client, about one release
 
-    @property
-    def weighted(self) -> bool:
-        """True if releases are weighted by interactions; noise is calibrated for equal weights only."""
-        return False
+    weighted: ClassVar[bool] = (
+        False  # releases are weighted by interactions; noise is calibrated for equal weights only
+    )
 
     @property
     def bound(self) -> float:
         """L2 norm to which a client clips its parameters after each local step; infinite without clipping."""
         return math.inf
 
-    @property
-    def unit(self) -> float:
-        """Factor between an update and its release: a large scale where releases are integers."""
-        return 1.0
-
     def unit_of(self, memory: Memory) -> float:
-        """Return `unit` of the round with this memory."""
-        return self.unit
+        """Return the factor between an update and its release: a large scale where releases are integers."""
+        return 1.0
 
     @property
     def least_multiplier(self) -> float:
@@ -188,11 +182,6 @@ class Privacy(ABC):
     @property
     def noise_on_sums(self) -> bool:
         """True if the noise is complete on the sum of a cohort only."""
-        return False
-
-    @property
-    def adds_noise_to_masked_sums(self) -> bool:
-        """True if the coordinator adds the noise of secure sums."""
         return False
 
     @property

@@ -1,7 +1,7 @@
 """Metrics of a study under local differential privacy: devices randomise their own means, the service sees only answers.
 
 A device averages a metric over its own searches, clips the mean at the study's largest value and answers by randomised
-response (`privacy.mechanisms.metric_response`), once in a study. ε covers the whole report, with an equal share for
+response (`privacy.mechanisms.randomised_response`), once in a study. ε covers the whole report, with an equal share for
 each metric. The service, the network and readers of stored answers learn no more about a person than ε allows.
 
 The mean of an arm's unbiased answers is an unbiased estimate of the mean over its clients (of the clipped means), and
@@ -21,7 +21,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.privacy.streams import Seed
 from quorank.tuning.studies.analysis import ArmComparison, client_means
 from quorank.tuning.studies.study import Study, TypedSearches

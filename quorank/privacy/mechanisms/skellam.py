@@ -1,39 +1,118 @@
-"""Skellam noise: integers that clients draw in shares, so that a secure sum of their updates is private.
+"""Integers modulo 2^32 for masked sums: stochastic quantisation of updates, and Skellam noise that clients draw in shares.
 
-Skellam noise (Agarwal, Kairouz, Liu 2021, "The Skellam Mechanism for Differentially Private Federated
-Learning") is the difference of two Poisson numbers of mean μ/2, with variance μ. A sum of Skellam numbers is Skellam and
-variances add up, so n shares of variance μ/n have together exactly the distribution of noise of variance μ drawn in one
-place. The discrete Gaussian (Canonne, Kamath, Steinke 2020) lacks this: a sum of its shares is only close to one
-(Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism").
+**Quantisation**, as in Kairouz, Liu, Steinke 2021, "The distributed discrete Gaussian mechanism for federated learning with
+secure aggregation": x·scale is rounded down or up, up with probability the part behind the point, so E[quantised] = x·scale
+(to the 2^-53 of a uniform draw, if the scale is a power of two). Rounding can lengthen an update, and the sensitivity that
+is accounted must be that of the rounded one: `quantised_norm_bound`. A negative number z stands as 2^32 + z.
+
+**Skellam noise** (Agarwal, Kairouz, Liu 2021, "The Skellam Mechanism for Differentially Private Federated Learning") is the
+difference of two Poisson numbers of mean μ/2, with variance μ. A sum of Skellam numbers is Skellam and variances add up, so
+n shares of variance μ/n have together exactly the distribution of noise of variance μ drawn in one place; the discrete
+Gaussian lacks this.
 
 Poisson numbers come from inversion below a mean of 10 and from transformed rejection above (Hörmann 1993, "The
 transformed rejection method for generating Poisson random variables", algorithm PTRS, with a hat that covers). Both
-are exact up to the rounding of float64. A simulation's draws are addressed by its seed, from
-which the noise can be subtracted; a device's key is a secret (`streams`).
+are exact up to the rounding of float64. A simulation's draws are addressed by its seed, from which the noise can be
+subtracted; a device's key is a secret (`streams`).
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
-from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.arrays import Doubles, Integers, Uint32s
 from quorank.kernels.compiled import kernel
+from quorank.privacy.accounting import smallest
 from quorank.privacy.streams import Key, uniform_pair
 
 ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73)))
 """Whole orders α from 2 to 65,536: the theorem behind `skellam_rdp` is stated for whole orders."""
 _ORDERS = np.array(ORDERS, dtype=np.float64)
 
-_REJECTION_FROM = 10.0  # algorithm PTRS asks for a mean of at least 10
-_LARGEST_VARIANCE = 1e15  # integers stay exact as float64
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+LARGEST = 2**31 - 1
+"""Largest quantised number, of either sign, that is unique modulo 2^32."""
+TAIL = math.sqrt(2.0 * math.log(2.0) * 81)
+"""z: 2·exp(−z²/2) = 2^-80."""
 
 
-# ---------------------------------------------------------------- drawing
+def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers) -> Uint32s:
+    """Round each client's row (clients, d) times `scale` at random, modulo 2^32; `key` is of Purpose.QUANTISATION."""
+    out = np.empty(rows.shape, dtype=np.uint32)
+    bad = _quantise(np.ascontiguousarray(rows), scale, key, round_, np.asarray(clients, np.int64), out)
+    if bad >= 0:
+        at, coordinate = divmod(int(bad), rows.shape[1])
+        number = f"number {coordinate} of its update is {rows[at, coordinate]}, which times the scale {scale:g}"
+        sentence = f"{number} is not a number within ±(2^31 − 1); clip the update or leave the client out"
+        raise BadInput("update.out-of-range", sentence, f"client {int(clients[at])}")
+    return out
+
+
+def dequantise(total: Uint32s, scale: float) -> Doubles:
+    """Return the sum of a total modulo 2^32, from −2^31 to 2^31 − 1, divided by `scale`."""
+    return total.view(np.int32).astype(np.float64) / scale
+
+
+def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
+    """Return the largest power of two at which a sum of `cohort` updates of norm ≤ clip, plus noise, does not wrap.
+
+    A number of the sum is at most cohort·clip, rounding moves it by less than cohort after scaling, and Gaussian noise
+    of standard deviation σ (discrete or not, in the units of an update; both are σ-subgaussian) passes z·σ with
+    probability at most 2·exp(−z²/2). With z = 10.6 that is 2^-80 for a number, so that a sum of up to 2^20 numbers
+    wraps with probability at most 2^-60. Without noise it never wraps.
+    """
+    require_range("cohort", cohort, least=1, below=LARGEST)
+    most = Fraction(clip) * cohort + Fraction(TAIL) * Fraction(noise_std_on_sum)
+    room = Fraction(LARGEST - cohort) / most
+    exponent = room.numerator.bit_length() - room.denominator.bit_length()
+    if Fraction(2) ** exponent > room:
+        exponent -= 1
+    sentence = f"no scale fits a clip of {clip} and noise of {noise_std_on_sum}; rescale the updates"
+    require(-1000 <= exponent <= 1000, "scale.none-fits", sentence)
+    return 2.0**exponent
+
+
+def quantised_norm_bound(clip: float, scale: float, d: int) -> float:
+    """Compute the largest L2 norm of a quantised update of d numbers and norm ≤ clip, in integer units.
+
+    If every number x_j is rounded away from 0, |y_j| = ⌈|x_j|⌉: all d numbers can be
+    1 for nothing, and for each number to go from level to level + 1 costs 2·level − 1 of ‖x‖² ≤ (clip·scale)² = c² and
+    gives 2·level + 1. The cheapest steps first, and the last in part, is the most that any update can reach: with all
+    numbers beyond level L = ⌊c/√d⌋, ‖y‖² ≤ d(L + 1)² + (c² − dL²)(2L + 3)/(2L + 1), which is at most (c + √d)².
+    """
+    square = (Fraction(clip) * Fraction(scale)) ** 2
+    level = math.isqrt(square // d)
+    always = d * (level + 1) ** 2 + (square - d * level**2) * Fraction(2 * level + 3, 2 * level + 1)
+    bound = Fraction(math.floor(always)) if square > 0 else Fraction(0)
+    return math.nextafter(math.sqrt(bound), math.inf) if bound > 0 else 0.0
+
+
+@kernel
+def rounded(x: float, u: float) -> Any:
+    """Round x down, or up if u is below its fractional part."""
+    low = math.floor(x)
+    return low + 1 if u < x - low else low
+
+
+@kernel
+def _quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers, out: Uint32s) -> int:
+    """Quantise all rows; return −1, or the place of the first number out of range."""
+    d: int = rows.shape[1]
+    for at in range(len(clients)):
+        u, v = 0.0, 0.0
+        for j in range(d):
+            if j % 2 == 0:
+                u, v = uniform_pair(key, j >> 1, 0, clients[at], round_)
+            x = rows[at, j] * scale
+            if not abs(x) <= LARGEST:
+                return at * d + j
+            out[at, j] = np.uint32(np.int64(rounded(x, u if j % 2 == 0 else v)) & 0xFFFFFFFF)
+    return -1
 
 
 @kernel
@@ -105,13 +184,12 @@ def skellam(key: Key, round_: int, client: int, variance: float, out: Integers) 
 
     A coordinate's draw depends on its own address only, not on how many coordinates there are.
     """
-    if not 0.0 <= variance <= _LARGEST_VARIANCE:
-        raise BadInput(
-            "value.out-of-range", "the variance of Skellam noise must lie between 0 and 1e15; lower the scale"
-        )
+    if not 0.0 <= variance <= 1e15:  # integers stay exact as float64
+        sentence = "the variance of Skellam noise must lie between 0 and 1e15; lower the scale"
+        raise BadInput("value.out-of-range", sentence)
     mean = 0.5 * variance
     for j in range(len(out)):
-        if mean < _REJECTION_FROM:
+        if mean < 10.0:  # below which algorithm PTRS is not exact
             u, v = uniform_pair(key, 0, j, client, round_)
             out[j] = poisson_by_inversion(mean, u) - poisson_by_inversion(mean, v)
         else:
@@ -124,9 +202,6 @@ def skellam_rows(key: Key, round_: int, clients: Integers, variance: float, out:
     """Draw the shares of many clients, one row each: row i is what `skellam` draws for clients[i]."""
     for i in range(len(clients)):
         skellam(key, round_, clients[i], variance, out[i])
-
-
-# ---------------------------------------------------------------- accounting
 
 
 def l1_bound(l2: float, size: int) -> float:
@@ -161,15 +236,5 @@ def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: f
 
 def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: float) -> float:
     """Return the least variance (to nine digits, rounded up) whose `rounds` releases stay within (ε, δ)."""
-    low = high = rounds * l2 * l2
-    while skellam_epsilon(high, l2, l1, rounds, delta) > epsilon:
-        high *= 4.0
-        sentence = f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise one of them"
-        require(high < 1e300, "privacy.too-much-noise", sentence)
-    while skellam_epsilon(low, l2, l1, rounds, delta) <= epsilon:
-        low /= 4.0
-    while high > low * (1.0 + 1e-9):
-        middle = math.sqrt(low * high)
-        enough = skellam_epsilon(middle, l2, l1, rounds, delta) <= epsilon
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+    unit = rounds * l2 * l2
+    return unit * smallest(lambda x: skellam_epsilon(unit * x, l2, l1, rounds, delta) <= epsilon, 1.0, 1e-9, 1e-12)
