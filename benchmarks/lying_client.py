@@ -125,7 +125,7 @@ def costs(args: argparse.Namespace) -> None:
             vectors = {int(c): rows[c] for c in members}
             result = secure_sum(vectors, round_=0, session=b"costs", neighbourhood=plan)
             sent.append(result.bytes_sent)
-            received.append(result.bytes_received)
+            received.append(sum(result.received.values()))
         seconds = time.process_time() - started
         kept = f"{np.mean(sent):.0f} bytes sent and {np.mean(received):.0f} received by a client"
         print(f"{args.clients} clients in {groups} sums: {seconds:.2f} CPU seconds, {kept}")

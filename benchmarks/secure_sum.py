@@ -65,11 +65,11 @@ def figures(
         "masks": plan.masks,
         "seconds": best.seconds,
         "cpu_seconds": cpu,
-        "seconds_server": best.seconds_server,
+        "seconds_server": best.seconds - best.seconds_clients,
         "milliseconds_per_client": best.seconds_clients / clients * 1e3,
         "ratio_to_key_agreements": cpu / (agreements * agreement_seconds()),
         "bytes_sent_per_client": best.bytes_sent,
-        "bytes_received_per_client": best.bytes_received,
+        "bytes_received_per_client": sum(best.received.values()),
         "bytes_by_message": {**best.sent, **best.received},
         "ratio_to_plain_float32_update": best.bytes_sent / (4 * length),
     }

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from quorank.errors import require
 from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Roster
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
@@ -31,7 +32,6 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer
 from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed
 

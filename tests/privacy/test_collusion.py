@@ -11,10 +11,9 @@ from secure_rounds import OCCASION, refused, rows_for
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.client import SecureClient
-from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for, tolerated_colluders
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, Roster, neighbours_for, tolerated_colluders
 from quorank.privacy.secure_sum.masks import pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.messages import UnmaskRequest
-from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer, X25519PrivateKey
 from quorank.privacy.secure_sum.shamir import join_shares
 from quorank.protocol.keys import MemberKey

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 from secure_rounds import OCCASION, seeded, started
 
-from quorank.privacy.secure_sum import client as secure_client
-from quorank.privacy.secure_sum import server as secure_server
+from quorank.privacy.secure_sum import masks
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.server import SecureServer
 
@@ -45,9 +45,7 @@ def without_self_masks(inputs) -> np.ndarray:
     for r in range(ROUNDS):
         server, clients, sent, requests = started(constant(inputs), entropy=seeded((inputs, r)))
         seeds = rebuilt(server, clients, requests)
-        seen.append(
-            [sent[c].vector - secure_server.self_mask(OCCASION, seeds[c], c, LENGTH) for c in range(len(inputs))]
-        )
+        seen.append([sent[c].vector - masks.self_mask(OCCASION, seeds[c], c, LENGTH) for c in range(len(inputs))])
     return np.array(seen)
 
 
@@ -56,11 +54,11 @@ def late_input(value: int) -> np.ndarray:
     seen = []
     for r in range(ROUNDS):
         server, clients, sent, requests = started(constant([value] * 4), leave=[3], entropy=seeded((value, r)))
-        private = secure_server.X25519PrivateKey.from_private_bytes(rebuilt(server, clients, requests)[3])
+        private = X25519PrivateKey.from_private_bytes(rebuilt(server, clients, requests)[3])
         open_input = sent[3].vector.copy()
         for other in range(3):
             secret = shared_secret(private, server._keys[other].mask_key, other)
-            open_input -= secure_server.pair_mask(OCCASION, secret, 3, other, LENGTH)
+            open_input -= masks.pair_mask(OCCASION, secret, 3, other, LENGTH)
         seen.append(open_input)
     return np.array(seen)
 
@@ -108,8 +106,7 @@ def test_an_input_that_came_too_late_stays_hidden() -> None:
 
 
 def test_without_pair_masks_the_view_would_fail(monkeypatch) -> None:
-    for module in (secure_client, secure_server):
-        monkeypatch.setattr(module, "pair_mask", lambda *args: np.zeros(LENGTH, dtype=np.uint32))
+    monkeypatch.setattr(masks, "pair_mask", lambda *args: np.zeros(LENGTH, dtype=np.uint32))
     seen = without_self_masks(SAME_SUM[1])
     assert np.all(seen.sum(axis=1, dtype=np.uint32) == 21)  # the sum alone would not notice
     assert not uniform(seen[:, 0])
@@ -118,18 +115,15 @@ def test_without_pair_masks_the_view_would_fail(monkeypatch) -> None:
 
 
 def test_without_self_masks_the_view_would_fail(monkeypatch) -> None:
-    for module in (secure_client, secure_server):
-        monkeypatch.setattr(module, "self_mask", lambda *args: np.zeros(LENGTH, dtype=np.uint32))
+    monkeypatch.setattr(masks, "self_mask", lambda *args: np.zeros(LENGTH, dtype=np.uint32))
     assert np.all(late_input(7) == 7)
     assert not uniform(late_input(7))
 
 
 def test_masks_that_forget_the_pair_would_fail(monkeypatch) -> None:
     """One mask for all pairs of a client, here from a fixed secret, still cancels: only independence tells."""
-    for module in (secure_client, secure_server):
-        monkeypatch.setattr(
-            module, "pair_mask", lambda o, _, a, b, d: pair_mask(o, bytes(32), min(a, b) == a, min(a, b) != a, d)
-        )
+    one = lambda o, _, a, b, d: pair_mask(o, bytes(32), min(a, b) == a, min(a, b) != a, d)  # noqa: E731
+    monkeypatch.setattr(masks, "pair_mask", one)
     seen = without_self_masks(SAME_SUM[0])
     assert np.all(seen.sum(axis=1, dtype=np.uint32) == 21)
     assert not uniform(seen[:, 0])
@@ -140,8 +134,8 @@ def test_masks_of_a_pair_cancel_and_depend_on_all_that_they_are_for() -> None:
     one = pair_mask(OCCASION, secret, 2, 5, LENGTH)
     assert np.all(one + pair_mask(OCCASION, secret, 5, 2, LENGTH) == 0)
     others = [
-        pair_mask(secure_client.Occasion(b"session", 4), secret, 2, 5, LENGTH),
-        pair_mask(secure_client.Occasion(b"sessiom", 3), secret, 2, 5, LENGTH),
+        pair_mask(Occasion(b"session", 4), secret, 2, 5, LENGTH),
+        pair_mask(Occasion(b"sessiom", 3), secret, 2, 5, LENGTH),
         pair_mask(OCCASION, secret, 2, 6, LENGTH),
         pair_mask(OCCASION, bytes(32), 2, 5, LENGTH),
     ]

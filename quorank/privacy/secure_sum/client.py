@@ -20,21 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from quorank.errors import require
 from quorank.kernels.arrays import Uint32s
-from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
-from quorank.privacy.secure_sum.masks import (
-    COMMITMENT,
-    KEY,
-    MOST_CLIENTS,
-    SEALED,
-    Occasion,
-    ShareChannel,
-    commitments,
-    pair_mask,
-    seed_commitment,
-    self_mask,
-    share_commitment,
-    shared_secret,
-)
+from quorank.privacy.secure_sum import masks
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, Roster, neighbours_for, roster_and_ring
+from quorank.privacy.secure_sum.masks import KEY, SEALED, Occasion
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
@@ -45,7 +33,6 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.roster import Roster, roster_and_ring
 from quorank.privacy.secure_sum.shamir import split_secret
 
 
@@ -64,7 +51,7 @@ class SecureClient:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         sentence = f"a client is named by a number from 0 to 2^31 − 1, got {client}"
-        require(0 <= client < MOST_CLIENTS, "secure-sum.client-number", sentence)
+        require(0 <= client < masks.MOST_CLIENTS, "secure-sum.client-number", sentence)
         self.client, self.occasion = client, occasion
         self._agreed = agreed
         self._entropy = entropy
@@ -75,7 +62,7 @@ class SecureClient:
         self._key_list: KeyList | None = None
         self.roster: Roster | None = None  # of the round
         self.ring: Ring | None = None
-        self._channels: dict[int, ShareChannel] = {}
+        self._channels: dict[int, masks.ShareChannel] = {}
         self.sharers = b""  # U2 as received, as bits of the roster
         self._owners = frozenset[int]()  # those of U2 whose shares it holds or should hold, itself among them
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
@@ -98,15 +85,15 @@ class SecureClient:
         shares = split_secret(secret, keys.threshold, len(holders), self._entropy)
         sealed, committed = [], []
         for holder, share in zip(holders, shares, strict=True):
-            committed.append((holder, commitments(self.occasion, self.client, holder, share)))
+            committed.append((holder, masks.commitments(self.occasion, self.client, holder, share)))
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            secret = shared_secret(self._channel_key, public[holder][:KEY], holder)
-            channel = ShareChannel(self.occasion, secret, self.client, holder, roster.digest)
+            secret = masks.shared_secret(self._channel_key, public[holder][:KEY], holder)
+            channel = masks.ShareChannel(self.occasion, secret, self.client, holder, roster.digest)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
-        seed = seed_commitment(self.occasion, self.client, self._self_seed)
+        seed = masks.seed_commitment(self.occasion, self.client, self._self_seed)
         return ShareKeys(*self._head, tuple(sealed), tuple(committed), seed)
 
     def _neighbours(self, keys: KeyList) -> tuple[Roster, Ring]:
@@ -150,11 +137,11 @@ class SecureClient:
                 self._held[sender] = share
                 self._committed[sender] = content[SEALED:]
         self._owners, self._channels, self.sharers = owners, {}, delivery.sharers
-        total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
+        total = vector + masks.self_mask(self.occasion, self._self_seed, self.client, len(vector))
         for partner, public in self._key_list.neighbours:
             if partner != self.client and partner in shared:
-                secret = shared_secret(self._mask_key, public[KEY:], partner)
-                total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
+                secret = masks.shared_secret(self._mask_key, public[KEY:], partner)
+                total += masks.pair_mask(self.occasion, secret, self.client, partner, len(vector))
         return MaskedInput(*self._head, total.astype("<u4").tobytes())
 
     def unmask(self, request: UnmaskRequest) -> UnmaskReply:
@@ -170,14 +157,15 @@ class SecureClient:
 
     def _revealed(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
         """Return the held shares of one secret of these owners, without shares that do not match the commitment."""
-        part, committed = (slice(KEY), slice(COMMITMENT)) if of == b"b" else (slice(KEY, None), slice(COMMITMENT, None))
-        found = []
+        found, part = [], slice(KEY) if of == b"b" else slice(KEY, None)
         for owner in owners:
-            share, expected = self._held.get(owner, b"")[part], self._committed.get(owner, b"")[committed]
-            own = owner == self.client
-            if share and (own or share_commitment(self.occasion, owner, self.client, of, share) == expected):
+            share, committed = self._held.get(owner, b"")[part], self._committed.get(owner, b"")
+            if share and (owner == self.client or self._matches(owner, of, share, committed)):
                 found.append((owner, share))
         return tuple(found)
+
+    def _matches(self, owner: int, of: bytes, share: bytes, committed: bytes) -> bool:
+        return masks.is_committed(self.occasion, owner, self.client, of, share, committed)
 
     @property
     def _head(self) -> tuple[int, bytes, int]:

@@ -1,9 +1,14 @@
-"""Neighbour graph of a secure sum: who masks with whom and who holds whose shares, and how many may collude.
+"""Roster and neighbour graph of a secure sum: who masks with whom, who holds whose shares, and how many may collude.
+
+The server sends every client the whole roster: the clients in their order, each with a digest of its two public keys. From
+it a client computes its neighbours: all others in a small cohort, else the nearest on a ring in an order drawn from a hash
+of the roster. The keys are fresh in every round, so the order is unknown before the keys; a server that tries rosters to
+choose the order pays a slow hash (scrypt, 16 MB) for each. Sealed shares and signed lists of survivors are bound to the
+roster: clients with different rosters cannot complete a round.
 
 Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": small cohorts are complete graphs,
 in large ones the clients stand on a ring in random order. The k nearest of a client and itself hold its shares, of which
-any t give its secrets, and it shares a mask with each of the m nearest (in the paper m = k). The order comes from the keys
-of all (`roster`), so that clients can check it and the server cannot choose anybody's neighbours.
+any t give its secrets, and it shares a mask with each of the m nearest (in the paper m = k).
 
 Who may collude with a server that lies about who left, and nobody's input shows (`tolerated_colluders`):
 
@@ -17,20 +22,24 @@ Who may collude with a server that lies about who left, and nobody's input shows
 
 Complete graphs are safe for certain up to that number, rings but for a probability of 2^-56 times the number of orders
 that a server tries: it may leave out keys, or let colluders draw new ones, until an order suits it. Each try costs it the
-slow hash of `roster`.
+slow hash of the roster.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Integers
+from quorank.privacy.secure_sum.masks import MOST_CLIENTS, Occasion
+from quorank.privacy.secure_sum.messages import AdvertiseKeys
 from quorank.privacy.secure_sum.shamir import MOST_HOLDERS
 
 SECURITY_BITS = 56
@@ -38,6 +47,11 @@ SECURITY_BITS = 56
 CORRECTNESS_BITS = 16
 EVERYBODY = 128
 """Up to this many clients each is the neighbour of all others."""
+
+
+_ENTRY = np.dtype([("client", "<u4"), ("keys", "V16")])
+_ROUND = struct.Struct("<I")
+_SLOW = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26}  # 16 MB and tens of milliseconds
 
 
 @dataclass(frozen=True)
@@ -218,3 +232,73 @@ def _sliding_least(values: Integers, width: int) -> Integers:
     while 2 * reach <= width:
         least, reach = np.minimum(least, np.roll(least, -reach)), 2 * reach
     return np.minimum(least, np.roll(least, -(width - reach)))
+
+
+class Roster:
+    """Clients of a round, ascending, each with the digest of its keys; `raw` is how it is sent."""
+
+    def __init__(self, raw: bytes) -> None:
+        sentence = "the roster of a secure sum cannot be read; have it sent again"
+        require(len(raw) % _ENTRY.itemsize == 0, "secure-sum.malformed", sentence)
+        entries = np.frombuffer(raw, dtype=_ENTRY)
+        self.raw, self.clients = raw, tuple(entries["client"].tolist())
+        ascending = bool(np.all(np.diff(entries["client"].astype(np.int64)) > 0))
+        known = max(self.clients, default=0) < MOST_CLIENTS
+        require(len(self.clients) >= 2 and ascending and known, "secure-sum.malformed", sentence)
+        self._keys = entries["keys"]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @classmethod
+    def of(cls, keys: Iterable[AdvertiseKeys]) -> Roster:
+        """Return the roster of the senders of these keys."""
+        found = sorted((message.client, keys_digest(message.channel_key, message.mask_key)) for message in keys)
+        return cls(np.array(found, dtype=_ENTRY).tobytes())
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of the roster."""
+        return hashlib.blake2b(self.raw, digest_size=32, person=b"quorank roster").digest()
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {client: at for at, client in enumerate(self.clients)}
+
+    def holds(self, client: int, channel_key: bytes, mask_key: bytes) -> bool:
+        """Return whether the client takes part with these keys."""
+        at = self._places.get(client)
+        return at is not None and self._keys[at].tobytes() == keys_digest(channel_key, mask_key)
+
+    def pack(self, clients: Collection[int]) -> bytes:
+        """Encode a subset of the clients, one bit each."""
+        chosen = set(clients)
+        return np.packbits([client in chosen for client in self.clients], bitorder="little").tobytes()
+
+    def unpack(self, raw: bytes) -> frozenset[int]:
+        """Decode a subset that `pack` encoded."""
+        bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little")
+        fits = len(raw) == -(-len(self) // 8) and not bits[len(self) :].any()
+        require(fits, "secure-sum.malformed", "a choice of the roster's clients cannot be read; have it sent again")
+        return frozenset(self.clients[at] for at in np.flatnonzero(bits).tolist())
+
+    def ring(self, occasion: Occasion, neighbourhood: Neighbourhood) -> Ring:
+        """Return the order of the clients: ascending where all are neighbours, else drawn from the roster."""
+        if min(neighbourhood.neighbours, neighbourhood.masks) >= len(self) - 1:
+            return Ring(self.clients, neighbourhood)
+        salt = occasion.tag + _ROUND.pack(occasion.round)
+        seed = hashlib.scrypt(self.digest, salt=salt, dklen=32, **_SLOW)
+        return Ring.drawn(self.clients, neighbourhood, lambda size: hashlib.shake_256(seed).digest(size))
+
+
+@lru_cache(maxsize=8)
+def roster_and_ring(raw: bytes, occasion: Occasion, neighbourhood: Neighbourhood) -> tuple[Roster, Ring]:
+    """Read a roster and draw its ring; clients that are played in one process do so once."""
+    roster = Roster(raw)
+    return roster, roster.ring(occasion, neighbourhood)
+
+
+@lru_cache(maxsize=4096)
+def keys_digest(channel_key: bytes, mask_key: bytes) -> bytes:
+    """Return the digest of a client's two public keys."""
+    return hashlib.blake2b(channel_key + mask_key, digest_size=16, person=b"quorank keys").digest()

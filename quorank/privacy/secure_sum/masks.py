@@ -86,6 +86,12 @@ def commitments(occasion: Occasion, owner: int, holder: int, shares: bytes) -> b
     return first + share_commitment(occasion, owner, holder, b"s", shares[KEY:])
 
 
+def is_committed(occasion: Occasion, owner: int, holder: int, of: bytes, share: bytes, committed: bytes) -> bool:
+    """Return whether a share of one secret matches its owner's commitments to a holder's shares."""
+    expected = committed[:COMMITMENT] if of == b"b" else committed[COMMITMENT:]
+    return share_commitment(occasion, owner, holder, of, share) == expected
+
+
 def seed_commitment(occasion: Occasion, owner: int, seed: bytes) -> bytes:
     """Commit a client to the seed of its self mask."""
     place = _PLACE.pack(occasion.round, owner, owner)

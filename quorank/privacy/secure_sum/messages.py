@@ -48,26 +48,10 @@ class MessageReader:
         """Read the next fixed fields."""
         return item.unpack(self.bytes(item.size))
 
-    def keyed(self, item: struct.Struct) -> Keyed:
-        """Read a list of distinct clients, each with bytes."""
-        pairs = tuple(item.iter_unpack(self.bytes(self.unpack(_SHORT)[0] * item.size)))
-        self._distinct([client for client, _ in pairs])
-        return pairs
-
-    def numbers(self) -> tuple[int, ...]:
-        """Read a list of distinct clients."""
-        count = self.unpack(_SHORT)[0]
-        clients = struct.unpack(f"<{count}I", self.bytes(4 * count))
-        self._distinct(clients)
-        return clients
-
-    def _distinct(self, clients: Sequence[int]) -> None:
+    def distinct(self, clients: Sequence[int]) -> None:
+        """Refuse a list that names a client twice, or one that cannot be."""
         self.check(len(set(clients)) == len(clients), "names a client twice")
         self.check(max(clients, default=0) < MOST_CLIENTS, "names a client above 2^31 − 1")
-
-
-def _numbers(clients: tuple[int, ...]) -> bytes:
-    return struct.pack(f"<H{len(clients)}I", len(clients), *clients)
 
 
 class _Layout(NamedTuple):
@@ -78,23 +62,31 @@ class _Layout(NamedTuple):
 
 
 def _pairs(size: int) -> _Layout:
-    """Return the layout of a list of clients, each with `size` bytes."""
-    item = struct.Struct(f"<I{size}s")
-    pack: Callable[..., bytes] = item.pack
+    """Return the layout of a list of distinct clients, each with `size` bytes."""
+    item = struct.Struct(f"<I{size}s" if size else "<I")
 
-    def write(pairs: Keyed) -> bytes:
-        return _SHORT.pack(len(pairs)) + b"".join([pack(client, value) for client, value in pairs])
+    def write(pairs: Sequence[Any]) -> bytes:
+        each = pairs if size else [(client,) for client in pairs]
+        return _SHORT.pack(len(each)) + b"".join([item.pack(*one) for one in each])
 
-    return _Layout(write, lambda reader: reader.keyed(item))
+    def read(reader: MessageReader) -> tuple[Any, ...]:
+        pairs = tuple(item.iter_unpack(reader.bytes(reader.unpack(_SHORT)[0] * item.size)))
+        clients = tuple(pair[0] for pair in pairs)
+        reader.distinct(clients)
+        return pairs if size else clients
+
+    return _Layout(write, read)
+
+
+def _blob(unit: int) -> _Layout:
+    """Return the layout of bytes behind their number of units."""
+    return _Layout(
+        lambda raw: _LONG.pack(len(raw) // unit) + raw, lambda reader: reader.bytes(unit * reader.unpack(_LONG)[0])
+    )
 
 
 _KEY = _Layout(bytes, lambda reader: reader.bytes(KEY))
 _COUNT = _Layout(_SHORT.pack, lambda reader: reader.unpack(_SHORT)[0])
-_BLOB = _Layout(lambda raw: _LONG.pack(len(raw)) + raw, lambda reader: reader.bytes(reader.unpack(_LONG)[0]))
-_CLIENTS = _Layout(_numbers, MessageReader.numbers)
-_VECTOR = _Layout(
-    lambda words: _LONG.pack(len(words) // 4) + words, lambda reader: reader.bytes(4 * reader.unpack(_LONG)[0])
-)
 
 
 @dataclass(frozen=True)
@@ -108,6 +100,9 @@ class SecureSumMessage:
     round: int
     tag: bytes
     client: int
+
+    def __init_subclass__(cls, kind: int, words: str, layout: tuple[_Layout, ...]) -> None:
+        cls.KIND, cls.WORDS, cls.LAYOUT = kind, words, layout
 
     def to_bytes(self) -> bytes:
         """Write the message."""
@@ -137,24 +132,16 @@ class SecureSumMessage:
 
 
 @dataclass(frozen=True)
-class AdvertiseKeys(SecureSumMessage):
+class AdvertiseKeys(SecureSumMessage, kind=1, words="the keys", layout=(_KEY, _KEY)):
     """Client to server: its two public keys."""
-
-    KIND: ClassVar[int] = 1
-    WORDS: ClassVar[str] = "the keys"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_KEY, _KEY)
 
     channel_key: bytes  # c^PK, seals shares
     mask_key: bytes  # s^PK, makes masks; its private half is rebuilt if the client leaves
 
 
 @dataclass(frozen=True)
-class KeyList(SecureSumMessage):
+class KeyList(SecureSumMessage, kind=2, words="the key list", layout=(_COUNT, _blob(1), _pairs(2 * KEY))):
     """Server to client: the roster, and the keys of its neighbours and itself, in ring order."""
-
-    KIND: ClassVar[int] = 2
-    WORDS: ClassVar[str] = "the key list"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _BLOB, _pairs(2 * KEY))
 
     threshold: int  # t
     roster: bytes  # encoded `Roster`
@@ -162,12 +149,8 @@ class KeyList(SecureSumMessage):
 
 
 @dataclass(frozen=True)
-class ShareKeys(SecureSumMessage):
+class ShareKeys(SecureSumMessage, kind=3, words="the shares", layout=(_pairs(SEALED), _pairs(COMMITMENTS), _KEY)):
     """Client to server: sealed shares by receiver, and the commitments to them."""
-
-    KIND: ClassVar[int] = 3
-    WORDS: ClassVar[str] = "the shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_pairs(SEALED), _pairs(COMMITMENTS), _KEY)
 
     sealed: Keyed
     commitments: Keyed  # to both shares of each holder, itself among them
@@ -175,24 +158,18 @@ class ShareKeys(SecureSumMessage):
 
 
 @dataclass(frozen=True)
-class ShareDelivery(SecureSumMessage):
+class ShareDelivery(
+    SecureSumMessage, kind=4, words="the delivery of shares", layout=(_blob(1), _pairs(SEALED + COMMITMENTS))
+):
     """Server to client: the sharing clients, and their sealed shares for it with commitments, by sender."""
-
-    KIND: ClassVar[int] = 4
-    WORDS: ClassVar[str] = "the delivery of shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_BLOB, _pairs(SEALED + COMMITMENTS))
 
     sharers: bytes  # U2, as bits of the roster
     sealed: Keyed
 
 
 @dataclass(frozen=True)
-class MaskedInput(SecureSumMessage):
+class MaskedInput(SecureSumMessage, kind=5, words="the masked input", layout=(_blob(4),)):
     """Client to server: its vector plus all of its masks, modulo 2^32."""
-
-    KIND: ClassVar[int] = 5
-    WORDS: ClassVar[str] = "the masked input"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_VECTOR,)
 
     words: bytes  # four for each number
 
@@ -203,24 +180,16 @@ class MaskedInput(SecureSumMessage):
 
 
 @dataclass(frozen=True)
-class UnmaskRequest(SecureSumMessage):
+class UnmaskRequest(SecureSumMessage, kind=6, words="the unmask request", layout=(_pairs(0), _pairs(0))):
     """Server to client: survivors and dropped clients among those whose shares it holds."""
-
-    KIND: ClassVar[int] = 6
-    WORDS: ClassVar[str] = "the unmask request"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_CLIENTS, _CLIENTS)
 
     survivors: tuple[int, ...]  # U3: their self-mask shares are wanted
     dropped: tuple[int, ...]  # U2 \ U3: their mask-key shares are wanted
 
 
 @dataclass(frozen=True)
-class UnmaskReply(SecureSumMessage):
+class UnmaskReply(SecureSumMessage, kind=7, words="the unmask reply", layout=(_pairs(KEY), _pairs(KEY))):
     """Client to server: for each survivor a share of its self-mask seed, for each dropped client one of its mask key."""
-
-    KIND: ClassVar[int] = 7
-    WORDS: ClassVar[str] = "the unmask reply"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_pairs(KEY), _pairs(KEY))
 
     seeds: Keyed
     keys: Keyed

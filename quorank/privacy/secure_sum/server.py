@@ -14,16 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Uint32s
-from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
-from quorank.privacy.secure_sum.masks import (
-    COMMITMENT,
-    Occasion,
-    pair_mask,
-    seed_commitment,
-    self_mask,
-    share_commitment,
-    shared_secret,
-)
+from quorank.privacy.secure_sum import masks
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, Roster, neighbours_for, roster_and_ring
+from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
@@ -34,7 +27,6 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.roster import Roster, roster_and_ring
 from quorank.privacy.secure_sum.shamir import join_shares
 
 
@@ -165,9 +157,7 @@ class SecureServer:
 
     def _true(self, owner: int, holder: int, of: bytes, share: bytes) -> bool:
         """Return whether the share is the one that its owner has committed itself to; else the holder is a liar."""
-        both = self._commitments[owner][holder]
-        committed = both[:COMMITMENT] if of == b"b" else both[COMMITMENT:]
-        true = share_commitment(self.occasion, owner, holder, of, share) == committed
+        true = masks.is_committed(self.occasion, owner, holder, of, share, self._commitments[owner][holder])
         if not true:
             self.liars[holder] = "secure-sum.false-share"
         return true
@@ -182,9 +172,9 @@ class SecureServer:
         for client, masked in self._masked.items():
             total += masked
             seed = self._rebuilt(client, self._seeds[client])
-            kept = seed_commitment(self.occasion, client, seed) == self._seed_commitments[client]
+            kept = masks.seed_commitment(self.occasion, client, seed) == self._seed_commitments[client]
             self._require_honest(client, kept)
-            total -= self_mask(self.occasion, seed, client, self.length)
+            total -= masks.self_mask(self.occasion, seed, client, self.length)
         for dropped in self._shares:
             if dropped not in self._masked:
                 self._add_back(total, dropped)
@@ -196,8 +186,8 @@ class SecureServer:
         self._require_honest(dropped, private.public_key().public_bytes_raw() == self._keys[dropped].mask_key)
         for other in self._ring.masked_with(dropped):
             if other in self._masked:
-                secret = shared_secret(private, self._keys[other].mask_key, other)
-                total += pair_mask(self.occasion, secret, dropped, other, self.length)
+                secret = masks.shared_secret(private, self._keys[other].mask_key, other)
+                total += masks.pair_mask(self.occasion, secret, dropped, other, self.length)
 
     def _require_honest(self, owner: int, true: bool) -> None:
         """Fail the round where shares that are all as their owner committed itself to give another secret."""
