@@ -25,7 +25,7 @@ from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
 from quorank.privacy.ledger import WITHHELD
-from quorank.privacy.mechanisms.metric_response import MetricResponse
+from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.dashboard.event_log import add_refusals
