@@ -78,7 +78,7 @@ def play(folder: Path, tuning: Tuning, terms, devices: int) -> None:
     lines = []
     began = time.monotonic()
     for _ in range(devices):  # one after the other: the number of a device is that of its searches
-        line = ServiceClient.from_invitation(invitation, keep=False)
+        line = ServiceClient(invitation.url, invitation.service, invitation.certificate, keep=False)
         while True:
             try:
                 line.enrol(invitation, MemberKey.create())

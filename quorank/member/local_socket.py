@@ -240,7 +240,7 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
     require(line, "socket.closed", "the process that plays the device ended before it answered; try again")
     found: dict[str, Any] = parse_json(line, dict[str, Any], code="socket.malformed")
     if found.get("ok") is not True:
-        raise refusal(str(found.get("code")), str(found.get("sentence")))
+        raise refusal(found.get("code"), found.get("sentence"))
     return found
 
 

@@ -145,12 +145,12 @@ class SyncedMembership(Membership[T]):
                 if error.code != "request.left":
                     raise
             self.store.set_note(HEARD, True)
-        found = service.leaving_state()
+        found = service.leave()
         if found.state != "done":
             sentence = "the service has the request, and confirms it when the ranker is rebuilt without this member"
             return SyncReport("leaving", LEAVING_PAUSE, "leaving.heard", sentence)
         sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-        require(found.receipt == leaving_receipt(request), "leaving.not-confirmed", sentence)
+        require(found.receipt == leaving_receipt(request).decode(), "leaving.not-confirmed", sentence)
         return SyncReport("left", 0.0, erased=self.erase(request))
 
     def _failed(self, error: BadInput) -> SyncReport:

@@ -6,6 +6,7 @@ Members verify the TLS certificate against `ca.pem`. Private keys have mode 0600
 from __future__ import annotations
 
 import datetime
+import inspect
 import ipaddress
 import ssl
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ YEAR = 365
 _CURVE = ec.SECP384R1()
 _SERVER_CURVE = ec.SECP256R1()  # signs every new connection in a third of the time
 _PEM = serialization.Encoding.PEM
-_BARE = serialization.NoEncryption()
+_USAGES = dict.fromkeys(inspect.signature(x509.KeyUsage).parameters, False)
 
 
 class Pair(NamedTuple):
@@ -48,12 +49,11 @@ class Authority:
     def create(cls, name: str = "Quorank", days: int = 10 * YEAR) -> Authority:
         """Create an authority."""
         key = ec.generate_private_key(_CURVE)
-        subject = _named(f"{name} authority")
-        builder = _builder(subject, subject, key.public_key(), days)
+        subject, identifier = _named(f"{name} authority"), x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        usage = x509.KeyUsage(**_USAGES | {"key_cert_sign": True, "crl_sign": True})
+        builder = _builder(subject, subject, key.public_key(), days).add_extension(identifier, critical=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(signs=True), critical=True)
-        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        return cls(builder.sign(key, hashes.SHA384()), key)
+        return cls(builder.add_extension(usage, critical=True).sign(key, hashes.SHA384()), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
@@ -64,17 +64,12 @@ class Authority:
             fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
             fits = fits and len(certificate.subject) == 1  # parsed lazily by the library
         except Exception as error:  # the library raises several error classes
-            raise BadInput(
-                "authority.unreadable",
-                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}",
-                f"{folder}",
-            ) from None
-        require(
-            fits,
-            "authority.other-key",
-            f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy",
-            f"{folder}",
-        )
+            said = (
+                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}"
+            )
+            raise BadInput("authority.unreadable", said, f"{folder}") from None
+        said = f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy"
+        require(fits, "authority.other-key", said, f"{folder}")
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return cls(certificate, key)
 
@@ -96,7 +91,8 @@ class Authority:
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(signs=False), critical=True)
+        usage = x509.KeyUsage(**_USAGES | {"digital_signature": True})
+        builder = builder.add_extension(usage, critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = builder.add_extension(own, critical=False).sign(self.key, hashes.SHA384())
@@ -149,19 +145,5 @@ def _builder(
     return builder.not_valid_after(now + datetime.timedelta(days=days))
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _BARE)
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

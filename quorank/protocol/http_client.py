@@ -11,8 +11,6 @@ closed meanwhile is therefore replaced silently.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import http.client
 import random
 import re
@@ -24,13 +22,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, LocationParseError
 from urllib3.response import HTTPResponse
+from urllib3.util import make_headers, parse_url
 
 from quorank.errors import BadInput, require
 from quorank.files.codec import Length, Range
@@ -50,7 +49,9 @@ LONGEST_NEXT = 86_400.0
 _BLOCK = 1 << 16
 _NO_CHECK_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_DECIMAL, _INTEGER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), re.compile(r"[0-9]{1,15}")
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers by lower-case names, and content of an answer."""
 _CLOSED = (ConnectionError, http.client.BadStatusLine, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors of a kept connection that the service has closed."""
 
@@ -89,19 +90,21 @@ class ServedMail(NamedTuple):
     content: bytes | None = None
 
 
-class Enrolment(NamedTuple):
+@dataclass(frozen=True)
+class Enrolment:
     """Confirmed enrolment of a member."""
 
-    member: int
+    member: Annotated[int, Range(0, 2**32 - 1)]
     name: str
-    terms: Mapping[str, Any]
+    terms: dict[str, Any]
 
 
-class LeavingState(NamedTuple):
+@dataclass(frozen=True)
+class LeavingState:
     """State of a request to leave: heard, or done with a receipt."""
 
-    state: str
-    receipt: bytes = b""
+    state: Literal["heard", "done"]
+    receipt: Annotated[str, Length(4096)] | None = None
 
 
 @dataclass
@@ -130,6 +133,7 @@ class PollingInterval:
         return max(error.wait, 0.0) + bound * (0.5 + 0.5 * self.draw())
 
 
+@dataclass(eq=False)
 class ServiceClient:
     """Client of one member; not for several threads at once. Without key and number it can only enrol and poll open tasks.
 
@@ -146,34 +150,29 @@ class ServiceClient:
         clock: This machine's clock, seconds since 1970.
     """
 
-    def __init__(
-        self,
-        url: str,
-        service: bytes,
-        certificate: str = "",
-        key: MemberKey | None = None,
-        member: int | None = None,
-        **options: Any,
-    ) -> None:
-        self.url, self.service, self.key, self.member = url, service, key, member
-        self._options = _Options(**options)
-        self.offset = self._options.offset
-        self._context = None if url.startswith("http:") else _context(certificate)
-        self._connection: HTTPConnection | None = None
-        self._end = 0.0
+    url: str
+    service: bytes
+    certificate: str = ""
+    key: MemberKey | None = None
+    member: int | None = None
+    offset: float = 0.0
+    note_offset: Callable[[float], None] = lambda seconds: None
+    seconds: float = field(default_factory=lambda: CALL_SECONDS)
+    keep: bool = True
+    clock: Callable[[], float] = time.time
+    _connection: HTTPConnection | None = field(default=None, init=False)
+    _end: float = field(default=0.0, init=False)
 
-    @classmethod
-    def from_invitation(cls, invitation: Invitation, **options: Any) -> ServiceClient:
-        """Return the client of an invitation; options as for the constructor."""
-        return cls(invitation.url, invitation.service, invitation.certificate, **options)
+    def __post_init__(self) -> None:
+        self._context = None if self.url.startswith("http:") else _context(self.certificate)
 
     def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
         """Enrol with the member's own key; repeating the call returns the same enrolment."""
         body = requests.enrolment_body(key, self.service, invitation.code, invitation.token)
         _, _, content = self._call("POST", "/v1/enrol", body, most=TERMS_BYTES, signed=False)
-        found = _decoded(content, _Enrolled)
-        self.key, self.member = key, found["member"]
-        return Enrolment(found["member"], found["name"], found["terms"])
+        found: Enrolment = _decoded(content, Enrolment)
+        self.key, self.member = key, found.member
+        return found
 
     def task(self, etag: str = "", most: int = TASK_BYTES) -> ServedTask:
         """Return the current task, without content if it is the one with this tag."""
@@ -184,12 +183,9 @@ class ServiceClient:
         if status != 200:
             return ServedTask(_next(headers), etag=etag if status == 304 else "", asked=asked)
         kind, round_ = headers.get(requests.KIND, ""), headers.get(requests.ROUND, "0")
-        try:
-            signature = base64.b64decode(headers.get(requests.SIGNED, ""), validate=True)
-        except (binascii.Error, ValueError):
-            signature = b""
-        valid = kind in KINDS and round_.isascii() and round_.isdigit() and len(round_) <= 15
+        valid = kind in KINDS and _INTEGER.fullmatch(round_)
         require(valid, "service.unreadable", "the service's task cannot be read")
+        signature = requests.decode_base64(headers.get(requests.SIGNED, ""))
         authentic = is_signed(self.service, task_content(kind, content), signature)
         require(authentic, "task.unsigned", "the task is not signed by the service of the invitation; it was rejected")
         return ServedTask(_next(headers), kind, int(round_), content, headers.get("etag", "")[:200], asked)
@@ -206,22 +202,17 @@ class ServiceClient:
         if status != 200:
             return ServedMail(_next(headers))
         number = headers.get(requests.MAIL, "")
-        valid = number.isascii() and number.isdigit() and len(number) <= 18
-        require(valid, "service.unreadable", "the service's letter has no number")
+        require(_INTEGER.fullmatch(number), "service.unreadable", "the service's letter has no number")
         return ServedMail(_next(headers), int(number), content)
 
     def answer(self, number: int, content: bytes) -> float:
         """Answer a letter, with nothing where there is no answer; returns the polling interval, seconds."""
-        _, headers, _ = self._call("POST", f"/v1/mail?id={number}", content)
-        return _next(headers)
+        return _next(self._call("POST", f"/v1/mail?id={number}", content)[1])
 
-    def leave(self, request: bytes) -> LeavingState:
-        """Send a request to leave."""
-        return _leaving(self._call("POST", "/v1/leave", request)[2])
-
-    def leaving_state(self) -> LeavingState:
-        """Return the state of this member's request to leave."""
-        return _leaving(self._call("GET", "/v1/leave")[2])
+    def leave(self, request: bytes = b"") -> LeavingState:
+        """Send a request to leave, or nothing to ask what has become of it; returns its state."""
+        found: LeavingState = _decoded(self._call("POST" if request else "GET", "/v1/leave", request)[2], LeavingState)
+        return found
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -240,52 +231,46 @@ class ServiceClient:
         most: int = ANSWER_BYTES,
         signed: bool = True,
         extra: Mapping[str, str] | None = None,
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Return (status, headers, content) of an accepted call; raise ServiceRefusal otherwise."""
+    ) -> Answer:
+        """Return (status, headers, content) of an accepted call; raise ServiceRefusal otherwise.
+
+        A call at another time than the service's is repeated once with a corrected clock, a call over a kept connection
+        that turns out to be closed over a new one.
+        """
         corrected = False
         while True:
-            status, headers, content = self._exchange(method, target, body, most, signed, extra or {})
-            if status in (200, 202, 204, 304):
-                return status, headers, content
-            refused = _refusal(status, headers, content)
-            time_ = headers.get(requests.TIME, "")
-            if refused.code != "request.time" or corrected or not (time_.isdigit() and len(time_) <= 12):
-                raise refused
-            corrected, self.offset = True, int(time_) - self._options.clock()
-            if self._options.note_offset is not None:
-                self._options.note_offset(self.offset)
-
-    def _exchange(
-        self, method: str, target: str, body: bytes, most: int, signed: bool, extra: Mapping[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request and read its answer; once more where a kept connection turns out to be closed."""
-        while True:
             kept = self._connection is not None
-            headers = dict(extra) | self._headers(method, target, body, signed)
+            headers = dict(extra or {}) | self._headers(method, target, body, signed)
             try:
-                return self._send(method, target, body, most, headers)
+                status, found, content = self._send(method, target, body, most, headers)
             except (OSError, http.client.HTTPException, HTTPError) as error:
                 self.close()
                 if not (kept and isinstance(error, _CLOSED)):
                     raise _unreachable(error) from None
+                continue
+            if status in (200, 202, 204, 304):
+                return status, found, content
+            refused, time_ = _refusal(status, found, content), found.get(requests.TIME, "")
+            if refused.code != "request.time" or corrected or not _INTEGER.fullmatch(time_):
+                raise refused
+            corrected, self.offset = True, int(time_) - self.clock()
+            self.note_offset(self.offset)
 
     def _headers(self, method: str, target: str, body: bytes, signed: bool) -> dict[str, str]:
         headers = {"accept-encoding": "identity", "user-agent": requests.AGENT}
-        if not self._options.keep:
+        if not self.keep:
             headers["connection"] = "close"
         if method == "POST":
             headers |= {"content-length": str(len(body)), "content-type": "application/octet-stream"}
         if not signed:
             return headers
-        require(self.key is not None and self.member is not None, "request.unsigned", "enrol first")
-        assert self.key is not None and self.member is not None
-        now, nonce = int(self._options.clock() + self.offset), secrets.token_bytes(requests.NONCE)
+        if self.key is None or self.member is None:
+            raise BadInput("request.unsigned", "enrol first")
+        now, nonce = int(self.clock() + self.offset), secrets.token_bytes(requests.NONCE)
         return headers | requests.signed_headers(self.key, self.service, self.member, method, target, body, now, nonce)
 
-    def _send(
-        self, method: str, target: str, body: bytes, most: int, headers: dict[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        self._end = time.monotonic() + self._options.seconds
+    def _send(self, method: str, target: str, body: bytes, most: int, headers: dict[str, str]) -> Answer:
+        self._end = time.monotonic() + self.seconds
         connection = self._connection = self._connection or self._connect()
         with self._deadline(connection):
             if connection.sock is None:
@@ -296,11 +281,11 @@ class ServiceClient:
             found = {name.lower(): value for name, value in response.headers.items()}
             packed = found.get("content-encoding", "identity") != "identity"
             content = b"" if packed else self._read(response, most)
-        if packed or len(content) > most or not self._options.keep or found.get("connection", "").lower() == "close":
+        unreadable = packed or len(content) > most
+        if unreadable or not self.keep or found.get("connection", "").lower() == "close":
             self.close()
-        if packed or len(content) > most:
-            sentence = "the service's answer is compressed or too long"
-            raise ServiceRefusal("service.unreadable", sentence)
+        if unreadable:
+            raise ServiceRefusal("service.unreadable", "the service's answer is compressed or too long")
         return response.status, found, content
 
     @contextmanager
@@ -317,12 +302,9 @@ class ServiceClient:
         timer.start()
         try:
             yield
-            self._left()  # a body without length looks complete after a shutdown
-        except Exception:
-            self._left()
-            raise
         finally:
             timer.cancel()
+            self._left()  # a body without length looks complete after a shutdown
 
     def _left(self) -> float:
         """Return the seconds that the call may still take."""
@@ -336,17 +318,19 @@ class ServiceClient:
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
             return bytes(most + 1)
-        parts, size = [], 0
-        while size <= most and (part := response.read1(min(_BLOCK, most + 1 - size), decode_content=False)):
-            parts.append(part)
-            size += len(part)
+        content = bytearray()
+        while len(content) <= most:
+            part = response.read1(min(_BLOCK, most + 1 - len(content)), decode_content=False)
+            if not part:
+                break
+            content += part
             self._left()
-        if length.isdecimal() and size < int(length) and response.status not in (204, 304):
+        if length.isdecimal() and len(content) < int(length) and response.status not in (204, 304):
             raise http.client.IncompleteRead(b"")
-        return b"".join(parts)
+        return bytes(content)
 
     def _connect(self) -> HTTPConnection:
-        parts, seconds = urlsplit(self.url), min(CONNECT_SECONDS, self._options.seconds)
+        parts, seconds = urlsplit(self.url), min(CONNECT_SECONDS, self.seconds)
         host = parts.hostname or ""
         if self._context is None:
             return HTTPConnection(host, parts.port, timeout=seconds)
@@ -356,15 +340,6 @@ class ServiceClient:
         made = HTTPSConnection(*proxy[:2], timeout=seconds, ssl_context=self._context)
         made.set_tunnel(host, parts.port or 443, proxy[2])
         return made
-
-
-@dataclass(frozen=True)
-class _Options:
-    offset: float = 0.0
-    note_offset: Callable[[float], None] | None = None
-    seconds: float = field(default_factory=lambda: CALL_SECONDS)
-    keep: bool = True
-    clock: Callable[[], float] = time.time
 
 
 def _context(certificate: str) -> ssl.SSLContext:
@@ -383,18 +358,14 @@ def _proxy_of(host: str) -> tuple[str, int, dict[str, str]] | None:
     address = getproxies_environment().get("https", "")
     if not address or host in _LOCAL or proxy_bypass_environment(host):
         return None
-    parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        port = parts.port or 80
-    except ValueError:
-        port = 0
-    valid = parts.scheme in ("", "http") and parts.hostname and port
+        found = parse_url(address if "//" in address else f"//{address}")
+    except LocationParseError:
+        found = parse_url("")
+    valid = found.scheme in (None, "http") and found.host
     require(valid, "proxy.malformed", "expected http://host:port", "HTTPS_PROXY")
-    headers = {}
-    if parts.username:
-        word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(word.encode()).decode()
-    return parts.hostname or "", port, headers
+    headers = make_headers(proxy_basic_auth=unquote(found.auth)) if found.auth else {}
+    return found.host or "", found.port or 80, {str(name): str(value) for name, value in headers.items()}
 
 
 def _unreachable(error: Exception) -> ServiceRefusal:
@@ -408,31 +379,20 @@ def _unreachable(error: Exception) -> ServiceRefusal:
 def _refusal(status: int, headers: Mapping[str, str], content: bytes) -> ServiceRefusal:
     try:
         found = _decoded(content[:ANSWER_BYTES])
-        code, sentence = found.get("code"), found.get("sentence")
     except BadInput:
-        code = sentence = None
-    known = requests.refusal(code if isinstance(code, str) else "", sentence if isinstance(sentence, str) else "")
+        found = {}
+    known = requests.refusal(found.get("code"), found.get("sentence"))
     sentence = known.sentence if known.code != "service.unreadable" else f"the service answers {status}"
-    wait = headers.get("retry-after", "")
-    seconds = min(float(wait), LONGEST_NEXT) if _DECIMAL.fullmatch(wait) else 0.0
-    return ServiceRefusal(known.code, sentence, status, seconds)
+    return ServiceRefusal(known.code, sentence, status, _decimal(headers.get("retry-after", ""), 0.0))
 
 
 def _next(headers: Mapping[str, str]) -> float:
     """Return the service's polling interval, seconds; half a minute where it names none."""
-    value = headers.get(requests.NEXT, "")
-    return min(float(value), LONGEST_NEXT) if _DECIMAL.fullmatch(value) else 30.0
+    return _decimal(headers.get(requests.NEXT, ""), 30.0)
 
 
-class _Enrolled(TypedDict):
-    member: Annotated[int, Range(0, 2**32 - 1)]
-    name: str
-    terms: dict[str, Any]
-
-
-class _Leaving(TypedDict):
-    state: Literal["heard", "done"]
-    receipt: NotRequired[Annotated[str, Length(4096)] | None]
+def _decimal(value: str, default: float) -> float:
+    return min(float(value), LONGEST_NEXT) if _DECIMAL.fullmatch(value) else default
 
 
 def _decoded(content: bytes, hint: Any = dict[str, Any]) -> Any:
@@ -441,8 +401,3 @@ def _decoded(content: bytes, hint: Any = dict[str, Any]) -> Any:
         return parse_json(content, hint)
     except BadInput:
         raise BadInput("service.unreadable", "the service's answer cannot be read") from None
-
-
-def _leaving(content: bytes) -> LeavingState:
-    found = _decoded(content, _Leaving)
-    return LeavingState(found["state"], (found.get("receipt") or "").encode())

@@ -14,12 +14,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
-from quorank.files.codec import Length, decode
+from quorank.files.codec import Length, decode, encode
 from quorank.files.documents import parse_json
 from quorank.protocol.keys import PUBLIC
 
@@ -60,29 +60,20 @@ def check_url(url: str) -> None:
 class Invitation:
     """Invitation of one member, or of everybody where it has a token."""
 
-    name: str
+    name: Annotated[str, Length(100, 1)]
     url: str  # https://host:port
-    service: bytes  # the service's public key
+    service: Annotated[bytes, Length(PUBLIC, PUBLIC)]  # the service's public key
     terms: Mapping[str, Any]  # as the terms of this kind are written
-    code: bytes = b""
-    token: str = ""
+    code: Annotated[bytes, Length(CODE)] = b""
+    token: Annotated[str, Length(200)] = ""
     kind: MemberKind = "device"
     certificate: str = ""  # PEM of the authority; empty: those of the system
-    identities: Mapping[str, bytes] = field(
-        default_factory=dict
-    )  # pinned public keys of other members, by number or name
+    # pinned public keys of other members, by number or name
+    identities: Mapping[str, Annotated[bytes, Length(1000)]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(0 < len(self.name) <= 100, "invitation.name", "expected a member's name of 1 to 100 characters")
-        require(
-            self.kind in ("device", "party"),
-            "invitation.kind",
-            f"the invitation is for a {self.kind}; install a newer Quorank",
-        )
         check_url(self.url)
-        require(len(self.service) == PUBLIC, "invitation.damaged", _DAMAGED)
-        good = len(self.code) == CODE if self.code else 0 < len(self.token) <= 200
-        require(good, "invitation.damaged", _DAMAGED)
+        require(len(self.code) == CODE if self.code else self.token, "invitation.damaged", _DAMAGED)
 
     @property
     def secret(self) -> bytes:
@@ -91,21 +82,7 @@ class Invitation:
 
     def text(self) -> str:
         """Return the file's content."""
-        return json.dumps(
-            {
-                "format": _MARK,
-                "version": VERSION,
-                "kind": self.kind,
-                "name": self.name,
-                "url": self.url,
-                "certificate": self.certificate or None,
-                "service": self.service.hex(),
-                **({"code": self.code.hex()} if self.code else {"token": self.token}),
-                "terms": self.terms,
-                "identities": {who: key.hex() for who, key in sorted(self.identities.items())},
-            },
-            indent=1,
-        )
+        return json.dumps({"format": _MARK, "version": VERSION, **encode(self)}, indent=1)
 
     def write(self, path: Path) -> None:
         """Write the file with mode 0600, atomically."""
@@ -115,15 +92,13 @@ class Invitation:
     def read(cls, path: Path) -> Invitation:
         """Read an invitation file; errors name the file and quote none of its secrets."""
         try:
-            content = read_whole(path, LARGEST, code="file.unreadable")
+            return cls.parse(read_whole(path, LARGEST, code="file.unreadable"))
         except BadInput as error:
             if error.code == "file.too-large":
                 raise BadInput("invitation.too-large", "too large for an invitation", f"{path}") from None
-            said = f"cannot be read ({error.sentence})" if error.code == "file.missing" else error.sentence
-            raise BadInput("file.unreadable", f"{said}; expected an invitation", f"{path}") from None
-        try:
-            return cls.parse(content)
-        except BadInput as error:
+            if error.code.startswith("file."):
+                said = f"cannot be read ({error.sentence}); expected an invitation"
+                raise BadInput("file.unreadable", said, f"{path}") from None
             raise error.at(f"{path}") from None
 
     @classmethod
@@ -133,29 +108,14 @@ class Invitation:
             found = parse_json(content, Any)
         except BadInput:
             raise BadInput("invitation.not-json", "this is not JSON; expected an invitation") from None
-        if not isinstance(found, dict) or found.get("format") != _MARK:
+        if not isinstance(found, dict) or found.pop("format", None) != _MARK:
             raise BadInput("invitation.not-one", "this is not an invitation; ask the operator for one")
-        version = found.get("version")
+        version = found.pop("version", None)
         sentence = f"the invitation has version {version!r}, and this Quorank reads {VERSION}; ask for a new one"
         require(version == VERSION, "invitation.version", sentence)
         try:
-            known: _File = decode(_File, found)
-        except BadInput:
+            return decode(cls, found)
+        except BadInput as error:
+            if error.code == "address.malformed":
+                raise
             raise BadInput("invitation.damaged", _DAMAGED) from None
-        code, token, certificate = known.get("code", b""), known.get("token", ""), known.get("certificate") or ""
-        keys = known.get("identities", {})
-        return cls(
-            known["name"], known["url"], known["service"], known["terms"], code, token, known["kind"], certificate, keys
-        )
-
-
-class _File(TypedDict):
-    name: str
-    url: str
-    kind: Any
-    service: bytes
-    terms: dict[str, Any]
-    code: NotRequired[bytes]
-    token: NotRequired[str]
-    certificate: NotRequired[str | None]
-    identities: NotRequired[dict[str, Annotated[bytes, Length(1000)]]]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, TypedDict, get_args
 
-from quorank.errors import BadInput, require
-from quorank.files.documents import load_json
+from quorank.errors import require
+from quorank.files.documents import parse_json
 from quorank.privacy.setting import Turns
 from quorank.protocol.keys import MemberKey, is_signed
 
@@ -145,6 +146,14 @@ class AgreedTerms(Protocol):
     def client(self) -> int: ...
 
 
+class _Request(TypedDict):
+    format: Literal["quorank leave"]
+    run: str
+    client: int
+    at: float
+    nonce: str
+
+
 def leaving_request(place: AgreedTerms, key: MemberKey, at: float, nonce: bytes) -> bytes:
     """Build a request to be forgotten: one line of JSON and the member's signature, so nobody can remove another client."""
     fields = {"format": _MARK, "run": place.run, "client": place.client, "at": at, "nonce": nonce.hex()}
@@ -155,18 +164,15 @@ def leaving_request(place: AgreedTerms, key: MemberKey, at: float, nonce: bytes)
 def check_leaving_request(request: bytes, run: str, keys: Mapping[int, bytes]) -> Leaving:
     """Return the request if it names this run and is signed by the key (by member number) that the service knows."""
     line, _, signature = request.partition(b"\n")
-    try:
-        require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
-        found: Any = load_json(line)
-        require(found["format"] == _MARK and type(found["client"]) is int, "leaving.malformed", _MALFORMED)
-        require(found["run"] == run, "leaving.other-run", "the request to leave belongs to another run")
-        known = keys.get(found["client"])
-        require(known is not None, "leaving.unknown-client", "the request to leave names an unknown client")
-        signed = is_signed(known or b"", _SIGNED + line, bytes.fromhex(signature.decode("ascii")))
-        require(signed, "leaving.unsigned", "the request to leave is not signed by the client that it names")
-        return Leaving(run, found["client"], float(found["at"]), leaving_digest(request))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        raise BadInput("leaving.malformed", _MALFORMED) from None
+    require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
+    found: _Request = parse_json(line, _Request, code="leaving.malformed")
+    require(found["run"] == run, "leaving.other-run", "the request to leave belongs to another run")
+    key = keys.get(found["client"])
+    require(key is not None, "leaving.unknown-client", "the request to leave names an unknown client")
+    given = bytes.fromhex(signature.decode()) if re.fullmatch(rb"[0-9a-f]{128}", signature) else b""
+    signed = is_signed(key or b"", _SIGNED + line, given)
+    require(signed, "leaving.unsigned", "the request to leave is not signed by the client that it names")
+    return Leaving(run, found["client"], found["at"], leaving_digest(request))
 
 
 def leaving_receipt(request: bytes) -> bytes:

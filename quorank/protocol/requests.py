@@ -13,11 +13,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from quorank import __version__
 from quorank.errors import BadInput, require
-from quorank.files.documents import load_json
+from quorank.files.codec import Length
+from quorank.files.documents import parse_json
 from quorank.protocol.invitation import CODE
 from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
 
@@ -32,12 +34,7 @@ NONCE_SECONDS = 900.0
 """Seconds for which a service stores nonces: longer than a request is valid."""
 
 MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
-    "quorank-member",
-    "quorank-time",
-    "quorank-nonce",
-    "quorank-digest",
-    "quorank-signature",
-    "quorank-protocol",
+    f"quorank-{name}" for name in ("member", "time", "nonce", "digest", "signature", "protocol")
 )
 KIND, ROUND, NEXT, MAIL = "quorank-kind", "quorank-round", "quorank-next", "quorank-mail"
 """Headers of answers: kind and round of a task, polling interval in seconds, number of a letter."""
@@ -50,32 +47,22 @@ _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _AGENT = re.compile(r"quorank/([0-9]{1,4}(?:\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,12})")
 
-STATUS = {
-    "request.unsigned": 401,
-    "request.unknown-member": 401,
-    "request.signature": 401,
-    "request.time": 401,
-    "operator.token": 401,
-    "request.revoked": 403,
-    "request.left": 403,
-    "invitation.unknown": 403,
-    "enrolment.ended": 403,
-    "enrolment.full": 403,
-    "request.unknown": 404,
-    "request.method": 405,
-    "request.slow": 408,
-    "request.replayed": 409,
-    "invitation.used": 409,
-    "request.too-long": 413,
-    "request.encoding": 415,
-    "request.protocol": 426,
-    "enrolment.too-many": 429,
-    "request.too-many": 429,
-    "service.fault": 500,
-    "service.busy": 503,
-    "service.storage": 503,
-}
-"""HTTP statuses by code; a `reply.…` or `mail.…` is 409, anything else 400."""
+_STATUSES = """
+401 request.unsigned request.unknown-member request.signature request.time operator.token
+403 request.revoked request.left invitation.unknown enrolment.ended enrolment.full
+404 request.unknown
+405 request.method
+408 request.slow
+409 request.replayed invitation.used
+413 request.too-long
+415 request.encoding
+426 request.protocol
+429 enrolment.too-many request.too-many
+500 service.fault
+503 service.busy service.storage
+"""
+STATUS = {code: int(line.split()[0]) for line in _STATUSES.strip().splitlines() for code in line.split()[1:]}
+"""HTTP statuses by code; a `reply.…`, `mail.…` or `leaving.…` is 409, anything else 400."""
 
 
 def status_of(code: str) -> int:
@@ -136,21 +123,27 @@ def body_length(headers: Mapping[str, str], most: int) -> int:
     return int(length)
 
 
+def decode_base64(value: str) -> bytes:
+    """Return the bytes of an untrusted header; none where it is malformed."""
+    with suppress(binascii.Error, ValueError):
+        return base64.b64decode(value, validate=True)
+    return b""
+
+
 def read_head(headers: Mapping[str, str]) -> SignedHead:
     """Parse the signed headers, given by lower-case names."""
     require(SIGNED in headers, "request.unsigned", "the request is not signed; enrol first, and sign every request")
     version = headers.get(VERSION, "")
     require(version == str(PROTOCOL), "request.protocol", f"this service speaks protocol {PROTOCOL}")
     words = [headers.get(name, "") for name in (MEMBER, TIME, NONCE_HEADER, DIGEST)]
-    for word, shape in zip(words, (_NUMBER, _SECONDS, _NONCE, _DIGEST), strict=True):
-        require(shape.fullmatch(word), "request.malformed", "a header of the request is malformed")
-    try:
-        signature = base64.b64decode(headers[SIGNED], validate=True)
-    except (binascii.Error, ValueError):
-        signature = b""
-    require(len(signature) == SIGNATURE, "request.malformed", "a header of the request is malformed")
+    signature = decode_base64(headers[SIGNED])
+    valid = all(shape.fullmatch(word) for word, shape in zip(words, (_NUMBER, _SECONDS, _NONCE, _DIGEST), strict=True))
+    require(valid and len(signature) == SIGNATURE, "request.malformed", "a header of the request is malformed")
     member, time, nonce, digest = words
-    return SignedHead(int(member), int(time), bytes.fromhex(nonce), digest, signature, program_of(headers))
+    found = _AGENT.fullmatch(headers.get("user-agent", ""))
+    return SignedHead(
+        int(member), int(time), bytes.fromhex(nonce), digest, signature, "" if found is None else found[1]
+    )
 
 
 def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str, now: float) -> None:
@@ -166,12 +159,6 @@ def check_body(head: SignedHead, body: bytes) -> None:
     require(good, "request.digest", "the body is not the one that was signed")
 
 
-def program_of(headers: Mapping[str, str]) -> str:
-    """Return the claimed version of a member's program; empty where it is malformed."""
-    found = _AGENT.fullmatch(headers.get("user-agent", ""))
-    return "" if found is None else found[1]
-
-
 def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
     """Return the body of an enrolment with a code or a token."""
     proof = key.sign(enrolment_content(service, code or token.encode(), key.public))
@@ -180,27 +167,33 @@ def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str
     return json.dumps(fields).encode()
 
 
+class _Enrolment(TypedDict):
+    protocol: Any
+    key: Annotated[bytes, Length(PUBLIC, PUBLIC)]
+    proof: str
+    code: NotRequired[Annotated[bytes, Length(CODE, CODE)]]
+    token: NotRequired[Annotated[str, Length(200, 1)]]
+
+
 def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
     """Return (key, code, token) of an enrolment, code or token empty; reject one that the key did not sign."""
-    malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:
-        found = load_json(body)
-        protocol = found["protocol"]
-        code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
-        key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
-        raise malformed from None
-    require(protocol == PROTOCOL, "request.protocol", f"this service speaks protocol {PROTOCOL}")
-    one = bool(code) != bool(token) and isinstance(token, str) and len(token) <= 200
-    if not (one and len(code) in (0, CODE) and len(key) == PUBLIC):
-        raise malformed
+        found: _Enrolment = parse_json(body, _Enrolment)
+        require(("code" in found) != ("token" in found), "request.malformed", "")
+    except BadInput:
+        sentence = "an enrolment has protocol, code or token, key and proof"
+        raise BadInput("request.malformed", sentence) from None
+    require(found["protocol"] == PROTOCOL, "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    key, code, token = found["key"], found.get("code", b""), found.get("token", "")
+    proof = decode_base64(found["proof"])
+    require(len(proof) == SIGNATURE, "request.malformed", "the proof of an enrolment is a signature")
     good = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
     require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
     return key, code, token
 
 
-def refusal(code: str, sentence: str) -> BadInput:
+def refusal(code: object, sentence: object) -> BadInput:
     """Return a service's refusal with a well-formed code and a sentence of bounded length."""
-    known = re.fullmatch(r"[a-z][a-z-]{0,40}\.[a-z][a-z0-9-]{0,60}", code)
-    code = code if known else "service.unreadable"
-    return BadInput(code, sentence[:300])
+    known = re.fullmatch(r"[a-z][a-z-]{0,40}\.[a-z][a-z0-9-]{0,60}", str(code))
+    code = known[0] if known else "service.unreadable"
+    return BadInput(code, sentence[:300] if isinstance(sentence, str) else "")

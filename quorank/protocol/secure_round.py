@@ -93,20 +93,14 @@ def open_envelope(content: bytes) -> tuple[int, list[bytes]]:
     require(_HEAD.size <= len(content) <= LARGEST_MESSAGE, "secure-sum.malformed", _MALFORMED)
     magic, version, phase = _HEAD.unpack_from(content)
     require(magic == b"QSEC" and KEYS <= phase < OVER, "secure-sum.malformed", _MALFORMED)
-    require(
-        version == VERSION,
-        "secure-sum.version",
-        "a message of a secure sum is of another version; install the same on both sides",
-    )
+    sentence = "a message of a secure sum is of another version; install the same on both sides"
+    require(version == VERSION, "secure-sum.version", sentence)
     return phase, frames.unpack(content[_HEAD.size :])
 
 
 def _named(client: int, message: M) -> M:
-    require(
-        message.client == client,
-        "secure-sum.other-client",
-        "the reply names another client than the one that sent it; drop it",
-    )
+    sentence = "the reply names another client than the one that sent it; drop it"
+    require(message.client == client, "secure-sum.other-client", sentence)
     return message
 
 
@@ -174,19 +168,9 @@ class SecureRound:
         """Judge the reply of an authenticated client; a false or late reply changes nothing."""
         try:
             phase, parts = open_envelope(content)
-            require(
-                phase == self.phase,
-                "secure-sum.phase",
-                f"the reply is not of the phase of {PHASES[self.phase]}; drop it",
-            )
-            require(
-                client in self._tasks,
-                "secure-sum.not-asked",
-                "this client was asked nothing in this phase; drop its reply",
-            )
-            require(
-                client not in self._replied, "secure-sum.repeated", "this client has replied already; drop its reply"
-            )
+            expected = f"the reply is not of the phase of {PHASES[self.phase]}; drop it"
+            require(phase == self.phase, "secure-sum.phase", expected)
+            self._check_asked(client)
             require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED)
             self._take(client, *parts)
         except BadInput as error:
@@ -194,14 +178,18 @@ class SecureRound:
         self._replied.add(client)
         return Verdict(True, client)
 
+    def _check_asked(self, client: int) -> None:
+        sentence = "this client was asked nothing in this phase; drop its reply"
+        require(client in self._tasks, "secure-sum.not-asked", sentence)
+        sentence = "this client has replied already; drop its reply"
+        require(client not in self._replied, "secure-sum.repeated", sentence)
+
     def _take(self, client: int, raw: bytes, identity: bytes | None = None) -> None:
-        server = self.server
+        server, inner = self.server, self.server.inner
         if self.phase == AGREEMENT:
             require(len(raw) == SIGNATURE, "secure-sum.malformed", _MALFORMED)
             server.receive_agreement(client, raw)
-            return
-        inner = server.inner
-        if self.phase == KEYS:
+        elif self.phase == KEYS:
             signed = SignedKeys.from_bytes(raw)
             _named(client, signed.keys)
             if identity is not None:
@@ -217,16 +205,11 @@ class SecureRound:
 
     def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
         require(len(identity) == IDENTITY, "secure-sum.malformed", _MALFORMED)
-        require(
-            self._known.get(client, identity) == identity,
-            "secure-sum.identity",
-            f"client {client} has another identity than before; leave it out, or invite it again",
-        )
-        require(
-            signed.is_genuine({client: identity}, self.server.inner.occasion),
-            "secure-sum.unsigned",
-            f"the keys of client {client} are not signed by it; leave it out",
-        )
+        sentence = f"client {client} has another identity than before; leave it out, or invite it again"
+        require(self._known.get(client, identity) == identity, "secure-sum.identity", sentence)
+        sentence = f"the keys of client {client} are not signed by it; leave it out"
+        genuine = signed.is_genuine({client: identity}, self.server.inner.occasion)
+        require(genuine, "secure-sum.unsigned", sentence)
 
     def complete(self) -> bool:
         """Return whether the phase can close: all have replied, or its deadline has passed."""
@@ -293,17 +276,14 @@ class SecureRounds:
 
     @property
     def has_enough_replies(self) -> bool:
-        """Return whether the open phase has enough replies for a sum of each group."""
         return all(one.has_enough_replies for one in self._going)
 
     @property
     def identities(self) -> dict[int, bytes]:
-        """Identities that clients sent."""
         return {client: key for one in self.rounds for client, key in one.identities.items()}
 
     @property
     def liars(self) -> dict[int, str]:
-        """Clients that sent or returned false shares, with the error code."""
         return {client: code for one in self.rounds for client, code in one.liars.items()}
 
     def set_deadline(self, seconds: float) -> None:
@@ -313,10 +293,7 @@ class SecureRounds:
 
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""
-        found: dict[int, bytes] = {}
-        for one in self._going:
-            found |= one.tasks()
-        return dict(sorted(found.items()))
+        return dict(sorted(task for one in self._going for task in one.tasks().items()))
 
     def receive(self, client: int, content: bytes) -> Verdict:
         """Judge the reply of an authenticated client to its group's round."""
@@ -368,9 +345,8 @@ class SecureMember:
         phase, parts = open_envelope(content)
         require(self.client is not None, "secure-sum.left", "this client has left the round")
         assert self.client is not None
-        require(
-            phase == self.phase, "secure-sum.phase", f"the task is not of the phase of {PHASES[self.phase]}; drop it"
-        )
+        sentence = f"the task is not of the phase of {PHASES[self.phase]}; drop it"
+        require(phase == self.phase, "secure-sum.phase", sentence)
         try:
             reply = envelope(phase, self._step(self.client, phase, parts))
         except BaseException:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
-from quorank.files.codec import Length, decode
+from quorank.files.codec import decode, field_hints
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
@@ -55,14 +55,10 @@ class Terms:
     client_momentum: float = 0.0  # β: share of its previous update that the device adds to each one
 
     def __post_init__(self) -> None:
-        require(
-            0 < len(self.run) <= 200, "run.name", f"expected a run's name of 1 to 200 characters, got {len(self.run)}"
-        )
-        require(
-            self.learner.learns_late,
-            "option.conflict",
-            f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}",
-        )
+        run = f"expected a run's name of 1 to 200 characters, got {len(self.run)}"
+        require(0 < len(self.run) <= 200, "run.name", run)
+        late = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
+        require(self.learner.learns_late, "option.conflict", late)
         self.learner.check_list(self.k)
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
@@ -70,13 +66,8 @@ class Terms:
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:
             MetricResponse(self.report_epsilon)
-            masked = self.privacy.hides_single_updates
-            require(
-                not masked,
-                "option.conflict",
-                "a secure sum carries updates and nothing else; leave report_epsilon out, or choose another privacy",
-                "reports",
-            )
+            alone = "a secure sum carries updates and nothing else; leave reports out, or choose another privacy"
+            require(not self.privacy.hides_single_updates, "option.conflict", alone, "reports")
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -147,12 +138,13 @@ class Terms:
         version = table.get("version")
         sentence = f"of version {version}, and this Quorank reads {VERSION}; install the version of the coordinator"
         require(version == VERSION, "terms.version", sentence, "terms")
+        known = field_hints(cls)  # type: ignore[arg-type]
+        hints = {name: hint for name, hint in known.items() if name not in PARTS}
         try:
-            plain: Any = decode(_PlainTerms, {name: value for name, value in table.items() if name not in PARTS})
-            parts: dict[str, Any] = {
-                name: family.read(table.get(name), name, foreign=True) for name, family in PARTS.items()
-            }
-            fields: dict[str, Any] = {name: plain[name] for name in _PlainTerms.__annotations__ if name != "version"}
+            missing = hints.keys() - table.keys()
+            require(not missing, "value.missing", f"misses {', '.join(sorted(missing))}")
+            fields: dict[str, Any] = {name: decode(hint, table[name], name) for name, hint in hints.items()}
+            parts = {name: family.read(table.get(name), name, foreign=True) for name, family in PARTS.items()}
             return cls(**fields, **parts)
         except (TypeError, ValueError):
             raise BadInput("terms.malformed", "a part is malformed; ask for a new invitation", "terms") from None
@@ -161,17 +153,3 @@ class Terms:
                 raise error.at("terms") from None
             sentence = f"something is missing or of the wrong kind ({error}); ask for a new invitation"
             raise BadInput("terms.malformed", sentence, "terms") from None
-
-
-class _PlainTerms(TypedDict):
-    version: int
-    run: Annotated[str, Length(200, 1)]
-    client: int
-    n_features: int
-    rounds: int
-    interactions: int
-    k: int
-    keep_every: int
-    setting: Setting
-    report_epsilon: float
-    client_momentum: float

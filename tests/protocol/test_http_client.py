@@ -20,7 +20,7 @@ from quorank import __version__
 from quorank.protocol import certificates, requests
 from quorank.protocol import http_client as line_module
 from quorank.protocol.certificates import Authority
-from quorank.protocol.http_client import PollingInterval, ServedMail, ServiceClient, ServiceRefusal
+from quorank.protocol.http_client import Enrolment, PollingInterval, ServedMail, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
 
@@ -107,7 +107,7 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
     assert (task.kind, task.round, task.content, task.next, task.etag) == ("round", 3, b"theta", 4.0, "e")
     assert line.task("e").content is None and line.reply(b"reply") == 9.0
     assert line.mail() == (0.05, 12, b"letter") and line.mail() == ServedMail(0.1)
-    assert line.leave(b"bye").state == "heard" and line.leaving_state().receipt == b"word"
+    assert line.leave(b"bye").state == "heard" and line.leave().receipt == "word"
     assert service.connections == 1 and service.asked[1][1]["if-none-match"] == "e"
     nonces = set()
     for first, headers, body in service.asked:
@@ -124,8 +124,8 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
 def test_a_member_enrols_with_a_key_of_its_own(service) -> None:
     invitation = Invitation("north", service.url, SERVICE.public, {"a": 1}, b"c" * 32, certificate=service.authority)
     service.answers = [said(200, b'{"member": 5, "name": "north", "terms": {"a": 1}}')]
-    line = ServiceClient.from_invitation(invitation)
-    assert line.enrol(invitation, MEMBER) == (5, "north", {"a": 1}) and line.member == 5
+    line = ServiceClient(service.url, SERVICE.public, service.authority)
+    assert line.enrol(invitation, MEMBER) == Enrolment(5, "north", {"a": 1}) and line.member == 5
     told = json.loads(service.asked[0][2])
     assert bytes.fromhex(told["key"]) == MEMBER.public and bytes.fromhex(told["code"]) == b"c" * 32
     content = enrolment_content(SERVICE.public, b"c" * 32, MEMBER.public)
@@ -257,7 +257,7 @@ def test_a_proxy_is_asked_where_the_environment_names_one(service, monkeypatch) 
     service.answers = [said(204), said(204)]
     line = line_of(service)
     line.mail()
-    assert heard[0].startswith(b"CONNECT 127.0.0.1:") and b"Proxy-Authorization: Basic bWU6d29yZA==" in heard[0]
+    assert heard[0].startswith(b"CONNECT 127.0.0.1:") and b"proxy-authorization: Basic bWU6d29yZA==" in heard[0]
     line.close()
     monkeypatch.setenv("NO_PROXY", "example.org, 127.0.0.1")
     line.mail()
