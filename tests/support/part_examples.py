@@ -174,9 +174,9 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "sources": [
         FilesSource(),
-        FilesSource("/people/ann/caf\uf7e9", ("*.log", "!kept.log"), 1000, 100, True),
+        FilesSource("/people/ann/caf\uf7e9", ("*.log", "!kept.log")),
         MailSource(),
-        MailSource("/people/ann/Mail", 10),
+        MailSource("/people/ann/Mail"),
         FirefoxSource(),
         FirefoxSource("/people/ann/places.sqlite"),
         ChromiumSource(),
@@ -363,11 +363,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("servers", {"kind": "adam", "tiny": 0.0}),
     ("servers", {"kind": "adam", "step": 0}),
     ("sources", {"kind": "folder", "path": ""}),
-    ("sources", {"kind": "folder", "most_bytes": 0}),
-    ("sources", {"kind": "folder", "most_characters": -1}),
     ("sources", {"kind": "folder", "ignore": "*.log"}),
     ("sources", {"kind": "mail", "path": ""}),
-    ("sources", {"kind": "mail", "most_characters": 0}),
     ("sources", {"kind": "firefox", "path": ""}),
     ("sources", {"kind": "chromium", "path": 5}),
 ]

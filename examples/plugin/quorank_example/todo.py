@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from quorank.errors import BadInput
 from quorank.files.atomic import read_whole
-from quorank.search.sources.file_names import absolute_path, keep_path, stored_path
 from quorank.search.sources.source import (
     FoundDocument,
+    PathSource,
     Scanned,
     SkippedDocument,
-    Source,
     UnchangedDocument,
     plain_text,
     unchanged_below,
@@ -23,7 +21,7 @@ from quorank.search.sources.source import (
 
 
 @dataclass(frozen=True)
-class TodoSource(Source):
+class TodoSource(PathSource):
     """Lines of a file in the format of todo.txt; those that are done begin with `x `."""
 
     kind: ClassVar[str] = "todo"
@@ -31,21 +29,9 @@ class TodoSource(Source):
     path: str = "~/todo.txt"
     done: bool = False  # also what is done
 
-    def __post_init__(self) -> None:
-        keep_path(self, "path")
-
-    @property
-    def name(self) -> str:
-        """The path of the file."""
-        return self.path
-
-    def watch_paths(self) -> tuple[Path, ...]:
-        """Return the file."""
-        return (absolute_path(self.path),)
-
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield a document for each line; its key is its text, so that lines may be sorted."""
-        path = absolute_path(self.path)
+        path = self.place
         try:
             content = read_whole(path, 1_000_000, code="file.unreadable")
             modified = path.stat().st_mtime
@@ -61,4 +47,4 @@ class TodoSource(Source):
                 if key in known:
                     yield UnchangedDocument(key)
                 else:
-                    yield FoundDocument(key, "1", stored_path(str(path)), line, "", line, modified)
+                    yield FoundDocument(key, "1", self.path, line, "", line, modified)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from quorank.errors import BadInput, first_line
 from quorank.search.index import UpdateReport
 from quorank.search.personal_search import PersonalSearch
-from quorank.search.sources.watching import SourceWatcher
+from quorank.search.sources.watching import watch_sources
 
 AGAIN = 10.0
 """Seconds before a failed scan, or a failed contact with the service, is retried."""
@@ -177,7 +177,7 @@ class Upkeep:
             if not sources:
                 self._sources_changed.wait()
                 continue
-            for places in SourceWatcher(sources, say=self._say).changes(self._sources_changed):
+            for places in watch_sources(sources, self._sources_changed, say=self._say):
                 for place in places:
                     self.scan_soon(numbers[place])
 

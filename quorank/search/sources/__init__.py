@@ -10,14 +10,22 @@ from quorank.parts import Family
 from quorank.search.sources.browsers import ChromiumSource, FirefoxSource
 from quorank.search.sources.folder import FilesSource
 from quorank.search.sources.mail import MailSource
-from quorank.search.sources.source import GROUP, FoundDocument, Scanned, SkippedDocument, Source, UnchangedDocument
+from quorank.search.sources.source import (
+    GROUP,
+    FoundDocument,
+    PathSource,
+    Scanned,
+    SkippedDocument,
+    Source,
+    UnchangedDocument,
+)
 
 SOURCES: Family[Source] = Family(
     "source", FilesSource, MailSource, FirefoxSource, ChromiumSource, base=Source, group=GROUP
 )  # a new one: its file, its name here; in a package of its own, an entry point of the group `quorank.sources`
 
 __all__ = [
-    "SOURCES", "ChromiumSource", "FilesSource", "FirefoxSource", "FoundDocument", "MailSource", "Scanned",
+    "SOURCES", "ChromiumSource", "FilesSource", "FirefoxSource", "FoundDocument", "MailSource", "PathSource", "Scanned",
     "SkippedDocument", "Source", "UnchangedDocument", "source_at",
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ files are only read. Where that fails, the indexed pages stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -24,13 +24,13 @@ from quorank.data.logs.browser_history import (
     read_browser_history,
 )
 from quorank.errors import BadInput
-from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
+from quorank.search.sources.file_names import stored_path
 from quorank.search.sources.source import (
     MOST_VISITS,
     FoundDocument,
+    PathSource,
     Scanned,
     SkippedDocument,
-    Source,
     UnchangedDocument,
     plain_text,
     unchanged_below,
@@ -70,27 +70,30 @@ def chromium_profiles() -> list[Path]:
 
 
 @dataclass(frozen=True)
-class BrowserSource(Source):
-    """Pages of a browser's profile that were visited or bookmarked."""
+class BrowserSource(PathSource):
+    """Pages of a browser's profile that were visited or bookmarked.
+
+    Pages of this machine are left out: those of a search have addresses that may hold queries.
+    """
 
     rest: ClassVar[float] = 300.0
     file: ClassVar[str]
     title: ClassVar[str]
-
-    path: str = ""
-
-    def __post_init__(self) -> None:
-        keep_path(self, "path")
+    beside: ClassVar[str]  # name of a file that changes with visits or bookmarks
 
     @property
     def database(self) -> Path:
         """The browser's database."""
-        return database_in(absolute_path(self.path), (self.file,))
+        return database_in(self.place, (self.file,))
 
     @property
     def name(self) -> str:
         """The browser and the path of the profile."""
-        return f"{self.title} {shown_name(opened_path(self.path))}"
+        return f"{self.title} {super().name}"
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        """Return the database, and the file beside it that changes."""
+        return self.database, self.database.with_name(self.beside)
 
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the pages that were visited or bookmarked."""
@@ -106,10 +109,9 @@ class BrowserSource(Source):
             sentence = f"the bookmarks cannot be read ({history.problem})"
             yield SkippedDocument(BOOKMARKS_FILE, "bookmarks.damaged", sentence)
         for page in _browsed_pages(history):
-            if page.visits or page.visit_count or page.added:
-                found = page.scanned(known)
-                if found is not None:
-                    yield found
+            parts = _PAGE.match(page.address)
+            if (page.visits or page.visit_count or page.added) and parts and not _LOOPBACK.fullmatch(parts[1]):
+                yield _scanned(page, parts[1].lower(), parts[2], known)
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,9 @@ class FirefoxSource(BrowserSource):
     kind: ClassVar[str] = "firefox"
     file: ClassVar[str] = FIREFOX_FILE
     title: ClassVar[str] = "Firefox"
+    beside: ClassVar[str] = f"{FIREFOX_FILE}-wal"
 
     path: str = FIREFOX_PROFILES[0]
-
-    def watch_paths(self) -> tuple[Path, ...]:
-        """Return the database and its log, which changes with every visit."""
-        return self.database, self.database.with_name(f"{FIREFOX_FILE}-wal")
 
 
 @dataclass(frozen=True)
@@ -148,12 +147,9 @@ class ChromiumSource(BrowserSource):
     kind: ClassVar[str] = "chromium"
     file: ClassVar[str] = CHROMIUM_FILE
     title: ClassVar[str] = "Chromium"
+    beside: ClassVar[str] = BOOKMARKS_FILE
 
     path: str = CHROMIUM_PROFILES[0]
-
-    def watch_paths(self) -> tuple[Path, ...]:
-        """Return the database and the file of bookmarks."""
-        return self.database, self.database.with_name(BOOKMARKS_FILE)
 
 
 @dataclass
@@ -167,34 +163,27 @@ class BrowsedPage:
     visit_count: int = 0
     added: float = 0.0  # time of the newest bookmark; 0 without one
 
-    def scanned(self, known: Mapping[str, str]) -> Scanned | None:
-        """Return the item of a scan for this page; None for anything but a web page, and for pages of this machine.
 
-        The pages of this machine include those of a search, whose addresses may hold queries.
-        """
-        parts = _PAGE.match(self.address)
-        if parts is None or _LOOPBACK.fullmatch(parts[1]):
-            return None
-        key = plain_text(self.address)
-        if len(key) > LONGEST_ADDRESS:
-            sentence = f"this address has more than {LONGEST_ADDRESS:,} characters"
-            return SkippedDocument(f"{key[:200]}…", "history.address-too-long", sentence)
-        modified = max(*self.visits[:1], self.added, 0.0)
-        texts = crc32(f"{self.title}\n{self.text}".encode(errors="replace"))
-        fingerprint = f"{modified:.6f}-{self.visit_count}-{texts:08x}"
-        if known.get(key) == fingerprint:
-            return UnchangedDocument(key)
-        host, path = parts[1].lower(), parts[2]
-        last = path.rstrip("/").rpartition("/")[2]
-        readable = plain_text(unquote(self.address, errors="replace"))
-        title = plain_text(" ".join(self.title.split())) or readable
-        name = plain_text(" ".join(filter(None, (host, unquote(last, errors="replace")))))
-        body = plain_text("\n".join(filter(None, (self.text, readable))))
-        return FoundDocument(key, fingerprint, key, title, name, body, modified, self.visits, self.visit_count)
+def _scanned(page: BrowsedPage, host: str, path: str, known: Mapping[str, str]) -> Scanned:
+    """Return the item of a scan for a page."""
+    key = plain_text(page.address)
+    if len(key) > LONGEST_ADDRESS:
+        sentence = f"this address has more than {LONGEST_ADDRESS:,} characters"
+        return SkippedDocument(f"{key[:200]}…", "history.address-too-long", sentence)
+    modified = max(*page.visits[:1], page.added, 0.0)
+    digest = crc32(f"{page.title}\n{page.text}".encode(errors="replace"))
+    fingerprint = f"{modified:.6f}-{page.visit_count}-{digest:08x}"
+    if known.get(key) == fingerprint:
+        return UnchangedDocument(key)
+    readable, last = (unquote(text, errors="replace") for text in (page.address, path.rstrip("/").rpartition("/")[2]))
+    title = " ".join(page.title.split()) or readable
+    name, body = f"{host} {last}".strip(), f"{page.text}\n{readable}".strip()
+    title, name, body = map(plain_text, (title, name, body))
+    return FoundDocument(key, fingerprint, key, title, name, body, modified, page.visits, page.visit_count)
 
 
-def _browsed_pages(history: BrowserHistory) -> Iterator[BrowsedPage]:
-    """Yield the pages of a history with their visits and bookmarks, in the order of the database."""
+def _browsed_pages(history: BrowserHistory) -> Iterable[BrowsedPage]:
+    """Return the pages of a history with their visits and bookmarks, in the order of the database."""
     pages: dict[str, BrowsedPage] = {}
     numbers: dict[int, BrowsedPage] = {}
     times: dict[int, list[float]] = {}
@@ -204,11 +193,10 @@ def _browsed_pages(history: BrowserHistory) -> Iterator[BrowsedPage]:
             page.title, page.text = found.title[:MOST_TEXT], found.description[:MOST_TEXT]
             page.visit_count = max(0, min(found.visit_count, 1 << 40))
     for number, moment, _ in history.visits:
-        if number in numbers:
-            times.setdefault(number, []).append(moment)
-    for number, moments in times.items():
+        times.setdefault(number, []).append(moment)
+    for number in numbers.keys() & times.keys():
         page = numbers[number]
-        page.visits = tuple(sorted((*page.visits, *moments), reverse=True)[:MOST_VISITS])
+        page.visits = tuple(sorted((*page.visits, *times[number]), reverse=True)[:MOST_VISITS])
         page.visit_count = max(page.visit_count, len(page.visits))
     for mark in history.bookmarks:
         if isinstance(mark.page, int):
@@ -219,6 +207,6 @@ def _browsed_pages(history: BrowserHistory) -> Iterator[BrowsedPage]:
             text = mark.name[:MOST_TEXT]
             known.added = max(known.added, mark.added or 1.0)
             known.title = known.title or text
-            if text and text not in (known.title, known.text) and len(known.text) < MOST_TEXT:
+            if text not in ("", known.title, known.text) and len(known.text) < MOST_TEXT:
                 known.text = f"{text}\n{known.text}".strip()
-    yield from pages.values()
+    return pages.values()

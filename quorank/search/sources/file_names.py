@@ -20,13 +20,12 @@ import os
 import re
 from pathlib import Path
 
-from quorank.errors import printable, require
+from quorank.errors import printable
 from quorank.files.atomic import expand_home
 from quorank.text.readers.decoding import decode
 
 _FIRST = 0xF780
 _ESCAPED = re.compile("[\udc80-\udcff\uf780-\uf7ff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _STORED = re.compile("[\uf780-\uf7ff]+")
 
 
@@ -50,14 +49,6 @@ def shown_name(name: str) -> str:
 def absolute_path(text: str) -> Path:
     """Return the absolute path of a string made by `stored_path`, with ~ expanded and links kept."""
     return Path(os.path.abspath(expand_home(opened_path(text))))  # noqa: PTH100, which keeps links
-
-
-def keep_path(part: object, field: str) -> None:
-    """Check the path in a field of a new part, and replace a system path by its storable string."""
-    path = getattr(part, field)
-    require(path and "\0" not in path, "path.missing", "expected the path of a file or a folder", field)
-    if _SURROGATE.search(path):
-        object.__setattr__(part, field, stored_path(path))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -2,8 +2,8 @@
 
 The key of a file is its path below the folder, its fingerprint its size and modification time, taken before it is
 read: a change during the reading gives another fingerprint in the next scan. A file whose content cannot be read has
-the code of the reason in its fingerprint, so that it is not opened again until it changes, or until the limit that it
-exceeded changes. A folder that cannot be read (an unmounted disk, a missing permission) keeps its indexed content.
+the code of the reason in its fingerprint, so that it is not opened again until it changes. A folder that cannot be read
+(an unmounted disk, a missing permission) keeps its indexed content. Links are not followed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from quorank.errors import BadInput, require_range
+from quorank.errors import BadInput
 from quorank.files.atomic import read_whole
-from quorank.search.sources.file_names import absolute_path, keep_path, opened_path, shown_name, stored_path
+from quorank.search.sources.file_names import shown_name, stored_path
 from quorank.search.sources.formats.docx import read_docx
 from quorank.search.sources.formats.pdf import PdfProcess
 from quorank.search.sources.formats.texts import BINARY_ENDINGS, ExtractedText, read_text
@@ -27,42 +27,41 @@ from quorank.search.sources.ignore_rules import IGNORE_FILES, MOST_RULES_BYTES, 
 from quorank.search.sources.source import (
     MOST_CHARACTERS,
     FoundDocument,
+    PathSource,
     Scanned,
     SkippedDocument,
-    Source,
     UnchangedDocument,
     plain_text,
     unchanged_below,
 )
 
 MOST_BYTES = 20_000_000
-"""Default limit on the bytes of a file."""
+"""Bytes of a file; larger ones are found by their names only."""
 TICK = 0.02
 """Resolution of file system clocks, seconds: a file that changed just now is read after this time."""
 _CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
 _SYSTEM_FOLDERS = frozenset({"/proc", "/sys", "/dev", "/run"})
-_TEMPORARY = frozenset({"file.unreadable"})
-"""Codes of problems that may end without a change of the file."""
+_TEMPORARY = "file.unreadable"
+"""Code of a problem that may end without a change of the file."""
+_WORD_ENDINGS = (".docx", ".docm", ".dotx")
 
 
 class _Folder(NamedTuple):
-    """Folder to scan: its path, its key with a trailing slash, its ignore rules."""
+    """Folder to scan: its path, the same below the source in bytes, its key, its ignore rules."""
 
     path: str
+    below: bytes
     prefix: str
     rules: RuleStack
 
 
 @dataclass(frozen=True)
-class FilesSource(Source):
+class FilesSource(PathSource):
     """Files of a folder and the folders below it.
 
     Args:
         path: The folder.
         ignore: Rules as in `.gitignore` that precede those of all files.
-        most_bytes: Larger files are found by their names only.
-        most_characters: Searched characters of a file.
-        follow_links: Follow symbolic links; each folder is still scanned once.
 
     >>> FilesSource("/people/ann/Documents", ignore=("*.log",)).name
     '/people/ann/Documents'
@@ -72,231 +71,140 @@ class FilesSource(Source):
 
     path: str = "~/Documents"
     ignore: tuple[str, ...] = ()
-    most_bytes: int = MOST_BYTES
-    most_characters: int = MOST_CHARACTERS
-    follow_links: bool = False
-
-    def __post_init__(self) -> None:
-        keep_path(self, "path")
-        require_range("most_bytes", self.most_bytes, least=1, most=1 << 31)
-        require_range("most_characters", self.most_characters, least=1, most=100_000_000)
-
-    @property
-    def name(self) -> str:
-        """The path of the folder."""
-        return shown_name(opened_path(self.path))
-
-    @property
-    def root(self) -> str:
-        """The absolute path of the folder."""
-        return str(absolute_path(self.path))
-
-    def watch_paths(self) -> tuple[Path, ...]:
-        """Return the folder."""
-        return (absolute_path(self.path),)
-
-    def holds(self, path: Path) -> bool:
-        """Return whether a file lies in the folder, or behind a link where links are followed."""
-        return path.is_relative_to(self.root) if self.follow_links else super().holds(path)
 
     def concerns(self, path: Path) -> bool:
         """Return whether the source's own and the default rules admit a changed path."""
-        below = Path(os.path.relpath(path, self.root)).parts
         if path.name in IGNORE_FILES:
             return True
-        rules, at = RuleStack.start(self.ignore), b""
-        for place, part in enumerate(below):
-            name = os.fsencode(part)
-            if rules.ignores(at + name, place < len(below) - 1):
-                return False
-            at += name + b"/"
-        return True
+        parts, rules = Path(os.path.relpath(path, self.place)).parts, RuleStack.start(self.ignore)
+        names = [os.fsencode(part) for part in parts]
+        return not any(rules.ignores(b"/".join(names[: n + 1]), n < len(names) - 1) for n in range(len(names)))
 
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the files, folder by folder in the order of their names."""
-        if not Path(self.root).is_dir():
+        if not self.place.is_dir():
             sentence = "is no folder, or missing now; its indexed content stays until the source is removed"
             yield SkippedDocument("", "folder.missing", sentence)
             yield from unchanged_below(known)
             return
+        waiting = [_Folder(str(self.place), b"", "", RuleStack.start(self.ignore))]
         with PdfProcess() as pdf:
-            yield from _Scan(self, known, pdf).files()
+            while waiting:
+                inner: list[_Folder] = []
+                yield from _scan_folder(waiting.pop(), inner, known, pdf)
+                waiting += reversed(inner)
 
 
-class _Scan:
-    """Scan of a folder."""
-
-    def __init__(self, source: FilesSource, known: Mapping[str, str], pdf: PdfProcess) -> None:
-        self.source, self.known, self.pdf = source, known, pdf
-        root = Path(source.root).stat()
-        self.seen = {(root.st_dev, root.st_ino)}  # folders, where links are followed
-
-    def files(self) -> Iterator[Scanned]:
-        waiting = [_Folder(self.source.root, "", RuleStack.start(self.source.ignore))]
-        while waiting:
-            folder = waiting.pop()
-            inner: list[_Folder] = []
-            yield from self._entries(folder, inner)
-            waiting += reversed(inner)
-
-    def _entries(self, folder: _Folder, inner: list[_Folder]) -> Iterator[Scanned]:
-        prefix, rules = folder.prefix, folder.rules
+def _scan_folder(folder: _Folder, inner: list[_Folder], known: Mapping[str, str], pdf: PdfProcess) -> Iterator[Scanned]:
+    """Yield the files of a folder, and append its folders to `inner`."""
+    path, below, prefix, rules = folder
+    try:
+        with os.scandir(path) as found:
+            entries = sorted(found, key=attrgetter("name"))
+    except (FileNotFoundError, NotADirectoryError):
+        yield SkippedDocument(prefix, "folder.vanished", "vanished during the scan")
+        return
+    except OSError as error:
+        yield SkippedDocument(
+            prefix, "folder.unreadable", f"cannot be read ({error.strerror}); its indexed content stays"
+        )
+        yield from unchanged_below(known, prefix)
+        return
+    contents: dict[str, bytes] = {}
+    for name in {entry.name for entry in entries} & {*IGNORE_FILES, _CACHE_TAG}:
         try:
-            with os.scandir(folder.path) as found:
-                entries = sorted(found, key=attrgetter("name"))
-        except (FileNotFoundError, NotADirectoryError):
-            yield SkippedDocument(prefix, "folder.vanished", "vanished during the scan")
-            return
-        except OSError as error:
-            sentence = f"cannot be read ({error.strerror}); its indexed content stays"
-            yield SkippedDocument(prefix, "folder.unreadable", sentence)
-            yield from unchanged_below(self.known, prefix)
-            return
-        names = {entry.name for entry in entries}
-        if _CACHE_TAG in names and prefix and self._is_cache(folder):
-            return
-        below = os.fsencode(folder.path[len(self.source.root) :].lstrip("/"))
-        below += b"/" if below else b""
-        contents = []
-        for name in IGNORE_FILES:
-            if name in names:
-                try:
-                    contents.append(read_whole(f"{folder.path}/{name}", MOST_RULES_BYTES, code="file.unreadable"))
-                except BadInput as error:
-                    yield SkippedDocument(prefix + name, "ignore-rules.unreadable", error.sentence)
-        rules = rules.below(below, contents)
-        for entry in entries:
-            name = entry.name
-            encoded = name.encode("utf-8", "surrogateescape")
-            try:
-                is_folder, is_link = entry.is_dir(follow_symlinks=False), entry.is_symlink()
-                if rules.ignores(below + encoded, is_folder):
-                    continue
-                key = prefix + stored_path(name)
-                if is_link:
-                    if not self.source.follow_links:
-                        yield SkippedDocument(key, "file.link", "is a link, and links are not followed here")
-                        continue
-                    is_folder = entry.is_dir()
-                if is_folder and not self.source.follow_links:
-                    if entry.path not in _SYSTEM_FOLDERS:
-                        inner.append(_Folder(entry.path, f"{key}/", rules))
-                    continue
-                status = entry.stat(follow_symlinks=self.source.follow_links)
-            except OSError as error:
-                yield from self._unreadable(prefix + stored_path(name), error)
+            contents[name] = read_whole(f"{path}/{name}", MOST_RULES_BYTES, code="file.unreadable")
+        except BadInput as error:
+            yield SkippedDocument(prefix + name, "ignore-rules.unreadable", error.sentence)
+    if prefix and contents.get(_CACHE_TAG, b"").startswith(_CACHE_SIGNATURE):
+        return
+    rules = rules.below(below, [contents[name] for name in IGNORE_FILES if name in contents])
+    for entry in entries:
+        encoded, key = os.fsencode(entry.name), prefix + stored_path(entry.name)
+        try:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if rules.ignores(below + encoded, is_folder):
+                continue
+            if entry.is_symlink():
+                yield SkippedDocument(key, "file.link", "is a link, and links are not followed")
                 continue
             if is_folder:
-                if self._was_seen(status):
-                    yield SkippedDocument(key, "folder.link-loop", "was scanned already, and a link leads here again")
-                elif entry.path not in _SYSTEM_FOLDERS:
-                    inner.append(_Folder(entry.path, f"{key}/", rules))
-            elif stat.S_ISREG(status.st_mode):
-                yield from self._file(key, name, entry.path, status)
-            else:
-                yield SkippedDocument(
-                    key, "file.special", f"is {_file_type(status.st_mode)}, which has no content to search"
-                )
-
-    def _is_cache(self, folder: _Folder) -> bool:
-        try:
-            return read_whole(f"{folder.path}/{_CACHE_TAG}", MOST_RULES_BYTES, code="file.unreadable").startswith(
-                _CACHE_SIGNATURE
-            )
-        except BadInput:
-            return False
-
-    def _was_seen(self, status: os.stat_result) -> bool:
-        identity = (status.st_dev, status.st_ino)
-        known = identity in self.seen
-        self.seen.add(identity)
-        return known
-
-    def _unreadable(self, key: str, error: OSError) -> Iterator[Scanned]:
-        if isinstance(error, FileNotFoundError):
-            yield SkippedDocument(key, "file.vanished", "vanished during the scan, or is a dangling link")
+                if entry.path not in _SYSTEM_FOLDERS:
+                    inner.append(_Folder(entry.path, below + encoded + b"/", f"{key}/", rules))
+                continue
+            status = entry.stat(follow_symlinks=False)
+        except OSError as error:
+            yield from _unreadable(key, error, known)
+            continue
+        if stat.S_ISREG(status.st_mode):
+            yield from _scan_file(key, entry, status, known, pdf)
         else:
-            yield SkippedDocument(key, "file.unreadable", f"cannot be read ({error.strerror})")
-            if key in self.known:
-                yield UnchangedDocument(key)
-            yield from unchanged_below(self.known, f"{key}/")
+            yield SkippedDocument(key, "file.special", "is a pipe, a socket or a device, without content to search")
 
-    def _file(self, key: str, name: str, path: str, status: os.stat_result) -> Iterator[Scanned]:
-        before, size = self.known.get(key), status.st_size
-        fingerprint = f"{size}-{status.st_mtime_ns}"
-        if before is not None and self._is_settled(before, fingerprint, size):
+
+def _unreadable(key: str, error: OSError, known: Mapping[str, str]) -> Iterator[Scanned]:
+    if isinstance(error, FileNotFoundError):
+        yield SkippedDocument(key, "file.vanished", "vanished during the scan")
+    else:
+        yield SkippedDocument(key, "file.unreadable", f"cannot be read ({error.strerror})")
+        if key in known:
+            yield UnchangedDocument(key)
+        yield from unchanged_below(known, f"{key}/")
+
+
+def _scan_file(
+    key: str, entry: os.DirEntry[str], status: os.stat_result, known: Mapping[str, str], pdf: PdfProcess
+) -> Iterator[Scanned]:
+    before, fingerprint = known.get(key), _fingerprint(status)
+    if before is not None:
+        same, _, code = before.partition(" ")
+        if same == fingerprint and code != _TEMPORARY:
             yield UnchangedDocument(key)
             return
-        if 0 <= time.time() - status.st_mtime < TICK:
-            time.sleep(TICK)
-            try:
-                status = os.stat(path)  # noqa: PTH116
-            except OSError as error:
-                yield from self._unreadable(key, error)
-                return
-            size = status.st_size
-            fingerprint = f"{size}-{status.st_mtime_ns}"
-        shown = shown_name(name)
-        ending = os.path.splitext(name)[1].lower()  # noqa: PTH122
-        title, text, code = shown, "", ""
-        if size and ending not in BINARY_ENDINGS:
-            found = self._read(path, ending, size)
-            text = found.text
-            if found.problem is not None:
-                code, sentence = found.problem
-                yield SkippedDocument(key, code, sentence)
-                if code == "file.vanished":
-                    return
-                if code in _TEMPORARY and before is not None:
-                    yield UnchangedDocument(key)
-                    return
-                fingerprint = f"{fingerprint} {code}"
-            if len(text) > self.source.most_characters:
-                text = text[: self.source.most_characters]
-                yield SkippedDocument(key, "file.text-cut", f"only its first {len(text):,} characters are searched")
-            title = found.title or shown
-        stored = path if path.isascii() else stored_path(path)
-        yield FoundDocument(key, fingerprint, stored, title, shown, text, status.st_mtime)
-
-    def _is_settled(self, before: str, fingerprint: str, size: int) -> bool:
-        """Return whether reading the file again would give the indexed content."""
-        if before == fingerprint:
-            return True
-        same, _, code = before.partition(" ")
-        if same != fingerprint or code in _TEMPORARY:
-            return False
-        return code != "file.too-large" or size > self.source.most_bytes
-
-    def _read(self, path: str, ending: str, size: int) -> ExtractedText:
-        """Return title and text of a file; a binary file has neither text nor problem."""
-        most = self.source.most_bytes
-        if size > most:
-            return ExtractedText(problem=_too_large(most))
-        if ending == ".pdf":
-            found = self.pdf.read(path, self.source.most_characters)
-        elif ending in (".docx", ".docm", ".dotx"):
-            found = read_docx(Path(path), self.source.most_characters)
-        else:
-            try:
-                content = read_whole(path, most, code="file.unreadable")
-            except BadInput as error:
-                found = ExtractedText(problem=(error.code, error.sentence))
-            else:
-                found = read_text(content, ending)
+    if 0 <= time.time() - status.st_mtime < TICK:
+        time.sleep(TICK)
+        try:
+            status = os.stat(entry.path)  # noqa: PTH116
+        except OSError as error:
+            yield from _unreadable(key, error, known)
+            return
+        fingerprint = _fingerprint(status)
+    shown, ending = shown_name(entry.name), os.path.splitext(entry.name)[1].lower()  # noqa: PTH122
+    title, text = shown, ""
+    if status.st_size and ending not in BINARY_ENDINGS:
+        found = _read(entry.path, ending, status.st_size, pdf)
+        title, text = plain_text(found.title) or shown, plain_text(found.text)
         if found.problem is not None:
             code, sentence = found.problem
-            known = {
-                "file.missing": ("file.vanished", "vanished while it was read"),
-                "file.too-large": _too_large(most),
-            }
-            return found._replace(problem=known.get(code, (code, sentence)))
-        return found._replace(title=plain_text(found.title), text=plain_text(found.text))
+            if code == "file.missing":
+                code, sentence = "file.vanished", "vanished while it was read"
+            yield SkippedDocument(key, code, sentence)
+            if code == "file.vanished":
+                return
+            if code == _TEMPORARY and before is not None:
+                yield UnchangedDocument(key)
+                return
+            fingerprint = f"{fingerprint} {code}"
+        if len(text) > MOST_CHARACTERS:
+            text = text[:MOST_CHARACTERS]
+            yield SkippedDocument(key, "file.text-cut", f"only its first {len(text):,} characters are searched")
+    yield FoundDocument(key, fingerprint, stored_path(entry.path), title, shown, text, status.st_mtime)
 
 
-def _too_large(most: int) -> tuple[str, str]:
-    return "file.too-large", f"is larger than {most:,} bytes; only its name is searched"
+def _fingerprint(status: os.stat_result) -> str:
+    return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _file_type(mode: int) -> str:
-    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-    return next((words for is_kind, words in kinds if is_kind(mode)), "a device")
+def _read(path: str, ending: str, size: int, pdf: PdfProcess) -> ExtractedText:
+    """Return title and text of a file; a binary file has neither text nor problem."""
+    if size > MOST_BYTES:
+        problem = "file.too-large", f"is larger than {MOST_BYTES:,} bytes; only its name is searched"
+        return ExtractedText(problem=problem)
+    if ending == ".pdf":
+        return pdf.read(path, MOST_CHARACTERS)
+    if ending in _WORD_ENDINGS:
+        return read_docx(Path(path), MOST_CHARACTERS)
+    try:
+        return read_text(read_whole(path, MOST_BYTES, code="file.unreadable"), ending)
+    except BadInput as error:
+        return ExtractedText(problem=(error.code, error.sentence))

@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from quorank.errors import require
 from quorank.parts import to_table
+from quorank.search.sources.file_names import absolute_path, opened_path, shown_name, stored_path
 
 GROUP = "quorank.sources"
 """Group of entry points by which other packages add sources; the name of an entry is the kind."""
 MOST_CHARACTERS = 1_000_000
-"""Default limit on the searched characters of a document's body."""
+"""Searched characters of a document's body."""
 MOST_VISITS = 10
 """Number of visits of a page whose times are kept."""
 
@@ -103,6 +105,35 @@ class Source(ABC):
     def table(self) -> dict[str, Any]:
         """Return the table that is stored for this source; `SOURCES.read(table, where)` reads it."""
         return to_table(self)
+
+
+@dataclass(frozen=True)
+class PathSource(Source):
+    """Source of a file or folder; its path is kept as `file_names.stored_path` writes it."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        valid = self.path and "\0" not in self.path
+        require(valid, "path.missing", "expected the path of a file or a folder", "path")
+        try:
+            self.path.encode()
+        except UnicodeEncodeError:  # a system path
+            object.__setattr__(self, "path", stored_path(self.path))
+
+    @property
+    def place(self) -> Path:
+        """The absolute path; links are kept."""
+        return absolute_path(self.path)
+
+    @property
+    def name(self) -> str:
+        """The path for display."""
+        return shown_name(opened_path(self.path))
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        """Return the file or folder."""
+        return (self.place,)
 
 
 def unchanged_below(known: Mapping[str, str], prefix: str = "") -> Iterator[UnchangedDocument]:

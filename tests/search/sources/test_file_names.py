@@ -52,6 +52,6 @@ def test_names_are_shown_as_people_meant_them(name: bytes, shown: str) -> None:
 
 def test_a_source_keeps_a_path_of_any_bytes() -> None:
     source = FilesSource("/tmp/caf\udce9")
-    assert source.path == "/tmp/caf\uf7e9" and source.root == "/tmp/caf\udce9" and source.name == "/tmp/café"
+    assert source.path == "/tmp/caf\uf7e9" and str(source.place) == "/tmp/caf\udce9" and source.name == "/tmp/café"
     with refused("path.missing", "path"):
         FilesSource("")

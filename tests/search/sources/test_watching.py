@@ -12,19 +12,23 @@ from threading import Event, Thread
 
 import pytest
 
-from quorank.search.sources import FilesSource, FirefoxSource, Source
-from quorank.search.sources.watching import SourceWatcher
+from quorank.search.sources import FilesSource, FirefoxSource, Source, watching
 
 pytestmark = pytest.mark.slow
 PATIENCE = 20.0
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "SETTLED", 30)
+    monkeypatch.setattr(watching, "LOOK", 100)
+
+
 @contextmanager
-def watching(sources: list[Source], rest: float | None = 0.0) -> Iterator[Queue[list[int]]]:
+def watched(sources: list[Source]) -> Iterator[Queue[list[int]]]:
     told: Queue[list[int]] = Queue()
     stop = Event()
-    watcher = SourceWatcher(sources, settled=30, look=100, rest=rest)
-    thread = Thread(target=lambda: [told.put(found) for found in watcher.changes(stop)], daemon=True)
+    thread = Thread(target=lambda: [told.put(found) for found in watching.watch_sources(sources, stop)], daemon=True)
     thread.start()
     time.sleep(0.5)  # until the system watches
     try:
@@ -52,11 +56,14 @@ def quiet(told: Queue[list[int]], seconds: float = 0.4) -> None:
             return
 
 
-def test_changes_are_told_of_by_source_and_survive_folders_that_come_and_go(tmp_path: Path) -> None:
+def test_changes_are_told_of_by_source_and_survive_folders_that_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FilesSource, "rest", 0.0)
     one, two, later = (tmp_path / name for name in ("one", "two", "later"))
     one.mkdir()
     two.mkdir()
-    with watching([FilesSource(str(path)) for path in (one, two, later)]) as told:
+    with watched([FilesSource(str(path)) for path in (one, two, later)]) as told:
         (one / "a.txt").write_text("a")
         assert told.get(timeout=PATIENCE) == [0]
         quiet(told)
@@ -81,9 +88,10 @@ def test_changes_are_told_of_by_source_and_survive_folders_that_come_and_go(tmp_
         wait_for(told, 2)
 
 
-def test_a_source_that_rests_is_told_of_later_and_once(tmp_path: Path) -> None:
+def test_a_source_that_rests_is_told_of_later_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FirefoxSource, "rest", 1.0)
     (tmp_path / "places.sqlite").write_bytes(b"1")
-    with watching([FirefoxSource(str(tmp_path))], rest=1.0) as told:
+    with watched([FirefoxSource(str(tmp_path))]) as told:
         for number in range(4):
             (tmp_path / "places.sqlite").write_bytes(b"%d" % number)
             time.sleep(0.15)

@@ -11,9 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import quorank
 from quorank.errors import BadInput
@@ -39,38 +37,33 @@ class PdfProcess:
     def __enter__(self) -> PdfProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def read(self, path: str, most_characters: int) -> ExtractedText:
         """Return title and text of a file, with the problem of what cannot be read."""
-        started = self._connection is None
-        connection = self._start()
         title, pages = "", list[str]()
-        end = time.monotonic() + self._seconds + (_START if started else 0.0)
         try:
+            connection = self._start()
+            end = time.monotonic() + self._seconds
             send(connection, [os.fsencode(path), b"%d" % most_characters])
             while True:
-                connection.settimeout(max(0.001, end - time.monotonic()))
-                word, *texts = receive(connection)
-                content = [text.decode(errors="replace") for text in texts]
-                if word == b"end":
-                    code, sentence = content
+                word, *texts = _receive(connection, end)
+                if word == "end":
+                    code, sentence = texts
                     return ExtractedText(title, "\n".join(pages), (code, sentence) if code else None)
-                if word == b"title":
-                    (title,) = content
-                    if started:
-                        end = min(end, time.monotonic() + self._seconds)
+                if word == "title":
+                    (title,) = texts
                 else:
-                    pages += content
+                    pages += texts
         except TimeoutError:
-            return self._failed(title, pages, "pdf.too-slow", f"takes longer than {self._seconds:g} s to read")
+            self.close()
+            code, sentence = "pdf.too-slow", f"takes longer than {self._seconds:g} s to read"
         except (OSError, EOFError, BadInput, ValueError):
-            return self._failed(title, pages, "pdf.crashed", "crashes its reader")
-        finally:
-            self._files += 1
-            if self._files >= FILES:
-                self.close()
+            self.close()
+            code, sentence = "pdf.crashed", "crashes its reader"
+        rest = f"only its first {len(pages)} pages are searched" if pages else "only its name is searched"
+        return ExtractedText(title, "\n".join(pages), (code, f"{sentence}; {rest}"))
 
     @property
     def process(self) -> int | None:
@@ -82,34 +75,36 @@ class PdfProcess:
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
-            with suppress(OSError):
-                self._process.kill()
+            self._process.kill()
             self._process.wait()
         self._process = self._connection = None
         self._files = 0
 
-    def _failed(self, title: str, pages: list[str], code: str, sentence: str) -> ExtractedText:
-        self.close()
-        rest = f"only its first {len(pages)} pages are searched" if pages else "only its name is searched"
-        return ExtractedText(title, "\n".join(pages), (code, f"{sentence}; {rest}"))
-
     def _start(self) -> socket.socket:
-        if self._connection is not None:
-            return self._connection
-        ours, theirs = socket.socketpair()
-        with theirs:
-            package = str(Path(quorank.__file__).parent.parent)
-            paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-            # -P: nothing is imported from the folder that the person happens to stand in
-            words = [sys.executable, "-P", "-m", _PROGRAM, str(theirs.fileno()), str(int(self._seconds) or 1)]
-            nothing = subprocess.DEVNULL
-            self._process = subprocess.Popen(
-                words,
-                stdin=nothing,
-                stdout=nothing,
-                stderr=nothing,
-                pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": paths},
-            )
-        self._connection = ours
-        return ours
+        """Return the connection to the process, which is started if none runs or it has read many files."""
+        if self._files >= FILES:
+            self.close()
+        self._files += 1
+        if self._connection is None:
+            self._connection, theirs = socket.socketpair()
+            with theirs:
+                package = str(Path(quorank.__file__).parent.parent)
+                paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+                # -P: nothing is imported from the folder that the person happens to stand in
+                words = [sys.executable, "-P", "-m", _PROGRAM, str(theirs.fileno()), str(int(self._seconds) or 1)]
+                nothing = subprocess.DEVNULL
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    pass_fds=[theirs.fileno()],
+                    env=os.environ | {"PYTHONPATH": paths},
+                )
+            _receive(self._connection, time.monotonic() + _START)  # it is ready
+        return self._connection
+
+
+def _receive(connection: socket.socket, end: float) -> list[str]:
+    connection.settimeout(max(0.001, end - time.monotonic()))
+    return [text.decode(errors="replace") for text in receive(connection)]

@@ -1,17 +1,20 @@
 """Process that reads PDF files for another one within limits that it sets itself: `python -m … DESCRIPTOR SECONDS`.
 
-A request is a bundle (`protocol/frames.py`) of a path and a number of characters. The answer is a bundle `title` with
-the title, a bundle `page` with the text of each page, and a bundle `end` with code and sentence of a problem, both
-empty without one. A file on which pypdf takes too long or too much memory ends this process, not the caller.
+It sends a bundle (`protocol/frames.py`) `ready`. A request is a bundle of a path and a number of characters. The answer
+is a bundle `title` with the title, a bundle `page` with the text of each page, and a bundle `end` with code and sentence
+of a problem, both empty without one. A file on which pypdf takes too long or too much memory ends this process, not the
+caller.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorank.errors import BadInput, first_line
@@ -35,6 +38,7 @@ def main(descriptor: int, seconds: int) -> None:
     import pypdf  # noqa: F401, before the first file is on the clock
 
     with socket.socket(fileno=descriptor) as connection:
+        send(connection, [b"ready"])
         while True:
             try:
                 path, most = receive(connection)
@@ -57,9 +61,6 @@ def _limit(what: int, most: int) -> None:
 
 def answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]:
     """Send title and pages of a file; return code and sentence of a problem, both empty without one."""
-    import os
-    from pathlib import Path
-
     from pypdf import PdfReader
 
     try:
