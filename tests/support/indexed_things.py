@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
 from quorank.search.index import SearchIndex, UpdateReport
+from quorank.search.index.postings import ROW
 from quorank.search.sources.source import FoundDocument
 from quorank.text import Document, IndexedDocuments, Tokeniser
 
@@ -54,6 +56,25 @@ def indexed(folder: Path, things: Iterable[FoundDocument]) -> Iterator[SearchInd
     with SearchIndex.open(folder) as index:
         fill(index, things)
         yield index
+
+
+def faults(index: SearchIndex) -> list[str]:
+    """What is wrong in the tables of an index."""
+    found: list[str] = []
+    with closing(sqlite3.connect(index.path)) as database:
+        rows = lambda query: database.execute(query).fetchall()  # noqa: E731
+        found += [said for (said,) in rows("PRAGMA integrity_check") if said != "ok"]
+        rows("INSERT INTO words (words) VALUES ('integrity-check')")  # raises
+        dead = {version for (version,) in rows("SELECT version FROM dead")}
+        table = np.concatenate(
+            [np.zeros(0, ROW), *(np.frombuffer(content, ROW) for (content,) in rows("SELECT rows FROM segments"))]
+        )
+        living = [(id_, version) for id_, version in table[["id", "version"]].tolist() if version not in dead]
+        if sorted(living) != sorted(rows("SELECT id, version FROM documents")):
+            found.append("segments and documents differ")
+        if sorted(rows("SELECT id FROM texts")) != sorted(rows("SELECT id FROM documents")):
+            found.append("texts and documents differ")
+    return found
 
 
 def counted(things: Sequence[FoundDocument]) -> IndexedDocuments:

@@ -2,12 +2,12 @@
 
 from quorank.search.index.candidates import ALL_WORDS, BEGINNING, EXACT, SOME_WORDS, SearchCandidates
 from quorank.search.index.query import Clause, SearchQuery, parse_query
-from quorank.search.index.search_index import KnownDocuments, SearchIndex, SkipEntry, StoredDocument, StoredSource
+from quorank.search.index.search_index import SearchIndex, StoredDocument, StoredSource
 from quorank.search.index.snippets import SnippetPiece, make_snippet
 from quorank.search.index.updating import UpdateReport
 
 __all__ = [
-    "ALL_WORDS", "BEGINNING", "EXACT", "SOME_WORDS", "Clause", "KnownDocuments", "SearchCandidates", "SearchIndex",
-    "SearchQuery", "SkipEntry", "SnippetPiece", "StoredDocument", "StoredSource", "UpdateReport", "make_snippet",
+    "ALL_WORDS", "BEGINNING", "EXACT", "SOME_WORDS", "Clause", "SearchCandidates", "SearchIndex",
+    "SearchQuery", "SnippetPiece", "StoredDocument", "StoredSource", "UpdateReport", "make_snippet",
     "parse_query",
 ]  # fmt: skip

@@ -100,8 +100,8 @@ class CandidateFinder:
         """Return the words of all names."""
         loaded = self.reader.loaded
         if self._name_words is None or self._name_words[0] is not loaded:
-            joined = self.reader.fetch("SELECT group_concat(word, ' ') FROM vocabulary WHERE names > 0")[0][0]
-            self._name_words = (loaded, (joined or "").split())
+            keys = self.reader.fetch("SELECT name_key FROM documents")
+            self._name_words = (loaded, sorted({word for (key,) in keys for word in key.split()}))
         return self._name_words[1]
 
 
@@ -202,7 +202,7 @@ class _OneSearch:
             return [self._column([self.finder.hash(term)]) for term in terms]
         word = clause.words[0]
         completions = self.reader.fetch(
-            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? ORDER BY documents DESC, word LIMIT ?",
+            "SELECT term FROM vocabulary WHERE term >= ? AND term < ? ORDER BY doc DESC, term LIMIT ?",
             word, _upper_bound(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
         )  # fmt: skip
         words = [*(completion for (completion,) in completions), *([word] if clause.kind == "typed" else [])]

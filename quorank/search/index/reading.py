@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
-from quorank.search.index.postings import CHUNK, FIELDS, ROW, read_chunks
+from quorank.search.index.postings import CHUNK, FIELDS, POSTING, ROW
 from quorank.text.features import FieldStatistics
 
 MOST_KEPT = 500_000
@@ -226,11 +226,9 @@ class SegmentReader:
         content: dict[int, bytes] = dict(self.fetch(f"SELECT key, content FROM postings WHERE key IN ({listed})"))
         parts: list[list[TermPostings]] = [[] for _ in terms]
         for term, number, first, last, keys in wanted:
-            low, total = first // CHUNK, int(self.loaded.segments[number].directories[at][1][-1])
-            size = min(total, (low + len(keys)) * CHUNK) - low * CHUNK
-            part = slice(first - low * CHUNK, last - low * CHUNK)
-            places, counts, words = (column[part] for column in read_chunks([content[key] for key in keys], size))
-            rows = places.astype(np.int64) + self.loaded.bases[number]
-            parts[term].append(TermPostings(rows, counts.astype(np.float64), words.astype(np.int64)))
+            begin = first // CHUNK * CHUNK
+            read = np.frombuffer(b"".join(content[key] for key in keys), POSTING)[first - begin : last - begin]
+            rows = read["place"].astype(np.int64) + self.loaded.bases[number]
+            parts[term].append(TermPostings(rows, read["count"].astype(np.float64), read["first"].astype(np.int64)))
         together = [TermPostings.joined(found) for found in parts]
         return [one.within(self.loaded.alive) for one in together] if len(self.loaded.dead) else together

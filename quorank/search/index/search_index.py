@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from quorank.search.index.reading import SegmentReader
 from quorank.search.index.snippets import SnippetPiece, make_snippet
 from quorank.search.index.updating import Scan, SourceUpdate, UpdateReport
 from quorank.search.index.writing import INDEX, IndexWriter, writable
+from quorank.search.sources.source import SkippedDocument
 from quorank.text.tokens import Tokeniser
 
 FILE = "index.sqlite"
@@ -68,38 +69,6 @@ class StoredDocument:
     modified: float
     visits: tuple[float, ...]
     visit_count: int
-
-
-@dataclass(frozen=True)
-class SkipEntry:
-    """Line in the log of a source."""
-
-    key: str
-    at: float  # Unix seconds
-    code: str
-    sentence: str
-
-
-class KnownDocuments(Mapping[str, str]):
-    """Fingerprints of a source's indexed keys, read on demand."""
-
-    def __init__(self, database: PrivateDatabase, source: int) -> None:
-        self._database, self._source = database, source
-
-    def __getitem__(self, key: str) -> str:
-        found = self._database.rows(
-            "SELECT fingerprint FROM documents WHERE source = ? AND key = ?", self._source, writable(key)
-        )
-        if not found:
-            raise KeyError(key)
-        return str(found[0][0])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([key for (key,) in self._database.rows("SELECT key FROM documents WHERE source = ?", self._source)])
-
-    def __len__(self) -> int:
-        found = self._database.rows("SELECT count(*) FROM documents WHERE source = ?", self._source)
-        return int(found[0][0])
 
 
 class SearchIndex:
@@ -145,13 +114,16 @@ class SearchIndex:
 
     def find(self, query: SearchQuery, limit: int = 200) -> SearchCandidates:
         """Return the first candidates of a query by (band, BM25, newest, id), with their features."""
-        with self._reading():
+        with self.reading():
             return self._finder.find(query, limit)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Read one state of the database inside the block."""
         with self._mutex:
+            if self._database.database.in_transaction:
+                yield
+                return
             self._database.rows("BEGIN")
             try:
                 yield
@@ -197,11 +169,6 @@ class SearchIndex:
         columns = ((*row[:-2], tuple(np.frombuffer(row[-2], "<f8").tolist()), row[-1]) for row in found)
         return [StoredDocument(*column) for column in columns]
 
-    @property
-    def version(self) -> int:
-        """Number that changes with every write of another connection."""
-        return int(self._database.rows("PRAGMA data_version")[0][0])
-
     def count(self) -> int:
         """Return the number of documents."""
         return int(self._database.rows("SELECT count(*) FROM documents")[0][0])
@@ -245,16 +212,16 @@ class SearchIndex:
             writer.erase()
         return len(ids)
 
-    def known(self, source: int) -> KnownDocuments:
-        """Return the fingerprints of a source's documents, for its scan."""
-        return KnownDocuments(self._database, source)
+    def known(self, source: int) -> dict[str, str]:
+        """Return the fingerprints of a source's documents by their keys, for its scan."""
+        return dict(self._database.rows("SELECT key, fingerprint FROM documents WHERE source = ?", source))
 
-    def skipped(self, source: int) -> list[SkipEntry]:
+    def skipped(self, source: int) -> list[SkippedDocument]:
         """Return the log of a source, newest first: content that the last scan did not read, with the reasons."""
         rows = self._database.rows(
-            "SELECT key, at, code, sentence FROM skipped WHERE source = ? ORDER BY at DESC, key, code", source
+            "SELECT key, code, sentence FROM skipped WHERE source = ? ORDER BY at DESC, key, code", source
         )
-        return [SkipEntry(*row) for row in rows]
+        return [SkippedDocument(*row) for row in rows]
 
     # writing
 
@@ -273,13 +240,6 @@ class SearchIndex:
             finally:
                 database.close()
 
-    def rebuild(self) -> None:
-        """Rebuild words, vocabulary and postings from the stored texts, in one transaction."""
-        with self._writing() as writer:
-            with writer.database.transaction():
-                writer.rebuild()
-            writer.erase()
-
     def update(
         self,
         source: int,
@@ -291,10 +251,11 @@ class SearchIndex:
         """Update the documents of a source from a scan of it.
 
         Args:
-            source: Id of the source. scan: Items of the scan. progress: Called after each batch with the counts so
-            far. stop: Ends the update when it returns true. Then, and when the scan raises, the documents read until
-            then are
-                kept and nothing is removed.
+            source: Id of the source.
+            scan: Items of the scan.
+            progress: Called after each batch with the counts so far.
+            stop: Ends the update when it returns true. Then, and when the scan raises, the documents read until then
+                are kept and nothing is removed.
         """
         with self._writing() as writer:
             _require_source(writer, source)
@@ -325,19 +286,11 @@ class SearchIndex:
         with self._writing() as writer, writer.database.transaction():
             return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
 
-    def faults(self) -> list[str]:
-        """Check the whole index; return the faults found."""
-        with self._writing() as writer:
-            return writer.faults()
-
 
 def require_full_text_search() -> None:
     """Raise BadInput for an SQLite without FTS5."""
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         found = connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone()
-    finally:
-        connection.close()
     sentence = "this Python's SQLite lacks FTS5, which the search needs; install a Python whose SQLite has it"
     require(found, "sqlite.no-fts5", sentence)
 

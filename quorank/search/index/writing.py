@@ -1,9 +1,9 @@
 """Writer of the index: schema, batches of documents, removal, merging, erasure.
 
 Tables: `sources`; `documents` with their texts in `texts`; `words`, an FTS5 table without stored content for phrases
-and prefixes of normalised words; `vocabulary`, the number of documents with a word; `segments` and `postings`, counts
-of stems for ranking (`postings.py`); `dead`, versions of rows whose document changed or was removed; `skipped`, the
-log of sources; `forgotten`, digests of documents that must not be indexed again; `facts`.
+and prefixes of normalised words, and `vocabulary`, its words with their numbers of documents; `segments` and `postings`,
+counts of stems for ranking (`postings.py`); `dead`, versions of rows whose document changed or was removed; `skipped`,
+the log of sources; `forgotten`, digests of documents that must not be indexed again; `facts`.
 
 FTS5 without content needs the words again to delete them, so normalised words must not change: the index has a stamp
 of the tokeniser and of Unicode's version, and is rebuilt from the stored texts when it differs.
@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.errors import BadInput
 from quorank.files.private_database import FileKind, PrivateDatabase
 from quorank.kernels.arrays import Booleans
 from quorank.search.index.candidates import LONGEST_KEY
 from quorank.search.index.postings import (
+    CHUNK,
     FIELDS,
+    POSTING,
     ROW,
     BatchCounter,
-    CountedWord,
     FieldPostings,
     Segment,
     TermHash,
@@ -63,8 +61,7 @@ CREATE INDEX documents_by_title ON documents (title_key);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (name, title, body, content = '', columnsize = 0, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('hashsize', 8388608);
-CREATE TABLE vocabulary (word TEXT PRIMARY KEY, documents INTEGER NOT NULL, names INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX vocabulary_of_names ON vocabulary (word) WHERE names > 0;
+CREATE VIRTUAL TABLE vocabulary USING fts5vocab (words, 'row');
 CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, documents INTEGER NOT NULL, rows BLOB NOT NULL);
 CREATE TABLE postings (key INTEGER PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE dead (version INTEGER PRIMARY KEY);
@@ -84,41 +81,34 @@ INDEX = FileKind(
 )
 
 
-@dataclass(frozen=True)
-class _Words:
-    """Normalised words of a document, separated by spaces, for FTS5 and the counter."""
-
-    name: str
-    title: str
-    body: str
-
-    @classmethod
-    def of(cls, name: str, title: str, body: str) -> _Words:
-        return cls(*map(_normalised, (name, title, body)))
-
-    def distinct(self) -> set[str]:
-        return {*self.name.split(), *self.title.split(), *self.body.split()}
-
-
-def _normalised(text: str) -> str:
-    """Return the normalised words, without overlong ones."""
-    words = normalised_words(text).decode()
-    if _TOO_LONG.search(words):
-        return _TOO_LONG.sub(" ", words)
-    return words
-
-
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """Document to be added to the words and the segments."""
 
     id: int
     version: int
     source: int
     modified: float
-    name: str
-    words: _Words
+    ending: str  # of the file name
+    words: tuple[str, str, str]  # of name, title and body
     repeats: bool  # the body begins with the title
+
+    @classmethod
+    def of(cls, id_: int, version: int, source: int, modified: float, name: str, title: str, body: str) -> _Entry:
+        ending = name.rpartition(".")[2].casefold() if "." in name[1:] else ""
+        repeats = whole_text(Document("", title, body)) is body
+        words = _normalised(name), _normalised(title), _normalised(body)
+        return cls(id_, version, source, modified, ending, words, repeats)
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return name, name without ending and title as exact matches and beginnings compare them."""
+        stem = _normalised(name.rpartition(".")[0] or name)
+        return tuple(" ".join(text.split())[:LONGEST_KEY] for text in (self.words[0], stem, self.words[1]))
+
+
+def _normalised(text: str) -> str:
+    """Return the normalised words, separated by spaces, without overlong ones."""
+    words = normalised_words(text).decode()
+    return _TOO_LONG.sub(" ", words) if _TOO_LONG.search(words) else words
 
 
 class IndexWriter:
@@ -143,27 +133,19 @@ class IndexWriter:
         """Rebuild words, vocabulary and postings from the stored texts."""
         execute = self.database.database.execute
         execute("INSERT INTO words (words) VALUES ('delete-all')")
-        for table in ("vocabulary", "segments", "postings", "dead"):
+        for table in ("segments", "postings", "dead"):
             execute(f"DELETE FROM {table}")
-        columns = "documents.id, version, source, modified, name, title, body"
         last = 0
-        while True:
-            rows = self.database.rows(
-                f"SELECT {columns} FROM documents JOIN texts ON texts.id = documents.id WHERE documents.id > ?"
-                " ORDER BY documents.id LIMIT ?",
-                last, STEP,
-            )  # fmt: skip
-            if not rows:
-                break
-            last = rows[-1][0]
-            entries = []
-            for id_, version, source, modified, name, title, body in rows:
-                words = _Words.of(name, title, body)
-                execute(
-                    "UPDATE documents SET name_key = ?, stem_key = ?, title_key = ? WHERE id = ?",
-                    (*_keys(name, words), id_),
-                )
-                entries.append(_Entry(id_, version, source, modified, name, words, _repeats(title, body)))
+        while rows := self.database.rows(
+            "SELECT documents.id, version, source, modified, name, title, body FROM documents"
+            " JOIN texts ON texts.id = documents.id WHERE documents.id > ? ORDER BY documents.id LIMIT ?",
+            last, STEP,
+        ):  # fmt: skip
+            last, entries = rows[-1][0], [_Entry.of(*row) for row in rows]
+            self.database.database.executemany(
+                "UPDATE documents SET name_key = ?, stem_key = ?, title_key = ? WHERE id = ?",
+                [(*entry.keys(row[4]), entry.id) for entry, row in zip(entries, rows, strict=True)],
+            )
             self._add_words(entries)
             self.merge()
 
@@ -177,74 +159,58 @@ class IndexWriter:
         entries = []
         for version, (id_, found) in enumerate(batch, first):
             name, title, body = map(writable, (found.name, found.title, found.body))
-            words = _Words.of(name, title, body)
             modified = found.modified if np.isfinite(found.modified) else 0.0
-            values = (
-                version, writable(found.fingerprint), writable(found.path), title, name, modified,
-                np.array(found.visits, dtype="<f8").tobytes(), found.visit_count, *_keys(name, words),
-            )  # fmt: skip
+            entry = _Entry.of(id_, version, source, modified, name, title, body)
+            row = {
+                "version": version, "fingerprint": writable(found.fingerprint), "path": writable(found.path),
+                "title": title, "name": name, "modified": modified, "visit_count": found.visit_count,
+                "visits": np.array(found.visits, dtype="<f8").tobytes(),
+                **dict(zip(("name_key", "stem_key", "title_key"), entry.keys(name), strict=True)),
+            }  # fmt: skip
             if id_:
                 execute(
-                    "UPDATE documents SET version = ?, fingerprint = ?, path = ?, title = ?, name = ?, modified = ?,"
-                    " visits = ?, visit_count = ?, name_key = ?, stem_key = ?, title_key = ? WHERE id = ?",
-                    (*values, id_),
+                    f"UPDATE documents SET {', '.join(f'{column} = ?' for column in row)} WHERE id = ?",
+                    (*row.values(), id_),
                 )
             else:
-                added = execute(
-                    "INSERT INTO documents (version, fingerprint, path, title, name, modified, visits, visit_count,"
-                    " name_key, stem_key, title_key, source, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*values, source, found.key),
-                )
-                id_ = int(added.lastrowid or 0)
-            execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (id_, body))
-            entries.append(_Entry(id_, version, source, modified, name, words, _repeats(title, body)))
+                row |= {"source": source, "key": found.key}
+                statement = f"INSERT INTO documents ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+                entry = entry._replace(id=int(execute(statement, (*row.values(),)).lastrowid or 0))
+            execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (entry.id, body))
+            entries.append(entry)
         self._add_words(entries)
         execute("UPDATE facts SET value = ? WHERE name = 'version'", (first + len(batch) - 1,))
         return [entry.id for entry in entries]
 
     def _add_words(self, entries: Sequence[_Entry]) -> None:
-        """Add the words of documents to FTS5, the vocabulary and a new segment."""
+        """Add the words of documents to FTS5 and a new segment."""
         if not entries:
             return
         rows = np.zeros(len(entries), dtype=ROW)
         for name in ("id", "version", "modified", "source"):
             rows[name] = [getattr(entry, name) for entry in entries]
-        endings = [_ending(entry.name) for entry in entries]
-        types = {ending: self._hash(f"type:{ending}") for ending in {*endings}}
-        rows["type"] = [types[ending] for ending in endings]
+        rows["type"] = [self._hash(f"type:{entry.ending}") for entry in entries]
         for entry in entries:
-            self._counter.add(entry.words.name, entry.words.title, entry.words.body, repeats=entry.repeats)
+            self._counter.add(*entry.words, repeats=entry.repeats)
         self.database.database.executemany(
             "INSERT INTO words (rowid, name, title, body) VALUES (?, ?, ?, ?)",
-            ((entry.id, entry.words.name, entry.words.title, entry.words.body) for entry in entries),
+            ((entry.id, *entry.words) for entry in entries),
         )
-        segment, words = self._counter.finish(rows)
-        _count_words(self.database, words)
-        _write_segment(self.database, segment)
+        _write_segment(self.database, self._counter.finish(rows))
 
     def _remove_words(self, ids: Sequence[int]) -> None:
-        """Remove the words of documents from FTS5, the vocabulary and the segments."""
-        documents: Counter[str] = Counter()
-        names: Counter[str] = Counter()
+        """Remove the words of documents from FTS5 and the segments."""
         for id_ in ids:
-            row = self.database.rows(
+            *texts, version = self.database.rows(
                 "SELECT name, title, body, version FROM documents JOIN texts ON texts.id = documents.id"
                 " WHERE documents.id = ?",
                 id_,
             )[0]
-            words = _Words.of(*row[:3])
             self.database.database.execute(
                 "INSERT INTO words (words, rowid, name, title, body) VALUES ('delete', ?, ?, ?, ?)",
-                (id_, words.name, words.title, words.body),
+                (id_, *map(_normalised, texts)),
             )
-            documents.update(words.distinct())
-            names.update({*words.name.split()})
-            self.database.database.execute("INSERT INTO dead VALUES (?)", (row[3],))
-        words_gone = sorted(documents)
-        _count_words(self.database, [(word, -documents[word], -names[word]) for word in words_gone])
-        self.database.database.executemany(
-            "DELETE FROM vocabulary WHERE word = ? AND documents <= 0", [(word,) for word in words_gone]
-        )
+            self.database.database.execute("INSERT INTO dead VALUES (?)", (version,))
 
     def remove(self, ids: Sequence[int]) -> None:
         """Remove documents, in its own transactions."""
@@ -284,54 +250,10 @@ class IndexWriter:
                 if lost and (all_dead or lost > MOST_DEAD / 2 * size):
                     _merge_segments(self.database, [number])
 
-    def faults(self) -> list[str]:
-        """Check all tables, outside a transaction; return the faults found."""
-        rows = self.database.rows
-        found = [said for (said,) in rows("PRAGMA integrity_check") if said != "ok"]
-        try:
-            rows("INSERT INTO words (words) VALUES ('integrity-check')")
-        except BadInput as error:
-            found.append(f"{error}")
-        living: list[tuple[int, int]] = []
-        for (number,) in rows("SELECT id FROM segments"):
-            alive = _rows_of(self.database, number)[_alive(self.database, number)]
-            living += zip(alive["id"].tolist(), alive["version"].tolist(), strict=True)
-        if sorted(living) != sorted(rows("SELECT id, version FROM documents")):
-            found.append("segments and documents differ")
-        for one, other in (("texts", "documents"), ("documents", "texts")):
-            if rows(f"SELECT id FROM {one} EXCEPT SELECT id FROM {other}"):
-                found.append(f"{one} without {other}")
-        return found
-
 
 def writable(text: str) -> str:
     """Replace characters that UTF-8, and so SQLite, cannot encode by a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _ending(name: str) -> str:
-    """Return the ending of a file name, without its dot, case-folded."""
-    return name.rpartition(".")[2].casefold() if "." in name[1:] else ""
-
-
-def _keys(name: str, words: _Words) -> tuple[str, str, str]:
-    """Return name, name without ending and title as exact matches and beginnings compare them."""
-    stem = _normalised(name.rpartition(".")[0] or name)
-    name_key, stem_key, title_key = (" ".join(text.split())[:LONGEST_KEY] for text in (words.name, stem, words.title))
-    return name_key, stem_key, title_key
-
-
-def _repeats(title: str, body: str) -> bool:
-    """Return whether the body begins with the title, as `whole_text` decides."""
-    return whole_text(Document("", title, body)) is body
-
-
-def _count_words(database: PrivateDatabase, words: Iterable[CountedWord]) -> None:
-    database.database.executemany(
-        "INSERT INTO vocabulary VALUES (?, ?, ?) ON CONFLICT (word) DO UPDATE SET"
-        " documents = documents + excluded.documents, names = names + excluded.names",
-        words,
-    )
 
 
 def _write_segment(database: PrivateDatabase, segment: Segment) -> None:
@@ -340,10 +262,12 @@ def _write_segment(database: PrivateDatabase, segment: Segment) -> None:
         "INSERT INTO segments (documents, rows) VALUES (?, ?)", (len(rows), rows.tobytes())
     )
     number = int(added.lastrowid or 0)
-    for at, field in enumerate(segment.fields):
+    for at, (terms, offsets, postings) in enumerate(segment.fields):
+        chunks = [postings[start : start + CHUNK] for start in range(0, len(postings), CHUNK)]
+        blobs = [terms.tobytes(), offsets.tobytes(), *(chunk.tobytes() for chunk in chunks)]
         database.database.executemany(
             "INSERT INTO postings VALUES (?, ?)",
-            ((part_key(number, at, part), content) for part, content in field.parts()),
+            [(part_key(number, at, part), blob) for part, blob in enumerate(blobs)],
         )
 
 
@@ -364,9 +288,12 @@ def _merge_segments(database: PrivateDatabase, numbers: Sequence[int]) -> None:
         fields = []
         for at in range(len(FIELDS)):
             first, last = part_key(number, at, 0), part_key(number, at + 1, 0) - 1
-            parts = database.rows("SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last)
-            fields.append(FieldPostings.from_parts([content for (content,) in parts]))
-        segments.append(Segment(_rows_of(database, number), tuple(fields)))
+            (terms,), (offsets,), *chunks = database.rows(
+                "SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last
+            )
+            postings = np.frombuffer(b"".join(chunk for (chunk,) in chunks), POSTING)
+            fields.append(FieldPostings(np.frombuffer(terms, "<u8"), np.frombuffer(offsets, "<u4"), postings))
+        segments.append(Segment(_rows_of(database, number), fields))
         alive.append(_alive(database, number))
     merged = merge_segments(segments, alive)
     execute, many = database.database.execute, database.database.executemany

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from indexed_things import TOKENISER, fill, indexed, made_up_things, thing
+from indexed_things import TOKENISER, faults, fill, indexed, made_up_things, thing
 
 from quorank.search.index import SearchIndex, parse_query, updating
 from quorank.search.index.postings import TermHash
@@ -45,7 +45,7 @@ def test_no_byte_is_left_in_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert index.forget(ids) == len(forgotten)
             for number in forgotten:
                 assert_nothing_left(tmp_path, number)
-            assert index.faults() == []
+            assert faults(index) == []
         assert index.find(parse_query("shared")).found == 4
         with SearchIndex.open(tmp_path) as other:  # what was never there cannot have left anything
             assert other.find(parse_query(f"{SECRET[0]}0001")).found == 0

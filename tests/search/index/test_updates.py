@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from indexed_things import fill, indexed, thing
+from indexed_things import faults, fill, indexed, thing
 from refusals import refused
 
 from quorank.errors import BadInput
@@ -46,7 +46,7 @@ def test_a_second_scan_changes_what_changed(tmp_path: Path) -> None:
         assert index.document(ids["1"]).path == "/people/person/1"
         with refused("document.missing"):
             index.document(ids["2"])
-        assert (index.sources()[0].documents, index.faults()) == (1, [])
+        assert (index.sources()[0].documents, faults(index)) == (1, [])
 
 
 def test_a_scan_that_does_not_finish_removes_nothing(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_documents_of_odd_sources(tmp_path: Path) -> None:
         assert [keys(index, query) for query in ("body", "dy", "late", "early")] == [set(), {"odd"}, {"2"}, set()]
         assert [entry.code for entry in index.skipped(index.sources()[0].id)] == ["document.unwritable-key"]
         assert index.find(parse_query("dy")).modified.tolist() == [0.0]
-        assert index.faults() == []
+        assert faults(index) == []
         with refused("source.missing"):
             index.update(99, [])
 
@@ -106,7 +106,7 @@ def test_sources_are_kept_and_removed(tmp_path: Path) -> None:
             (mail, "my mail", {"kind": "mail", "path": "/x"}, 1)
         ]
         assert len(index.find(parse_query("words"))) == 1
-        assert index.faults() == []
+        assert faults(index) == []
 
 
 def test_nobody_else_may_look_into_the_folder(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_another_language_builds_the_index_again(tmp_path: Path) -> None:
     with SearchIndex.open(tmp_path) as index:
         fill(index, [UnchangedDocument("1"), UnchangedDocument("2")])
         assert keys(index, "Haus") == {"1", "2"}
-        assert index.faults() == []
+        assert faults(index) == []
         assert fill(index, []).removed == 2
 
 
