@@ -35,7 +35,7 @@ POSTING = np.dtype([("place", "<u2"), ("first", "<u2"), ("count", "<u2")])
 """Posting of a term: row of the document in its segment, position of the first occurrence, number of occurrences."""
 MOST = (1 << 16) - 1
 """Largest position and number of a posting; beyond they are taken as this one."""
-LARGEST_SEGMENT = 1 << 14
+LARGEST_SEGMENT = 1 << 13
 """Maximum number of documents in a segment."""
 CHUNK = 1 << 12
 """Postings in a blob."""
@@ -83,23 +83,26 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[Booleans]) -> Se
         moved.append(base + np.cumsum(living) - 1)
         base += int(living.sum())
     for number in range(len(FIELDS)):
+        parts = [segment.fields[number] for segment in segments]
+        known = np.unique(np.concatenate([part.terms for part in parts]))
         terms, postings = [], []
-        for segment, living, places in zip(segments, alive, moved, strict=True):
-            part = segment.fields[number]
+        for part, living, places in zip(parts, alive, moved, strict=True):
             kept = living[part.postings["place"]]
-            terms.append(np.repeat(part.terms, np.diff(part.offsets))[kept])
+            of_part = np.searchsorted(known, part.terms).astype(np.int32)
+            terms.append(np.repeat(of_part, np.diff(part.offsets))[kept])
             postings.append(part.postings[kept])
             postings[-1]["place"] = places[postings[-1]["place"]]
-        of_term = np.concatenate(terms)
+        of_term, joined = np.concatenate(terms), np.concatenate(postings)
+        del terms, postings  # which take most of the memory of an update
         order = np.argsort(of_term, kind="stable")  # for each term the earlier rows come first
-        fields.append(_field(of_term[order], np.concatenate(postings)[order]))
+        fields.append(_field(known, of_term[order], joined[order]))
     return Segment(rows, fields)
 
 
-def _field(of_term: Uint64s, postings: Postings) -> FieldPostings:
-    """Return the postings of a field from ascending terms with a posting each."""
-    terms, starts = np.unique(of_term, return_index=True)
-    return FieldPostings(terms, np.append(starts, len(of_term)).astype(np.uint32), postings)
+def _field(known: Uint64s, of_term: Integers, postings: Postings) -> FieldPostings:
+    """Return the postings of a field from the ascending numbers of known terms with a posting each."""
+    numbers, starts = np.unique(of_term, return_index=True)
+    return FieldPostings(known[numbers], np.append(starts, len(of_term)).astype(np.uint32), postings)
 
 
 def to_merge(sizes: Sequence[int]) -> list[int]:
@@ -164,4 +167,4 @@ def _count(terms: Uint64s, ends: Integers) -> tuple[FieldPostings, Integers, Int
     postings["place"] = keys % max(documents, 1)
     postings["first"], postings["count"] = np.minimum(places[starts], MOST), np.minimum(counts, MOST)
     lengths, distinct = (np.bincount(rows, minlength=documents) for rows in (of[held], postings["place"]))
-    return _field(terms[keys // max(documents, 1)], postings), lengths, distinct
+    return _field(terms, keys // max(documents, 1), postings), lengths, distinct
