@@ -1,19 +1,14 @@
 """Cache of parsed and generated data in the user's cache directory: Arrow files that are mapped into memory.
 
-An entry is named by the digest of the parsed file, so that a copy elsewhere hits and a changed file misses. A record with
-it stores the digest by path, size and modification time, as git's index does, and spares reading the file. A record of a
-modification in the last two seconds is ignored, since another change could have the same time.
+An entry is named by the digest of a file's path, size, modification and change time and inode, so that a changed file
+misses. A file that changed in the last two seconds is not cached, since another change could have the same time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,27 +19,25 @@ import numpy.typing as npt
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData, Strings, stride_of, to_arrow
-from quorank.errors import BadInput
 from quorank.files.atomic import atomically, remove_leftovers
-from quorank.files.documents import read_json
 from quorank.kernels.compiled import cache_root
 
 FORMAT_VERSION = 1
 _RECENT = 2_000_000_000  # nanoseconds
-_PART = 1 << 23
 
 
 def load_letor(path: Path, normalize: str) -> RankingData:
     """Read and normalise a LETOR file through the cache."""
     if not path.is_file():
         return read_letor(path)  # raises the error
-    folder, before = cache_root(), path.stat()
-    key = f"{_digest(path, before, folder)}-{READER_VERSION}.{FORMAT_VERSION}-{normalize}"
-    data = _read(folder / f"{key}.arrow")
+    before = _stamp(path)
+    key = f"{path.resolve()} {before} {READER_VERSION}.{FORMAT_VERSION} {normalize}"
+    file = cache_root() / f"{hashlib.blake2b(key.encode(), digest_size=20).hexdigest()}.arrow"
+    data = _read(file)
     if data is None:
         data = _normalized(read_letor(path), normalize)
-        if _stamp(path.stat()) == _stamp(before):
-            _write(folder / f"{key}.arrow", data)
+        if _stamp(path) == before and time.time_ns() - max(before[:2]) > _RECENT:
+            _write(file, data)
     return data
 
 
@@ -121,12 +114,7 @@ def _write(file: Path, data: RankingData) -> None:
         with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
 
-    _store(file, save)
-
-
-def _store(file: Path, save: Callable[[Path], object]) -> None:
-    """Write an entry atomically; a cache that cannot be written only costs time."""
-    with suppress(OSError):
+    with suppress(OSError):  # a cache that cannot be written only costs time
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(file.parent)
         atomically(file, save)
@@ -138,37 +126,6 @@ def _normalized(data: RankingData, normalize: str) -> RankingData:
     return normalize_queries(data) if normalize == "query" else data
 
 
-def _stamp(stat: os.stat_result) -> list[int]:
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-
-
-def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
-    """Return the digest of a file, from its record if that is settled."""
-    name = str(path.resolve())
-    record = folder / f"{_hash(name.encode())[:24]}.json"
-    with suppress(BadInput, KeyError, TypeError):
-        known = read_json(record)
-        settled = known["made"] - max(stat.st_mtime_ns, stat.st_ctime_ns) > _RECENT
-        if known["path"] == name and known["stamp"] == _stamp(stat) and settled:
-            return str(known["digest"])
-    made, digest = time.time_ns(), content_digest(path)
-    text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
-    _store(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    return digest
-
-
-def content_digest(path: Path) -> str:
-    """Return the BLAKE2b of the BLAKE2b digests of 8 MiB parts, computed on all cores."""
-    size = path.stat().st_size
-
-    def digest(start: int) -> bytes:
-        with path.open("rb") as file:
-            file.seek(start)
-            return hashlib.blake2b(file.read(_PART), digest_size=32).digest()
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return _hash(b"".join(pool.map(digest, range(0, size, _PART))))
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
+def _stamp(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino]

@@ -43,6 +43,16 @@ FREE = Dial(1.0, 0, 1.0)
 
 
 @fixed_memory_kernel
+def _temper(scores: Floats, n: int, temperature: float, tempered: Floats) -> bool:
+    """tempered = scores/τ within ±LARGEST, without branches; return whether all scores are finite."""
+    highest, infinite = np.float64(LARGEST), 0
+    for i in range(n):
+        infinite += 0 if abs(scores[i]) < np.inf else 1
+        tempered[i] = max(min(np.float64(scores[i]) / temperature, highest), -highest)
+    return infinite == 0
+
+
+@fixed_memory_kernel
 def draw_list(dial: Dial, scores: Floats, n: int, k: int, key: Uint64s, address: Address, buffers: Buffers) -> float:
     """Draw buffers.shown[:k] from buffers.tempered = scores/τ.
 
@@ -50,11 +60,11 @@ def draw_list(dial: Dial, scores: Floats, n: int, k: int, key: Uint64s, address:
     document's block number in `shown_weights`; an unexplored list has blocks of one document.
     """
     shown, weights, ranking, tempered = buffers.shown, buffers.shown_weights, buffers.ranking, buffers.tempered
-    highest = np.float64(LARGEST)
-    for i in range(n):
-        if not abs(scores[i]) < np.inf:
-            scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
-        tempered[i] = max(min(np.float64(scores[i]) / dial.temperature, highest), -highest)
+    if not _temper(scores, n, dial.temperature, tempered):
+        for i in range(n):
+            if not abs(scores[i]) < np.inf:
+                scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
+        _temper(scores, n, dial.temperature, tempered)
     if dial.window == 0 and dial.share >= 1.0:
         return sample_list(tempered, n, k, key, address, buffers)
     chance, place = uniform_pair(key, DIAL_DRAW, address.interaction, address.client, address.round)

@@ -154,15 +154,18 @@ def _weigh(scores: Floats, n: int, buffers: Buffers) -> float:
 
 @fixed_memory_kernel
 def _weigh_remaining(scores: Floats, n: int, buffers: Buffers) -> float:
-    """The same over the documents not yet shown, by their own maximum."""
+    """weights = e^(score − max) over the documents not taken, 0 for the others; returns the maximum.
+
+    Weights of taken documents are computed too, because LLVM vectorises a loop without branches only.
+    """
     highest = -np.inf
     for i in range(n):
         scores[i] = max(scores[i], -LARGEST)
-        if not buffers.taken[i]:
-            highest = max(highest, np.float64(scores[i]))
+        highest = max(highest, -np.inf if buffers.taken[i] else np.float64(scores[i]))
     for i in range(n):
-        buffers.weights[i] = 0.0 if buffers.taken[i] else fast_exp(np.float64(scores[i]) - highest)
-    return _add_up(n, buffers)
+        weight = fast_exp(np.float64(scores[i]) - highest)
+        buffers.weights[i] = 0.0 if buffers.taken[i] else weight
+    return highest
 
 
 @fixed_memory_kernel
@@ -202,7 +205,8 @@ def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, 
             total, taken_mass = _accumulate(n, buffers), 0.0
             if total < TINY:
                 rescaled = True
-                total = _weigh_remaining(scores, n, buffers)
+                _weigh_remaining(scores, n, buffers)
+                total = _add_up(n, buffers)
         if draw % BATCH == 0:
             fill_batch(key, draw >> 1, address.interaction, address.client, address.round, buffers.draws)
         document = _find(buffers.draws[draw % BATCH] * total, n, buffers)
@@ -239,14 +243,9 @@ def log_denominators(scores: Floats, n: int, k: int, buffers: Buffers) -> None:
     shown, taken = buffers.shown, buffers.taken
     for p in range(k):
         taken[shown[p]] = 1
-    top = -np.inf
+    top, total = _weigh_remaining(scores, n, buffers), 0.0
     for i in range(n):
-        if not taken[i]:
-            top = max(top, np.float64(scores[i]))
-    total = 0.0
-    for i in range(n):
-        if not taken[i]:
-            total += fast_exp(np.float64(scores[i]) - top)
+        total += buffers.weights[i]
     behind = top + math.log(total) if total > 0.0 else -np.inf
     for p in range(k - 1, -1, -1):
         taken[shown[p]] = 0

@@ -60,7 +60,10 @@ def test_a_line_has_an_end(tmp_path: Path) -> None:
         read_letor(path)
 
 
-def test_a_cache_with_the_right_name_and_wrong_content_is_replaced(tmp_path: Path) -> None:
+def test_a_cache_with_the_right_name_and_wrong_content_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_RECENT", 0)
     path = write(tmp_path / "train.txt", TEXT)
     load_letor(path, "none")
     (file,) = Path(os.environ["QUORANK_CACHE"]).glob("*.arrow")

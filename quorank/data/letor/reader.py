@@ -128,8 +128,10 @@ def _parse(path: Path, block: bytes, line: int, width: int) -> LetorBlock:
         raise _malformed(path, text, line, sorted([*bad[: min(n_bad, len(bad))].tolist(), *unsettled]))
     queries = tuple(bytes(text[start:end]) for _, start, end in runs[:n_runs].tolist())
     starts = np.append(runs[:n_runs, 0], rows)
+    if rows < lines:  # release the memory of lines without data
+        padded, labels = padded[:rows].copy(), labels[:rows].copy()
     return LetorBlock(
-        padded[:rows], labels[:rows], widest, queries, starts, documents[:rows], names[:named].copy(), line, len(block)
+        padded, labels, widest, queries, starts, documents[:rows].copy(), names[:named].copy(), line, len(block)
     )
 
 

@@ -29,7 +29,6 @@ labels on any machine.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -39,8 +38,7 @@ from quorank.data.intents import IntentCollection
 from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
 from quorank.data.ranking import Collection, RankingData, concatenate_strings
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
-from quorank.kernels.compiled import kernel
+from quorank.kernels.arrays import Doubles, Int8s, Integers
 
 SAMPLE = 4096
 """Relevant documents that the principal components are taken from, evenly spaced over the collection."""
@@ -143,101 +141,45 @@ def shared_part(overlap: float, preferences: int) -> float:
     return overlap / (overlap + preferences * (1.0 - overlap))
 
 
-@kernel
-def _list_mean(padded: Floats, start: int, stop: int, mean: Doubles) -> None:
-    mean[:] = 0.0
-    for row in range(start, stop):
-        for f in range(len(mean)):
-            mean[f] += padded[row, f]
-    for f in range(len(mean)):
-        mean[f] /= max(stop - start, 1)
+def _list_means(data: RankingData) -> Doubles:
+    """(queries, features) mean of each list, added up row by row."""
+    sizes = np.maximum(np.diff(data.offsets), 1)[:, None]
+    features = data.features.astype(np.float64)
+    return np.array([features[data.rows_of(q)].sum(axis=0) for q in range(data.n_queries)]) / sizes
 
 
-@kernel
-def _moments(padded: Floats, labels: Int8s, offsets: Integers, every: int, shift: Doubles, covariance: Doubles) -> None:
-    """Mean and covariance of (relevant document − mean of its list), of every `every`-th relevant document."""
-    n = len(shift)
-    mean, away = np.empty(n), np.empty(n)
-    shift[:] = 0.0
-    covariance[:, :] = 0.0
-    seen, count = 0, 0
-    for q in range(len(offsets) - 1):
-        _list_mean(padded, offsets[q], offsets[q + 1], mean)
-        for row in range(offsets[q], offsets[q + 1]):
-            if labels[row] <= 0:
-                continue
-            seen += 1
-            if seen % every != 0:
-                continue
-            count += 1
-            for f in range(n):
-                away[f] = padded[row, f] - mean[f]
-                shift[f] += away[f]
-            for f in range(n):
-                for g in range(f + 1):
-                    covariance[f, g] += away[f] * away[g]
-    for f in range(n):
-        shift[f] /= max(count, 1)
-    for f in range(n):
-        for g in range(f + 1):
-            covariance[f, g] = covariance[f, g] / max(count, 1) - shift[f] * shift[g]
-            covariance[g, f] = covariance[f, g]
+def _dot(a: Doubles, b: Doubles) -> Doubles:
+    """Σ over the last axis in order: NumPy's own sum depends on the processor's vectors."""
+    return np.asarray(np.cumsum(a * b, axis=-1)[..., -1])
 
 
-@kernel
+def _moments(away: Doubles) -> tuple[Doubles, Doubles]:
+    """Mean and covariance of rows."""
+    shift = away.sum(axis=0) / len(away)
+    covariance = np.array([(away * column[:, None]).sum(axis=0) for column in away.T]) / len(away)
+    return shift, covariance - shift[:, None] * shift
+
+
 def _make_orthonormal(vectors: Doubles) -> None:
     """Gram-Schmidt, row by row; a row that depends on earlier ones becomes 0."""
-    n = vectors.shape[1]
-    for i in range(len(vectors)):
-        before = 0.0
-        for f in range(n):
-            before += vectors[i, f] * vectors[i, f]
+    for i, vector in enumerate(vectors):
+        before = _dot(vector, vector)
         for _ in range(2):  # twice, because once leaves rounding errors
-            for j in range(i):
-                product = 0.0
-                for f in range(n):
-                    product += vectors[i, f] * vectors[j, f]
-                for f in range(n):
-                    vectors[i, f] -= product * vectors[j, f]
-        norm = 0.0
-        for f in range(n):
-            norm += vectors[i, f] * vectors[i, f]
-        own = norm > 1e-18 * before
-        for f in range(n):
-            vectors[i, f] = vectors[i, f] / math.sqrt(norm) if own else 0.0
+            for other in vectors[:i]:
+                vector -= _dot(vector, other) * other
+        norm = _dot(vector, vector)
+        vector[:] = vector / np.sqrt(norm) if norm > 1e-18 * before else 0.0
 
 
-@kernel
 def _strongest(covariance: Doubles, vectors: Doubles, sweeps: int) -> Doubles:
     """Turn rows 1… into the strongest components at right angles to row 0; their standard deviations."""
-    n = len(covariance)
-    product = np.empty(n)
-    deviation = np.zeros(len(vectors))
     for sweep in range(sweeps + 1):
         _make_orthonormal(vectors)
-        for i in range(1, len(vectors)):
-            total = 0.0
-            for f in range(n):
-                product[f] = 0.0
-                for g in range(n):
-                    product[f] += covariance[f, g] * vectors[i, g]
-                total += vectors[i, f] * product[f]
-            deviation[i] = math.sqrt(max(total, 0.0))
-            if sweep < sweeps:
-                for f in range(n):
-                    vectors[i, f] = product[f]
-    return deviation
-
-
-@kernel
-def _combine(turned: Doubles, components: Doubles, deviation: Doubles, scale: Doubles, out: Doubles) -> None:
-    """out = turned · (components / deviation) / scale, where 0 / 0 is 0."""
-    for p in range(len(out)):
-        for f in range(len(scale)):
-            out[p, f] = 0.0
-            for m in range(len(components)):
-                if deviation[m] > 1e-6 and scale[f] > 0.0:
-                    out[p, f] += turned[p, m] * components[m, f] / deviation[m] / scale[f]
+        products = [_dot(covariance, vector) for vector in vectors[1:]]
+        if sweep < sweeps:
+            vectors[1:] = products
+    variances = [float(_dot(vector, product)) for vector, product in zip(vectors[1:], products, strict=True)]
+    return np.sqrt(np.maximum(variances, 0.0))
 
 
 def preference_directions(data: RankingData, preferences: int, seed: int) -> Doubles:
@@ -246,8 +188,9 @@ def preference_directions(data: RankingData, preferences: int, seed: int) -> Dou
     relevant = int(np.count_nonzero(data.labels > 0))
     sentence = "preferences divide relevant documents, and the training data have none"
     require(relevant, "partition.nothing-relevant", sentence)
-    shift, covariance = np.empty(n), np.empty((n, n))
-    _moments(data.padded, data.labels, data.offsets, -(-relevant // SAMPLE), shift, covariance)
+    step = -(-relevant // SAMPLE)
+    rows = np.flatnonzero(data.labels > 0)[step - 1 :: step]
+    shift, covariance = _moments(data.features[rows] - _list_means(data)[data.query_of_rows()[rows]])
     scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     inverse = np.divide(1.0, scale, out=np.zeros(n), where=scale > 0.0)
     components = min(preferences, max(n - 1, 1))
@@ -256,63 +199,51 @@ def preference_directions(data: RankingData, preferences: int, seed: int) -> Dou
     vectors[1:] = Step.DIRECTIONS.normals(seed, components * n).reshape(components, n)
     deviation = _strongest(covariance * inverse[:, None] * inverse[None, :], vectors, SWEEPS)
     turned = Step.DIRECTIONS.normals(seed, preferences * components, "turn")
-    turned = np.ascontiguousarray(turned.reshape(preferences, components))
+    turned = turned.reshape(preferences, components)
     _make_orthonormal(turned[: min(preferences, components)])
-    out = np.empty((preferences, n))
-    _combine(turned, vectors[1:], deviation[1:], scale, out)
+    out = np.zeros((preferences, n))
+    for column, component, spread in zip(turned.T, vectors[1:], deviation, strict=True):
+        if spread > 1e-6:
+            out += np.divide(column[:, None] * component / spread, scale, out=np.zeros_like(out), where=scale > 0.0)
     return out
 
 
-@kernel
-def _fit(padded: Floats, rows: Integers, mean: Doubles, weights: Doubles, fit: Doubles) -> None:
-    """Add to the noise in `fit` (documents, preferences) what the directions say."""
-    for i in range(len(rows)):
-        for p in range(len(weights)):
-            for f in range(len(mean)):
-                fit[i, p] += weights[p, f] * (padded[rows[i], f] - mean[f])
-
-
-@kernel
-def _share_out(best_first: Integers, preferences: int, owner: Integers) -> None:
-    """Take pairs (document · preferences + preference) in order while the parts stay even: they differ by one at most."""
-    had = np.zeros(preferences, dtype=np.int64)
-    part, more = len(owner) // preferences, len(owner) % preferences
-    owner[:] = -1
-    for pair in best_first:
-        i, p = pair // preferences, pair % preferences
-        if owner[i] >= 0 or had[p] > part or (had[p] == part and more == 0):
-            continue
-        if had[p] == part:
-            more -= 1
-        had[p] += 1
-        owner[i] = p
-
-
 def share_out(fit: Doubles) -> Integers:
-    """Return (documents,) the preference that each document belongs to, for its fit to each (documents, preferences)."""
-    owner = np.empty(len(fit), dtype=np.int64)
-    _share_out(np.argsort(-fit.reshape(-1), kind="stable"), fit.shape[1], owner)
-    return owner
+    """Return (documents,) the preference that each document belongs to, for its fit to each (documents, preferences).
+
+    Pairs of document and preference are taken from the best while the parts stay even: they differ by one at most.
+    """
+    documents, preferences = fit.shape
+    owner, had = np.full(documents, -1), [0] * preferences
+    part, more = divmod(documents, preferences)
+    for pair in np.argsort(-fit.reshape(-1), kind="stable").tolist():
+        document, p = divmod(pair, preferences)
+        if owner[document] < 0 and had[p] < part + (more > 0):
+            more -= had[p] == part
+            had[p] += 1
+            owner[document] = p
+    return owner.astype(np.int64)
 
 
 def preference_labels(data: RankingData, weights: Doubles, overlap: float, noise: float, seed: int) -> Int8s:
     """Return (preferences, rows): a document's own label for the preferences that it is relevant to, else 0."""
     preferences = len(weights)
     labels = np.zeros((preferences, data.n_rows), dtype=np.int8)
-    part = shared_part(overlap, preferences)
-    mean = np.empty(data.n_features)
+    part, divided, drawn_fits = shared_part(overlap, preferences), list[Integers](), list[Doubles]()
     for q, name in enumerate(data.query_ids):
-        start, stop = int(data.offsets[q]), int(data.offsets[q + 1])
-        relevant = start + np.flatnonzero(data.labels[start:stop] > 0)
-        if not len(relevant):
-            continue
+        relevant = data.offsets[q] + np.flatnonzero(data.labels[data.rows_of(q)] > 0)
         drawn = Step.SHARED.uniforms(seed, 1 + len(relevant), name)
         count = int(part * len(relevant) + drawn[0])  # rounded at random, so that its mean is right
         order = np.argsort(drawn[1:], kind="stable")
-        rows = relevant[np.sort(order[count:])]
-        fit = noise * Step.NOISE.normals(seed, len(rows) * preferences, name).reshape(-1, preferences)
-        _list_mean(data.padded, start, stop, mean)
-        _fit(data.padded, rows, mean, weights, fit)
-        labels[:, relevant[order[:count]]] = data.labels[relevant[order[:count]]]
-        labels[share_out(fit), rows] = data.labels[rows]
+        shared, rows = relevant[order[:count]], relevant[np.sort(order[count:])]
+        labels[:, shared] = data.labels[shared]
+        divided.append(rows)
+        drawn_fits.append(noise * Step.NOISE.normals(seed, len(rows) * preferences, name).reshape(-1, preferences))
+    rows, fits = np.concatenate(divided), np.concatenate(drawn_fits)
+    away = data.features[rows] - _list_means(data)[data.query_of_rows()[rows]]
+    for column, weight in zip(away.T, weights.T, strict=True):  # in order, as all sums here
+        fits += column[:, None] * weight
+    ends = np.cumsum([len(own) for own in divided])
+    for own, fit in zip(divided, np.split(fits, ends[:-1]), strict=True):
+        labels[share_out(fit), own] = data.labels[own]
     return labels
