@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import expand_home
 from quorank.files.documents import decode_document, read_json
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.compiled import kernel
 from quorank.parts import Family
 
 
@@ -161,25 +161,32 @@ def read_constants(normalisation: Normalisation) -> Normalisation:
         raise error.at(str(path)) from None
 
 
-@kernel
-def _normalize(padded: Floats, offsets: Integers, n_features: int) -> Any:
-    low, scale = np.empty(n_features), np.empty(n_features)
-    for q in range(len(offsets) - 1):
-        first, last = offsets[q], offsets[q + 1]
-        if first == last:
-            continue
-        for f in range(n_features):
-            low[f] = scale[f] = padded[first, f]
-        for r in range(first + 1, last):
-            for f in range(n_features):
-                low[f] = min(low[f], padded[r, f])
-                scale[f] = max(scale[f], padded[r, f])
-        for f in range(n_features):
-            scale[f] -= low[f]
-        for r in range(first, last):
-            for f in range(n_features):
-                # in double: the range of two float32 may be beyond float32, and their ratio must not exceed 1
-                padded[r, f] = (padded[r, f] - low[f]) / scale[f] if scale[f] > 0.0 else 0.0
+def query_ranges_scaled(features: Floats, starts: Integers) -> Floats:
+    """(rows, n) features brought to [0, 1] within each list by its minimum and maximum.
+
+    Lists begin at `starts` (lists,), which ascend from 0; each has at least one row.
+    """
+    if not len(features):
+        return features
+    low = np.minimum.reduceat(features, starts).astype(np.float64)
+    scale = np.maximum.reduceat(features, starts) - low
+    list_of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(features))))
+    wide = scale > 0.0
+    found = features - low[list_of]
+    found /= np.where(wide, scale, np.inf)[list_of]  # a feature that is constant in its list becomes 0
+    return found.astype(np.float32)
+
+
+def list_blocks(rows: int, starts: Integers | None, size: int = 16_384) -> Iterator[tuple[slice, Integers | None]]:
+    """Yield pieces of the rows, of whole lists if there are any, with the places in a piece where lists begin."""
+    if starts is None:
+        yield from ((slice(at, min(at + size, rows)), None) for at in range(0, rows, size))
+        return
+    ends, first = np.append(starts[1:], rows), 0
+    while first < len(starts):
+        last = max(first + 1, int(np.searchsorted(ends, starts[first] + size, side="right")))
+        yield slice(int(starts[first]), int(ends[last - 1])), starts[first:last] - starts[first]
+        first = last
 
 
 def normalize_queries(data: RankingData) -> RankingData:
@@ -188,5 +195,7 @@ def normalize_queries(data: RankingData) -> RankingData:
     LETOR publishes MQ2007 and MQ2008 in this form. A feature that is constant in a query becomes 0.
     """
     padded = data.padded.copy()
-    _normalize(padded, data.offsets, data.n_features)
+    for rows, starts in list_blocks(data.n_rows, data.offsets[:-1][np.diff(data.offsets) > 0]):
+        assert starts is not None
+        padded[rows] = query_ranges_scaled(padded[rows], starts)
     return replace(data, padded=padded)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quorank.data.normalisation import query_ranges_scaled
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.export.target import Scorer
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.rankers.array_scoring import query_ranges_scaled
 
 TOLERANCE = 1e-5
 """Largest accepted difference of two scores, relative to |score| where that is above 1."""

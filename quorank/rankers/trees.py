@@ -23,8 +23,6 @@ from quorank.kernels.compiled import kernel
 from quorank.rankers.ranker import Ranker
 
 MOST_TREES, MOST_LEAVES = 100_000, 4096
-FEW = 300_000
-"""Rows times trees that are scored without compiled code: loading that takes longer."""
 
 
 class TreeArrays(NamedTuple):
@@ -98,10 +96,7 @@ class Trees(Ranker):
         n_features = features.shape[1]
         self.check_size(theta, n_features)
         trees, out = self.arrays(theta), np.zeros(len(features))
-        if len(features) * self.trees <= FEW:
-            _add_few_scores(trees, features, out)
-        else:
-            add_tree_scores(*trees, np.ascontiguousarray(features, dtype=np.float32), out)
+        add_tree_scores(*trees, np.ascontiguousarray(features, dtype=np.float32), out)
         return out
 
 
@@ -113,18 +108,6 @@ def tree_parameters(trees: TreeArrays) -> Doubles:
     """Return θ of trees in columns."""
     columns = (trees.feature, trees.threshold, trees.left, trees.right, trees.value)
     return np.concatenate([column.astype(np.float64) for column in columns], axis=1).ravel()
-
-
-def _add_few_scores(trees: TreeArrays, features: Floats, out: Doubles) -> None:
-    """`add_tree_scores` with NumPy alone, bit for bit."""
-    known = np.where(np.isnan(features), np.float32(0.0), features)
-    for feature, threshold, left, right, value in zip(*trees, strict=True):
-        node, going = np.zeros(len(known), dtype=np.int32), np.arange(len(known))
-        while len(going):
-            at = node[going]
-            node[going] = np.where(known[going, feature[at]] <= threshold[at], left[at], right[at])
-            going = going[node[going] > 0]
-        out += value[-node]
 
 
 @kernel

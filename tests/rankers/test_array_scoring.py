@@ -12,12 +12,12 @@ from refusals import refused
 from sampling import sampled
 
 import quorank
-from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery, normalize_queries
+from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery, normalize_queries, query_ranges_scaled
 from quorank.data.ranking import RankingData
 from quorank.rankers import MLP, Linear, Trees, array_scoring, scores
-from quorank.rankers.array_scoring import query_ranges_scaled, scored_arrays
+from quorank.rankers.array_scoring import scored_arrays
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
-from quorank.rankers.trees import FEW, TreeArrays, tree_parameters
+from quorank.rankers.trees import TreeArrays, tree_parameters
 
 RANDOM = np.random.default_rng(7)
 
@@ -46,24 +46,25 @@ def a_tree(n: int) -> tuple[Trees, np.ndarray]:
     ("n", "ranker"), sampled([1, 7, 8, 46, 136], [Linear(), MLP(1), MLP(13), MLP(64, activation="sigmoid")], times=2)
 )
 def test_scores_are_those_of_the_kernels_bit_for_bit(n: int, ranker, monkeypatch) -> None:
-    monkeypatch.setattr(array_scoring, "BLOCK", 100)  # blocks that end within lists
-    lists = data(n, scale=3.0)
+    monkeypatch.setattr(array_scoring, "FEW", 1 << 30)  # interpreted
+    lists = data(n, 5, scale=3.0)
     theta = RANDOM.normal(size=ranker.size(n))
     found = array_scores(ranker, theta, lists.features)
     assert found.dtype == np.float32 and found.tobytes() == scores(ranker, theta, lists).tobytes()
 
 
-def test_trees_are_scored_in_double_by_either_way() -> None:
+def test_trees_are_scored_in_double_by_either_way(monkeypatch) -> None:
     ranker, theta = a_tree(5)
-    lists = data(5, 400, scale=2.0)
-    many = np.concatenate([lists.features] * (FEW // (2 * lists.n_rows) + 1))
-    few, all_of_them = array_scores(ranker, theta, lists.features), array_scores(ranker, theta, many)
-    assert few.dtype == np.float64 and few.tobytes() == all_of_them[: lists.n_rows].tobytes()
-    assert len(np.unique(few)) > 4
+    lists = data(5, 4, scale=2.0)
+    compiled = array_scores(ranker, theta, lists.features)
+    monkeypatch.setattr(array_scoring, "FEW", 1 << 30)
+    interpreted = array_scores(ranker, theta, lists.features)
+    assert compiled.dtype == np.float64 and compiled.tobytes() == interpreted.tobytes()
+    assert len(np.unique(compiled)) > 4
 
 
 @pytest.mark.parametrize("n", [1, 9])
-def test_lists_are_normalised_to_the_bits_of_training(n: int) -> None:
+def test_pieces_of_lists_are_normalised_as_one(n: int) -> None:
     lists = data(n, 2000)
     found = query_ranges_scaled(np.ascontiguousarray(lists.features), lists.offsets[:-1])
     assert found.tobytes() == np.ascontiguousarray(normalize_queries(lists).features).tobytes()
