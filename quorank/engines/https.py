@@ -24,8 +24,7 @@ from pkgutil import resolve_name
 from threading import local
 from typing import TypeVar
 
-from quorank.engines.carried_updates import OVER
-from quorank.engines.simulated_clients import SimulatedClients
+from quorank.engines.simulated_clients import OVER, SimulatedClients
 from quorank.errors import BadInput
 from quorank.federation.reply import Task, decode_task, encode_task
 from quorank.protocol import frames

@@ -178,19 +178,6 @@ class Simulator:
         gathered = gathered._replace(carried=carried)
         return gathered if state.turns is None else gathered._replace(members=came)
 
-    def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
-        """Sum up kept updates (clients, parameters) as a round's releases, without interactions."""
-        self._check(state)
-        rows, interactions = (
-            np.zeros((len(clients), updates.shape[1] + STATISTICS)),
-            self._interactions(clients, state.round),
-        )
-        rows[:, : updates.shape[1]] = updates
-        gathering = self.gathering()
-        self._release(state, clients, rows, interactions, gathering)
-        weights = interactions.astype(np.float64)
-        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(members=clients)
-
     def _check(self, state: State) -> None:
         """Refuse a ranker of another size and rounds beyond those that privacy is planned for."""
         size = self.simulation.parameters
@@ -218,17 +205,22 @@ class Simulator:
         clients = np.setdiff1d(np.arange(count), self.absent)
         return RoundsAhead(self.world, federation, clients, self._interactions(clients, 0), self.rounds)
 
-    def replies(self, task: Task, clients: Integers, carried: Doubles | None = None) -> list[Reply]:
+    def replies(
+        self,
+        task: Task,
+        clients: Integers,
+        carried: Doubles | None = None,
+        sent: Callable[[Doubles], object] | None = None,
+    ) -> list[Reply]:
         """Return these clients' replies to a task: the clients' side of a round, for any transport.
 
         `carried` (clients, parameters), with `client_momentum` only, is what each carries on of its updates before the
-        round; it is changed in place to what each carries on after it.
+        round; it is changed in place to what each carries on after it. `sent` is shown the updates before privacy.
         """
         sentence = "attackers collude, so they are simulated in process only"
         require(self.federation.attack is None, "simulator.attack-on-network", sentence)
-        require(
-            self.replay is None, "simulator.replay-on-network", "a log is replayed in process only", "partition.order"
-        )
+        sentence = "a log is replayed in process only"
+        require(self.replay is None, "simulator.replay-on-network", sentence, "partition.order")
         sentence = "personal parameters are kept by simulated clients in process only"
         require(self._split is None, "simulator.personal-on-network", sentence)
         sentence = "with client_momentum a reply depends on what its client has sent before, which is not given here"
@@ -241,13 +233,15 @@ class Simulator:
         if carried is not None:
             updates += self.federation.client_momentum * carried
             carried[:] = updates
+        if sent is not None:
+            sent(updates)
         found = []
         for at, client in enumerate(clients):
             one = slice(at, at + 1)
             within = self.mechanism.release(updates[one], task.theta, task.round, clients[one], task.private)
             first, second, third = rows[at, -STATISTICS:].tolist()
-            sent = updates[at].copy(), int(interactions[at]), bool(within), (first, second, third)
-            found.append(Reply(task.run, task.round, int(client), *sent))
+            release = updates[at].copy(), int(interactions[at]), bool(within), (first, second, third)
+            found.append(Reply(task.run, task.round, int(client), *release))
         return found
 
     def gathering(self) -> RunningSum:

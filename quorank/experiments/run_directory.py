@@ -34,7 +34,7 @@ ROUNDS = "rounds.parquet"
 """Online metrics of every round; `history.parquet` has rows of evaluated rounds only."""
 UNLEARNED = "unlearned.json"
 CARRIED = "carried.bin"
-"""Updates that clients on a network carry into the next round, while the run lasts (`engines.carried_updates`)."""
+"""Updates that clients on a network carry into the next round, while the run lasts (`engines.simulated_clients`)."""
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, ROUNDS, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")

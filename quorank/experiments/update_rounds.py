@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from quorank.data import Collection
-from quorank.engines.carried_updates import CarriedUpdates
 from quorank.engines.engine import Engine, EngineRun, Play
 from quorank.engines.process import Simulator
-from quorank.engines.simulated_clients import SimulatedClients
+from quorank.engines.simulated_clients import CarriedUpdates, SimulatedClients
 from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates

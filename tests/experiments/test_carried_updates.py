@@ -8,8 +8,7 @@ import numpy as np
 from devices import simulator_of
 from refusals import refused
 
-from quorank.engines.carried_updates import NOTHING, OVER, CarriedUpdates
-from quorank.engines.simulated_clients import SimulatedClients
+from quorank.engines.simulated_clients import NOTHING, OVER, CarriedUpdates, SimulatedClients
 from quorank.experiments import run_directory as storage
 from quorank.federation import Federation
 from quorank.federation.participation import Sampled

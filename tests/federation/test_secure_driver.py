@@ -114,9 +114,9 @@ def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path
     simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["noise"]))
     honest = simulator.replies
 
-    def replies(task, clients, carried=None):
-        found = honest(task, clients, carried)
-        lie = np.full(len(task.theta), 2.0**30)
+    def replies(*given):
+        found = honest(*given)
+        lie = np.full(len(given[0].theta), 2.0**30)
         return [replace(reply, release=lie) if reply.client == 2 else reply for reply in found]
 
     simulator.replies = replies
