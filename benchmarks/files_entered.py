@@ -1,27 +1,34 @@
-"""Count the files of the package that one search enters: `python benchmarks/files_entered.py [KEY=VALUE...]`.
+"""Count the files of the package that one search or one reply enters: `python benchmarks/files_entered.py [KEY=VALUE...]`.
 
-One client of the shipped experiment `fpdgd` searches once. A file counts if a function of it runs, module and class bodies
-aside; a kernel counts with the kernels that it names. Prints a JSON object with the number and the files.
+One client of the shipped experiment `fpdgd` searches once. With the word `device`, an enrolled device opens its folder,
+learns from a search and answers one task over HTTPS, with a real service in other processes. A file counts if a function of
+it runs, module and class bodies aside; a kernel counts with the kernels that it names. Prints a JSON object with the number
+and the files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import quorank
-from quorank.cli.main import app
 from quorank.kernels.compiled import Kernel
 
 PACKAGE = f"{Path(quorank.__file__).parent}{os.sep}"
 SMALLEST = ("federation.clients=1", "federation.rounds=1", "federation.interactions=1")
 OPTIMISED = 1  # CO_OPTIMIZED: set for functions, not for module and class bodies
+QUORANK = (sys.executable, "-m", "quorank.cli.main")
+EXPERIMENT = '[data]\nsource = "synthetic:mq2007"\n[federation]\nclients = 2\ninteractions = 1\n'
 
 
 def is_import(frame: FrameType | None) -> bool:
@@ -33,8 +40,8 @@ def is_import(frame: FrameType | None) -> bool:
     return False
 
 
-def files_entered(arguments: list[str]) -> list[str]:
-    """Return the files whose functions run during a command, by their path in the package."""
+def files_entered(work: Callable[[], object]) -> list[str]:
+    """Return the files whose functions run during some work, by their path in the package."""
     files: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -61,9 +68,7 @@ def files_entered(arguments: list[str]) -> list[str]:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        app(arguments, standalone_mode=False)
-    except SystemExit as ended:
-        assert not ended.code, ended.code
+        work()
     finally:
         Kernel.__call__ = compiled_call  # type: ignore[method-assign]
         sys.setprofile(None)
@@ -71,11 +76,59 @@ def files_entered(arguments: list[str]) -> list[str]:
     return sorted(name.removeprefix(PACKAGE) for name in files)
 
 
+def search(folder: Path, settings: list[str]) -> list[str]:
+    """Trace one search of a run."""
+    from quorank.cli.main import app
+
+    words = ["run", "fpdgd", "--out", str(folder / "run"), "--quiet", "--json"]
+    words += [word for setting in (*SMALLEST, *settings) for word in ("--set", setting)]
+
+    def work() -> None:
+        try:
+            app(words, standalone_mode=False)
+        except SystemExit as ended:
+            assert not ended.code, ended.code
+
+    return files_entered(work)
+
+
+def reply(folder: Path) -> list[str]:
+    """Trace one reply of a device that has enrolled."""
+    from quorank.member import Client
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (folder / "my.toml").write_text(EXPERIMENT, encoding="utf-8")
+    start = ("--experiment", "my.toml", "--address", address, "--port", address.rpartition(":")[2])
+    with subprocess.Popen([*QUORANK, "coordinator", "start", "hub", *start], cwd=folder, stdout=2) as service:
+        try:
+            while not (folder / "hub" / "supervisor.json").is_file():
+                assert service.poll() is None
+                time.sleep(0.2)
+            subprocess.run([*QUORANK, "coordinator", "invite", "hub", "anna"], cwd=folder, stdout=2, check=True)
+            with Client.open(folder / "device", folder / "anna.json") as client:
+                client.consent(True)
+                while client.sync(force=True).code != "device.waiting":
+                    time.sleep(0.2)
+
+            def work() -> None:
+                with Client.open(folder / "device") as client:
+                    client.record(
+                        client.rank([[float(row == at) for at in range(46)] for row in range(12)]), [True] * 10
+                    )
+                    report = client.sync(force=True)
+                assert report.outcome == "sent", report
+
+            return files_entered(work)
+        finally:
+            service.terminate()
+
+
 def main() -> None:
-    """Trace a run and print the list."""
-    settings = [word for setting in (*SMALLEST, *sys.argv[1:]) for word in ("--set", setting)]
-    with tempfile.TemporaryDirectory() as folder:
-        files = files_entered(["run", "fpdgd", *settings, "--out", str(Path(folder) / "run"), "--quiet", "--json"])
+    """Trace a run or a device's reply and print the list."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, words = Path(name), sys.argv[1:]
+        files = reply(folder) if words == ["device"] else search(folder, words)
     print(json.dumps({"count": len(files), "files": files}, indent=1))
 
 
