@@ -33,6 +33,7 @@ from quorank.federation.unlearning.methods import (
     retrain,
 )
 from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.learning.client_loop import STATISTICS
 from quorank.reproduce.studies.unlearning import stretched
 
 RADIUS = 1.0 / 3.0
@@ -110,11 +111,24 @@ def reaggregate(
         present = ~np.isin(entry.clients, simulator.absent)
         updates = np.array(entry.updates[present], dtype=np.float64)
         clip_parameters(updates, state.theta, simulator.mechanism.bound)
-        return simulator.resend(state, entry.clients[present], updates)
+        return released_again(simulator, state, entry.clients[present], updates)
 
     nothing = "there are no kept updates to send again"
     require(len(kept) > 0 and all(k.updates is not None for k in kept), "unlearning.nothing-kept", nothing)
     return replace(play_rounds(simulator, theta, len(kept), gather, watch, step_factor), local_steps=0)
+
+
+def released_again(simulator: Simulator, state: State, clients: Integers, updates: Doubles) -> CohortSum:
+    """Sum up kept updates (clients, parameters) as a round's releases, without interactions."""
+    rows = np.zeros((len(clients), updates.shape[1] + STATISTICS))
+    each = np.full(len(clients), simulator.federation.interactions)
+    interactions = each if simulator.interactions is None else simulator.interactions[clients]
+    rows[:, : updates.shape[1]] = updates
+    released, gathering, mechanism = rows[:, : updates.shape[1]], simulator.gathering(), simulator.mechanism
+    within = mechanism.release(released, state.theta, state.round, clients, state.private)
+    mechanism.check(released, clients, state.private)
+    gathering.add(clients, rows, interactions, within)
+    return gathering.close(state, updates=released, weights=interactions.astype(np.float64))._replace(members=clients)
 
 
 def reference_ranker(theta: Doubles, updates: Doubles, weights: Doubles, leaving: Booleans) -> Doubles:

@@ -124,7 +124,7 @@ def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
     def store(party: SiloParty, *, done: bool = False) -> None:
         """Store the party's state, and its ranker once it is there."""
         if party.ranker is not None:
-            write_whole(folder.path / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
+            write_whole(folder.folder / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
         done = done or (party.ranker is not None and folder.terms.search is not None)
         state = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
         folder.note_state(**state, skipped=skipped, done=done)
@@ -198,7 +198,7 @@ def _party(
             "only, and cannot evaluate the ranker"
         )
     return SiloParty(
-        folder.path / SESSION, invitation.name, folder.terms, holding,
+        folder.folder / SESSION, invitation.name, folder.terms, holding,
         pins=dict(folder.pins), consent=folder.has_consent, stop=stop, seen=seen, desk=folder.desk,
     )  # fmt: skip
 
@@ -235,7 +235,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "pinned": sorted(folder.pins),
         "figures": state.get("figures"),
         "skipped": state.get("skipped", {}),
-        "ranker": str(folder.path / RANKER) if (folder.path / RANKER).is_file() else None,
+        "ranker": str(folder.folder / RANKER) if (folder.folder / RANKER).is_file() else None,
     }
     print_result(figures, json, _print_status)
 

@@ -111,14 +111,8 @@ class Runner:
     ) -> Progress:
         """Play the rounds that are left.
 
-        Args:
-            watch: Called with the progress after every round.
-            checkpoint: Saves a state and its progress.
-            stop: Asked after every round; if it returns True, the checkpoint is saved.
-            play: Plays a round elsewhere than in this process; may raise Interrupted in the middle of one.
-
-        Raises:
-            Interrupted: The run was stopped.
+        `watch` is called and `stop` asked after every round; `play` plays a round elsewhere than in this process. A run
+        that is stopped saves its checkpoint and raises Interrupted.
         """
         experiment, rounds = self.experiment, self.rounds
         state = self.state = self.state or rounds.initial()

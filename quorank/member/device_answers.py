@@ -24,7 +24,7 @@ from quorank.federation.unlearning import NOTHING, is_rebuilding, rebuilding_int
 from quorank.kernels.arrays import Doubles, Uint32s
 from quorank.member.client_privacy import Entropy, check_task, masked_vector
 from quorank.member.device import Device
-from quorank.member.membership import IDENTITY, ClientPins, Pins
+from quorank.member.membership import IDENTITY, ClientPins
 from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
@@ -40,12 +40,13 @@ class DeviceAnswers:
     """Answers of one device; `given` are the pinned identities of its invitation, by client number."""
 
     def __init__(self, device: Device, given: Mapping[str, bytes] | None = None) -> None:
-        self.device, self.pins = device, Pins(device.store, given)
+        self.device, self.pins = device, ClientPins(device.store, given)
+        self.pins.clients = device.terms.setting.clients
 
     @cached_property
     def secure(self) -> SecureDevice:
         """The device's side of secure sums."""
-        return SecureDevice(self.device, ClientPins(self.pins, self.device.terms.setting.clients))
+        return SecureDevice(self.device, self.pins)
 
     def answer(self, content: bytes) -> bytes | Declined:
         """Return the answer to any message, or the reason for declining; it never raises."""

@@ -92,27 +92,39 @@ class Membership(ABC, Generic[T]):
 
     @classmethod
     def _accept(cls, store: PrivateStore, given: Invitation | None, entropy: Callable[[int], bytes]) -> Invitation:
-        """Return the invitation of a folder; a new one is stored with its terms and a new key."""
+        """Return the invitation of a folder; a new one is stored with its terms and a key."""
         stored = store.fact(INVITATION)
         known = None if stored is None else Invitation.parse(stored)
-        sentence = "this folder holds no invitation; give one"
-        require(known or given, "invitation.missing", sentence, f"{store.folder}")
-        if given is None or given == known:
-            assert known is not None
-            return known
-        table = json.dumps(cls.read_terms(given.terms).table(), sort_keys=True).encode()
-        same = store.fact(TERMS) in (None, table)
-        if known is not None:
+        found = given or known
+        if found is None:
+            raise BadInput("invitation.missing", "there is no invitation here; give one", f"{store.folder}")
+        if found == known:
+            return found
+        cls._check_same(store, known, found)
+        with store.transaction():
+            store.set_fact(INVITATION, found.text().encode())  # the service may have another address now
+            if known is None:
+                store.set_fact(TERMS, _terms_bytes(cls.read_terms(found.terms)))
+                store.set_fact(IDENTITY, store.fact(IDENTITY) or cls._new_key(store.folder, found.name, entropy).secret)
+            elif (known.code, known.service) != (found.code, found.service):
+                store.remove_fact(MEMBER)  # it enrols again
+        return found
+
+    @classmethod
+    def _new_key(cls, folder: Path, name: str, entropy: Callable[[int], bytes]) -> MemberKey:
+        return MemberKey.create(entropy)
+
+    @classmethod
+    def _check_same(cls, store: PrivateStore, known: Invitation | None, given: Invitation) -> None:
+        """Refuse an invitation to another run than the folder's."""
+        terms = cls.read_terms(given.terms)
+        if known is None:
+            same = store.fact(TERMS) in (None, _terms_bytes(terms))
+        else:
             same = (given.service, given.secret) == (known.service, known.secret)
-            same = same and cls.read_terms(given.terms) == cls.read_terms(known.terms)
+            same = same and terms == cls.read_terms(known.terms)
         sentence = "this folder belongs to a device of another invitation; choose another folder, or leave first"
         require(same, "folder.other-run", sentence, f"{store.folder}")
-        with store.transaction():
-            store.set_fact(INVITATION, given.text().encode())  # the service may have another address now
-            if known is None:
-                store.set_fact(TERMS, table)
-                store.set_fact(IDENTITY, store.fact(IDENTITY) or MemberKey.create(entropy).secret)
-        return given
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +191,7 @@ class Membership(ABC, Generic[T]):
         sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
         require(self.is_agreed(terms, found), "terms.changed", sentence)
         with self.store.transaction():
-            self.store.set_fact(TERMS, json.dumps(terms.table(), sort_keys=True).encode())
+            self.store.set_fact(TERMS, _terms_bytes(terms))
             self.store.set_fact(MEMBER, str(found.member).encode())
         self.terms = terms
 
@@ -210,6 +222,10 @@ class Membership(ABC, Generic[T]):
         write_whole(self.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
         self._closed = True
         return _note_erased(self.folder, note, self.store.erase(_logs(self.folder)))
+
+
+def _terms_bytes(terms: MemberTerms) -> bytes:
+    return json.dumps(terms.table(), sort_keys=True).encode()
 
 
 # ---------------------------------------------------------------- members that have left
@@ -303,33 +319,32 @@ class Pins(Mapping[str, bytes]):
             self.store.set_note(PINS, {name: key.hex() for name, key in sorted((met | dict(keys)).items())})
 
 
-class ClientPins:
+class ClientPins(Pins):
     """Pins of a device in secure sums, by client number; `clients` is the run's number of clients."""
 
-    def __init__(self, pins: Pins, clients: int) -> None:
-        self.pins, self.clients = pins, clients
+    clients = 0
 
     def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return the claimed identities if none has changed, and pin those that are new."""
-        try:
-            self._check(mine, own, least, claims)
-        except BadInput as error:
-            logging.getLogger(__name__).warning("a secure sum was rejected: %s", error)
-            raise
-        self.pins.pin({f"{client}": key for client, key in claims.items()})
+        named = {f"{client}": key for client, key in claims.items()}
+        _require(claims, "no-identities", "the coordinator names no members of the sum")
+        _require(claims.get(mine) == own, "identity", "the coordinator claims another identity for this device")
+        few = max(claims) < self.clients and 2 * least > len(claims)
+        _require(few, "too-many", "the coordinator names more clients than the run has")
+        apart = len({*claims.values()}) == len(claims)
+        _require(apart, "identity", "the coordinator claims one identity for several clients")
+        changed = self.changed(named)
+        what = (
+            f"clients {', '.join(changed)} have another identity than before: their devices were set up again, or the "
+            "coordinator has put its own keys in their place"
+        )
+        _require(not changed, "identity", what)
+        self.pin(named)
         return dict(claims)
 
-    def _check(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> None:
-        require(claims, "secure-sum.no-identities", "the coordinator names no members of the sum; this device refuses")
-        sentence = "the coordinator claims another identity for this device; this device refuses"
-        require(claims.get(mine) == own, "secure-sum.identity", sentence)
-        sentence = "the coordinator names more clients than the run has; this device refuses"
-        require(max(claims) < self.clients and 2 * least > len(claims), "secure-sum.too-many", sentence)
-        sentence = "the coordinator claims one identity for several clients; this device refuses"
-        require(len(set(claims.values())) == len(claims), "secure-sum.identity", sentence)
-        changed = self.pins.changed({f"{client}": key for client, key in claims.items()})
-        sentence = (
-            f"clients {', '.join(changed)} have another identity than before; this device refuses to be summed with them: "
-            "their devices were set up again, or the coordinator has put its own keys in their place"
-        )
-        require(not changed, "secure-sum.identity", sentence)
+
+def _require(ok: object, code: str, what: str) -> None:
+    """Refuse a secure sum, and log why."""
+    if not ok:
+        logging.getLogger(__name__).warning("a secure sum was rejected: %s", what)
+        raise BadInput(f"secure-sum.{code}", f"{what}; this device refuses")

@@ -305,20 +305,9 @@ def take_part(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Answer letters until the session is over or `stop` returns true.
+    """Answer letters until the session is over or `stop` returns true; return whether it is over.
 
-    Args:
-        party: The party.
-        line: Its connection to the service.
-        stop: Returns whether to stop.
-        consent: Returns whether the owner agrees to take part; nothing is sent otherwise.
-        seen: Called after every poll, with a sentence while the service cannot be reached.
-        enrol: Called with the connection before the first poll.
-        clock: Returns the time, seconds.
-        sleep: Waits for a number of seconds.
-
-    Returns:
-        Whether the session is over.
+    `seen` is called after every poll, with a sentence while the service cannot be reached; `enrol` before the first one.
 
     Raises:
         ServiceRefusal: A permanent refusal, such as that of a revoked party.

@@ -16,17 +16,18 @@ from typing import Any, ClassVar
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
-from quorank.files.documents import json_bytes, read_json
-from quorank.member.membership import IDENTITY, INVITATION, MEMBER, TERMS, Membership
+from quorank.files.documents import read_json
+from quorank.member.membership import Membership
 from quorank.member.party import sent_log
 from quorank.member.party_keys import kept_identity, member_key
 from quorank.member.party_searches import NUMBERS, FolderDesk
 from quorank.member.private_store import FILE, PrivateStore
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation, MemberKind
+from quorank.protocol.keys import MemberKey
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, check_texts, generated_holdings, make_holding
-from quorank.silos.session.agreement import PartyIdentity
+from quorank.silos.session.agreement import Entropy, PartyIdentity
 from quorank.silos.session.terms import SiloTerms, read_identities
 from quorank.text import read_collection
 from quorank.text.embeddings import open_embedder
@@ -102,7 +103,8 @@ class PartyFolder(Membership[SiloTerms]):
             BadInput: `invitation.other-kind`, `folder.missing`, `folder.not-empty`, or `folder.other-run` where the folder
                 belongs to another party or other terms.
         """
-        target, terms = path.absolute(), terms_of(invitation)
+        target = path.absolute()
+        terms_of(invitation)
         require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         if not (target / FILE).is_file():
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
@@ -111,42 +113,35 @@ class PartyFolder(Membership[SiloTerms]):
             target.mkdir(mode=0o700, exist_ok=True)
             PrivateStore(target).close()
         target.chmod(0o700)
-        with PrivateStore(target, owner=False) as store:
-            stored = store.fact(INVITATION)
-            known = None if stored is None else Invitation.parse(stored)
-            if known is not None:
-                said = (
-                    f"this folder belongs to {known.name} in the session {terms_of(known).run}; choose another folder"
-                )
-                same = known.name == invitation.name and terms_of(known) == terms
-                require(same, "folder.other-run", said, f"{path}")
-            with store.transaction():
-                if known is None or (known.code, known.service) != (invitation.code, invitation.service):
-                    store.remove_fact(MEMBER)  # it enrols again
-                store.set_fact(INVITATION, invitation.text().encode())
-                store.set_fact(TERMS, json_bytes(terms.table()))
-                store.set_fact(IDENTITY, member_key(_identity(target, invitation.name)).secret)
-        return cls.open(target)
+        return cls._beside(target, invitation)
 
     @classmethod
     def open(cls, path: Path) -> PartyFolder:
         """Open a folder that holds an invitation."""
         said = "there is no invitation here; give one with --bundle FILE"
         require((path / FILE).is_file(), "invitation.missing", said, f"{path}")
-        store = PrivateStore(path.absolute(), owner=False)
+        return cls._beside(path.absolute(), None)
+
+    @classmethod
+    def _beside(cls, folder: Path, given: Invitation | None) -> PartyFolder:
+        store = PrivateStore(folder, owner=False)
         try:
-            stored = store.fact(INVITATION)
-            if stored is None or store.fact(IDENTITY) is None:
-                raise BadInput("invitation.missing", said, f"{path}")
-            return cls(store, Invitation.parse(stored))
+            return cls(store, cls._accept(store, given, os.urandom))
         except BaseException:
             store.close()
             raise
 
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.folder
+    @classmethod
+    def _new_key(cls, folder: Path, name: str, entropy: Entropy) -> MemberKey:
+        return member_key(_identity(folder, name))
+
+    @classmethod
+    def _check_same(cls, store: PrivateStore, known: Invitation | None, given: Invitation) -> None:
+        if known is not None:
+            run = terms_of(known).run
+            said = f"this folder belongs to {known.name} in the session {run}; choose another folder"
+            same = known.name == given.name and terms_of(known) == terms_of(given)
+            require(same, "folder.other-run", said, f"{store.folder}")
 
     # ------------------------------------------------------------ documents and state
 
@@ -161,7 +156,7 @@ class PartyFolder(Membership[SiloTerms]):
         before: FolderSource | None = self.store.note(SOURCE, FolderSource | None)
         moved = before is not None and None not in (source.collection, before.collection)
         said = "this party's documents are others; leave out --collection and --generated, or choose another folder"
-        require(before is None or before == source or moved, "folder.other-documents", said, f"{self.path}")
+        require(before is None or before == source or moved, "folder.other-documents", said, f"{self.folder}")
         self.store.set_note(SOURCE, source)
 
     def holding(self) -> Holding:
@@ -208,33 +203,33 @@ class PartyFolder(Membership[SiloTerms]):
 
     def identity(self) -> PartyIdentity:
         """Return the party's lasting key."""
-        return _identity(self.path, self.invitation.name)
+        return _identity(self.folder, self.invitation.name)
 
     # ------------------------------------------------------------ session
 
     def document_of(self, number: int) -> str:
         """Return the id of the document that has a number in others' searches."""
-        file = self.path / SESSION / NUMBERS
+        file = self.folder / SESSION / NUMBERS
         said = "nobody has searched this party's documents yet, so they have no numbers"
-        require(file.is_file(), "silo-search.no-numbers", said, f"{self.path}")
+        require(file.is_file(), "silo-search.no-numbers", said, f"{self.folder}")
         known: dict[str, str] = read_json(file, dict[str, str])
         said = f"no document has the number {number}; numbers start at {min(map(int, known), default=0)}"
-        require(str(number) in known, "silo-search.unknown-document", said, f"{self.path}")
+        require(str(number) in known, "silo-search.unknown-document", said, f"{self.folder}")
         return known[str(number)]
 
     @property
     def desk(self) -> FolderDesk:
         """Searches of this party's own people."""
-        return FolderDesk(self.path / SEARCHES)
+        return FolderDesk(self.folder / SEARCHES)
 
     def sent_log(self) -> list[dict[str, Any]]:
         """Return everything that was sent, also while another process runs the party."""
-        return sent_log(self.path / SESSION)
+        return sent_log(self.folder / SESSION)
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
         """Lock the folder for the process that runs the party."""
-        with ProcessLock(self.path / LOCK).hold("another process runs this party; stop it first"):
+        with ProcessLock(self.folder / LOCK).hold("another process runs this party; stop it first"):
             yield
 
 

@@ -184,17 +184,7 @@ class PartySearches:
         return found
 
     def begin(self, name: str, query: str, top: int, until: float) -> None:
-        """Ask all others, inside a transaction.
-
-        Args:
-            name: Name of the search.
-            query: Words of the query.
-            top: Number of documents wanted.
-            until: Time at which the result is due even if answers are missing, seconds since 1970.
-
-        Raises:
-            BadInput: The query cannot be asked, and nothing was sent.
-        """
+        """Ask all others, inside a transaction; the result is due at `until`, also without some of the answers."""
         waiting = self.open
         said = f"{len(waiting)} searches are pending; ask again when they are done"
         require(len(waiting) < MOST_SEARCHES, "silo-search.too-many", said)

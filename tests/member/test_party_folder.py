@@ -40,7 +40,7 @@ def bundle(here) -> Path:
 
 def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
-    assert mode(folder.path) == 0o700 and mode(folder.path / "device.sqlite") == 0o600
+    assert mode(folder.folder) == 0o700 and mode(folder.folder / "device.sqlite") == 0o600
     with pytest.raises(BadInput, match="--collection PATH"):
         folder.holding()
     folder.note_source(FolderSource(generated=1, documents=30))
@@ -94,7 +94,7 @@ def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> No
     assert re.fullmatch(r"north=[0-9a-f]{64}", lines[0]), "what the others give to --pin"
     assert lines[1:] == ["fingerprint: not agreed on yet", "south: pinned", "west: not pinned"]
     assert call("join", "--data", "data", "--identity").splitlines() == lines, "it lasts"
-    assert mode(folder.path / "session" / "identity.key") == 0o600
+    assert mode(folder.folder / "session" / "identity.key") == 0o600
     assert json.loads(call("join", "--data", "data", "--log", "--json"))["sent"] == []
     shown = call("join", "--data", "data", "--status")
     assert "not agreed on yet" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80

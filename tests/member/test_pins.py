@@ -16,7 +16,7 @@ from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.storage import DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
-from quorank.member.membership import ClientPins, Pins
+from quorank.member.membership import ClientPins
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
@@ -41,7 +41,9 @@ CLAIMS = {0: key(10), 1: key(11), 2: key(12), 3: key(13)}
 
 
 def pins_of(store, given=None) -> ClientPins:
-    return ClientPins(Pins(store, named(given or {})), CLIENTS)
+    pins = ClientPins(store, named(given or {}))
+    pins.clients = CLIENTS
+    return pins
 
 
 def named(keys):
@@ -57,14 +59,14 @@ def accepted(pins: ClientPins, claims, least: int = 3) -> bool:
 
 def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> None:
     pins = pins_of(store)
-    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and dict(pins.pins).keys() == {"0", "1"}
+    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and dict(pins).keys() == {"0", "1"}
     assert accepted(pins, CLAIMS)
-    assert dict(pins_of(store).pins) == named(CLAIMS), "it is in the private file"
+    assert dict(pins_of(store)) == named(CLAIMS), "it is in the private file"
     with caplog.at_level(logging.WARNING):
         assert not accepted(pins, CLAIMS | {2: key(99)})
     assert "clients 2 have another identity than before" in caplog.text
     assert key(99).hex() not in caplog.text
-    assert dict(pins.pins) == named(CLAIMS), "the false one was not taken"
+    assert dict(pins) == named(CLAIMS), "the false one was not taken"
     assert accepted(pins, CLAIMS)
 
 
@@ -81,7 +83,7 @@ def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> Non
 def test_claims_that_are_refused(store, claims, sentence) -> None:
     with pytest.raises(BadInput, match=sentence):
         pins_of(store).accept(0, key(10), 3, claims)
-    assert len(pins_of(store).pins) == 0
+    assert len(pins_of(store)) == 0
 
 
 def test_a_sum_of_which_two_lists_could_be_signed_is_refused(store) -> None:

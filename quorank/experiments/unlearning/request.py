@@ -13,7 +13,7 @@ rebuildings together at the run's δ, which summary and report state too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -97,27 +97,16 @@ def check_run(experiment: Experiment, run: Path) -> None:
 
 @dataclass(eq=False)
 class Unlearning:
-    """Request to forget clients of a finished run; nothing is written before `commit`.
-
-    Args:
-        run: Directory of the run.
-        clients: Clients that ask to leave.
-        interval: Δt, rounds between the kept updates that are used.
-        local_steps: n′, interactions of a client in a round of the rebuilding.
-        threads: Threads; the result does not depend on them.
-        watch: Called with the number of rounds done and planned.
-        method: `Method`.
-        along: Called with the number of rounds done and the ranker by then, of rebuilding and retraining.
-    """
+    """Request to forget clients of a finished run; nothing is written before `commit`."""
 
     run: Path
-    clients: tuple[int, ...]
-    interval: int | None = None
-    local_steps: int | None = None
-    threads: int = field(default_factory=available_threads)
-    watch: Watch | None = None
+    clients: tuple[int, ...]  # that ask to leave
+    interval: int | None = None  # Δt, rounds between the kept updates that are used
+    local_steps: int | None = None  # n′, interactions of a client in a round of the rebuilding
+    threads: int | None = None  # the result does not depend on them
+    watch: Watch | None = None  # called with the number of rounds done and planned
     method: Method = "fresh"
-    along: Along | None = None
+    along: Along | None = None  # called with the number of rounds done and the ranker by then
 
     def __post_init__(self) -> None:
         load_run(self.run)  # refuses what is no finished run
@@ -126,7 +115,7 @@ class Unlearning:
         check_leavers(self.experiment, self.run, self.clients, self.left)
         check_run(self.experiment, self.run)
         self._choose_effort()
-        self.runner = Runner(self.experiment, self.threads)
+        self.runner = Runner(self.experiment, self.threads or available_threads())
         self._check_copies()
         self._done = self._planned = 0
 
@@ -215,7 +204,7 @@ class Unlearning:
     def _simulator(self, federation: Federation, seed: int, rounds: int, interactions: Integers | None) -> Simulator:
         simulation = replace(self.runner.workload.simulation, seed=seed)
         options: dict[str, Any] = {"rounds": rounds, "interactions": interactions, "absent": self.leavers}
-        return Simulator(federation, simulation, self.threads, **options)
+        return Simulator(federation, simulation, self.runner.threads, **options)
 
     def kept(self, *, updates: bool = False) -> list[KeptRound]:
         """Return the rounds to play again: their remaining clients and the lengths, or whole updates, that these kept."""
@@ -358,39 +347,17 @@ def unlearned_summary(
 
 
 def unlearn(
-    run: Path,
-    clients: Sequence[int],
-    report: ReportPage,
-    *,
-    interval: int | None = None,
-    local_steps: int | None = None,
-    method: Method = "fresh",
-    compare: bool = False,
-    seeds: int = SEEDS,
-    threads: int | None = None,
-    watch: Watch | None = None,
+    run: Path, clients: Sequence[int], report: ReportPage, *, compare: bool = False, seeds: int = SEEDS, **options: Any
 ) -> dict[str, Any]:
     """Forget clients of a finished run; repeating an interrupted request finishes it.
 
-    Args:
-        run: Directory of the run.
-        clients: Clients that leave.
-        report: Renders the run's HTML report afterwards.
-        interval: Δt.
-        local_steps: n′.
-        method: `Method`.
-        compare: Also retrain, and compare.
-        seeds: Further retrainings of the comparison.
-        threads: Threads.
-        watch: Called with the number of rounds done and planned.
-
-    Returns:
-        Quality and effort, and the erased files.
+    `compare` also retrains, with `seeds` further retrainings; `options` are those of `Unlearning`. Returns quality and
+    effort, and the erased files.
     """
     storage.tidy(run)
     if is_pending(run, clients):
         return finish_request(run)
-    request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
+    request = Unlearning(run, tuple(clients), **options)
     result = request.metrics()
     if compare:
         result |= request.comparison(seeds)
