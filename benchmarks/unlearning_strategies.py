@@ -120,6 +120,9 @@ def reaggregate(
 
 def released_again(simulator: Simulator, state: State, clients: Integers, updates: Doubles) -> CohortSum:
     """Sum up kept updates (clients, parameters) as a round's releases, without interactions."""
+    sentence = f"privacy is planned for {simulator.rounds} rounds, and they are done; plan a longer run"
+    planned = state.round < (simulator.rounds or 1) or simulator.mechanism.sums_as_sent
+    require(planned, "privacy.rounds-exceeded", sentence)
     rows = np.zeros((len(clients), updates.shape[1] + STATISTICS))
     each = np.full(len(clients), simulator.federation.interactions)
     interactions = each if simulator.interactions is None else simulator.interactions[clients]
