@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -33,10 +33,6 @@ def plan(
     file: Annotated[
         Path | None, Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
     ] = None,
-    shape: Annotated[
-        Literal["proportion", "shift"],
-        Option(help="Effect on a client: in proportion to its mean, or the same for all."),
-    ] = "proportion",
     simulations: Annotated[int, Option(help="Simulated studies for each size that is tried.")] = 2000,
     seed: Seed = 1,
     json: Json = False,
@@ -52,7 +48,7 @@ def plan(
 
     study = Study() if file is None else read_study(file)
     means = client_means(read_pilot(pilot), study.metric)
-    found = plan_study(study, means, seed=seed, simulations=simulations, shape=shape)
+    found = plan_study(study, means, seed=seed, simulations=simulations)
     figures = {"study": study.name, **asdict(found), "pilot": str(pilot), "comparisons": study.comparisons}
     print_result(figures, json, _show_plan)
 
@@ -132,7 +128,7 @@ def _ids(file: Path) -> list[str]:
 
 PLAN = """
 clients | {clients:,} | in all, to find {metric} lower by {effect:g}
-power | {achieved:.1%} | of {simulations:,} simulated studies ({achieved_low:.1%} to {achieved_high:.1%})
+power | {achieved:.1%} | of {simulations:,} simulated studies
 alpha | {alpha:.4g} | of each of {comparisons} comparisons (Bonferroni)
 pilot | {pilot_mean:.3f} | {metric}, standard deviation {pilot_deviation:.3f} between {pilot_clients:,} clients
 """

@@ -8,13 +8,13 @@ far from the optimum a small sample already gives the direction. They propose to
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from quorank.errors import require_range
+from quorank.files.codec import Range
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 
@@ -68,27 +68,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Closing(ABC):
-    """Rule that closes an iteration."""
-
-    kind: ClassVar[str]
-
-    @property
-    def least_seconds(self) -> float:
-        """Minimum duration of an iteration, seconds."""
-        return 0.0
-
-    @abstractmethod
-    def closes(self, estimate: Estimate, seconds: float) -> bool:
-        """Return whether an iteration that has lasted `seconds` closes."""
-
-    def missing_updates(self, estimate: Estimate) -> int | None:
-        """Return the number of updates until the iteration closes; None where it is not known."""
-        return None
-
-
-@dataclass(frozen=True)
-class Count(Closing):
+class Count:
     """Closing after a number of updates.
 
     >>> Count(400).missing_updates(Estimate.empty(9))
@@ -97,21 +77,20 @@ class Count(Closing):
 
     kind: ClassVar[str] = "count"
 
-    updates: int = 400
-
-    def __post_init__(self) -> None:
-        require_range("updates", self.updates, least=1)
+    updates: Annotated[int, Range(1)] = 400
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration that has lasted `seconds` closes."""
         return estimate.count >= self.updates
 
     def missing_updates(self, estimate: Estimate) -> int:
+        """Return the number of updates until the iteration closes."""
         return self.updates - estimate.count
 
 
 @dataclass(frozen=True)
-class Time(Closing):
-    """Closing after a number of seconds, as published, but not before `least` updates.
+class Time:
+    """Closing after a number of seconds, as published, but not before the first update.
 
     >>> Time(60.0).closes(Estimate.empty(9), seconds=90.0)
     False
@@ -119,23 +98,15 @@ class Time(Closing):
 
     kind: ClassVar[str] = "time"
 
-    seconds: float = 1800.0
-    least: int = 1
-
-    def __post_init__(self) -> None:
-        require_range("seconds", self.seconds, above=0.0)
-        require_range("least", self.least, least=1)
-
-    @property
-    def least_seconds(self) -> float:
-        return self.seconds
+    seconds: Annotated[float, Range(above=0.0)] = 1800.0
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
-        return seconds >= self.seconds and estimate.count >= self.least
+        """Return whether an iteration that has lasted `seconds` closes."""
+        return seconds >= self.seconds and estimate.count > 0
 
 
 @dataclass(frozen=True)
-class Stable(Closing):
+class Stable:
     """Closing as soon as the sign of one weight's slope is known, |mean| ≥ known · (its standard error), or at `most`.
 
     One weight suffices: the others keep their sums (`keep` of the coordinator), so each weight waits for as many
@@ -154,15 +125,15 @@ class Stable(Closing):
 
     kind: ClassVar[str] = "stable"
 
-    known: float = 1.5
+    known: Annotated[float, Range(above=0.0)] = 1.5
     least: int = 50
     most: int = 400
 
     def __post_init__(self) -> None:
-        require_range("known", self.known, above=0.0)
         require_range("least", self.least, least=2, most=self.most)
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration with these sums closes."""
         if estimate.count < self.least:
             return False
         return estimate.count >= self.most or bool(self.known_signs(estimate).any())
@@ -173,4 +144,5 @@ class Stable(Closing):
         return np.asarray((size > 0.0) & (size >= self.known * estimate.standard_error()), dtype=np.bool_)
 
 
-CLOSINGS: Family[Closing] = Family("closing", Count, Time, Stable, base=Closing)
+Closing = Count | Time | Stable
+CLOSINGS: Family[Closing] = Family("closing", Count, Time, Stable)

@@ -24,7 +24,7 @@ from quorank.files.codec import Range, decode, encode
 from quorank.files.documents import parse_toml, read_json
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
-from quorank.tuning.closing import CLOSINGS
+from quorank.tuning.closing import CLOSINGS, Count
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS, TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.guards import GUARDS
 from quorank.tuning.heuristics.constraints import violations
@@ -81,7 +81,7 @@ class FieldTuning(TuningSettings):
     @property
     def replies_needed(self) -> int:
         """Number of replies to a version; 0 where it is not known in advance."""
-        return self.closing.missing_updates(self.coordinator.start().estimate) or 0
+        return self.closing.updates if isinstance(self.closing, Count) else 0
 
     def terms(self, run: str) -> TuningTerms:
         """Return the terms for devices."""

@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
-from quorank.errors import require_range
+from quorank.files.codec import Range
 from quorank.kernels.arrays import Doubles
 from quorank.parts import Family
 
@@ -76,18 +76,11 @@ class JudgedGuard:
 
     kind: ClassVar[str] = "judged"
 
-    bound: float = 0.01
-    sure: float = 1.0
-    surely: float = 2.0
-    most: int = 4000
-    halvings: int = 3
-
-    def __post_init__(self) -> None:
-        require_range("bound", self.bound, above=0.0, below=1.0)
-        require_range("sure", self.sure, least=0.0)
-        require_range("surely", self.surely, least=0.0)
-        require_range("most", self.most, least=2)
-        require_range("halvings", self.halvings, least=0, most=50)
+    bound: Annotated[float, Range(above=0.0, below=1.0)] = 0.01
+    sure: Annotated[float, Range(0.0)] = 1.0
+    surely: Annotated[float, Range(0.0)] = 2.0
+    most: Annotated[int, Range(2)] = 4000
+    halvings: Annotated[int, Range(0, 50)] = 3
 
     def passes(self, evidence: Evidence) -> bool:
         """Return whether a trial with this evidence is published."""

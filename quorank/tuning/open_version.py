@@ -67,21 +67,18 @@ class OpenVersion:
 
     # ------------------------------------------------------------ tasks
 
-    def task(self, state: TuningState | None = None) -> bytes:
-        """Return the task of a state, by default the current one."""
-        found = state or self.state
-        asks = found.version >= self.tuning.iterations
-        return TuningTask(found.version, found.published, found.weights, found.reference, asks).encode(self.run)
+    def task(self, state: TuningState) -> bytes:
+        """Return the task of a state."""
+        asks = state.version >= self.tuning.iterations
+        return TuningTask(state.version, state.published, state.weights, state.reference, asks).encode(self.run)
 
-    def replies_needed(self, state: TuningState | None = None) -> int:
+    def replies_needed(self, state: TuningState) -> int:
         """Return the number of replies to this version; 0 where it is not known in advance."""
-        asks_metrics = (state or self.state).version >= self.tuning.iterations
-        return self.tuning.answers if asks_metrics else self.tuning.replies_needed
+        return self.tuning.answers if state.version >= self.tuning.iterations else self.tuning.replies_needed
 
-    def limits(self, state: TuningState | None = None) -> ReplyLimits:
+    def limits(self, state: TuningState) -> ReplyLimits:
         """Return the checks of replies to this version before they are confirmed."""
-        version = (state or self.state).version
-        return ReplyLimits(self.run, version, self.terms.parameters, MOST_SEARCHES, LONGEST_RELEASE, 1)
+        return ReplyLimits(self.run, state.version, self.terms.parameters, MOST_SEARCHES, LONGEST_RELEASE, 1)
 
     # ------------------------------------------------------------ replies
 

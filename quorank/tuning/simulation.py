@@ -20,7 +20,7 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.closing import Closing
+from quorank.tuning.closing import Closing, Count, Time
 from quorank.tuning.coordinator import TuningSettings, TuningState, Updates
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
@@ -201,9 +201,7 @@ def _search(tuning: Tuning, history: TuningHistory, state: TuningState, count: i
 
 def _next_check(closing: Closing, state: TuningState, search_times: SearchTimes, now: float) -> tuple[int, float]:
     """Return the number of searches before the next check of the closing rule, and its time."""
-    end = state.since + closing.least_seconds
-    if now < end:
+    if isinstance(closing, Time) and now < (end := state.since + closing.seconds):
         return search_times.count_until(end), end
-    missing = closing.missing_updates(state.estimate)
-    size = CHECK_EVERY if missing is None else missing
+    size = closing.missing_updates(state.estimate) if isinstance(closing, Count) else CHECK_EVERY
     return size, float(search_times.upcoming(size)[-1])

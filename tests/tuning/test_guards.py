@@ -10,7 +10,7 @@ from refusals import refused
 
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
-from quorank.tuning.guards import Evidence, ImmediateGuard, JudgedGuard
+from quorank.tuning.guards import GUARDS, Evidence, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
@@ -161,4 +161,4 @@ def test_first_places_that_are_none_are_refused() -> None:
 def test_refusals() -> None:
     for fields in ({"bound": 0.0}, {"bound": 1.0}, {"sure": -1.0}, {"most": 1}, {"halvings": -1}):
         with refused("value.out-of-range", next(iter(fields))):
-            JudgedGuard(**fields)  # type: ignore[arg-type]
+            GUARDS.read({"kind": "judged", **fields}, "")

@@ -10,7 +10,7 @@ from refusals import refused
 
 from quorank.privacy.mechanisms.randomised_response import other_probability, true_probability
 from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
-from quorank.tuning.studies.study import Study, TypedSearches
+from quorank.tuning.studies.study import Study, TypedSearches, study_of
 
 STUDY = Study("means", {"treatment": 0.5, "control": 0.5})
 
@@ -81,9 +81,6 @@ def test_refusals() -> None:
         private.analyse({"treatment": np.zeros((9, 2), np.int64), "control": np.zeros((3, 2), np.int64)})
     with refused("value.out-of-range"):
         PrivateMeans(STUDY, 1000.0)
-    with refused("value.out-of-range"):
-        Study("s", epsilon=0.0)
-    with refused("value.out-of-range"):
-        Study("s", largest={"characters": 0.0, "rank": 1.0})
-    with refused("study.no-largest"):
-        Study("s", largest={"characters": 1.0})
+    for wrong in ({"epsilon": 0.0}, {"largest": {"characters": 0.0, "rank": 1.0}}):
+        with refused("value.out-of-range"):
+            study_of({"name": "s", **wrong}, "study")

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.closing import Count, Estimate, Stable, Time
+from quorank.tuning.closing import CLOSINGS, Count, Estimate, Stable, Time
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model, write_model
@@ -196,6 +196,6 @@ def test_refusals() -> None:
         TuningCoordinator(FRECENCY).advance(TuningCoordinator(FRECENCY).start(), 0.0)
     with pytest.raises(BadInput, match="not allowed"):
         TuningCoordinator(FRECENCY).start(FRECENCY.shipped[::-1])
-    for bad in (lambda: Count(0), lambda: Time(0.0), lambda: Stable(least=1), lambda: Stable(least=9, most=8)):
+    for bad in (("count", "updates", 0), ("time", "seconds", 0.0), ("stable", "least", 1), ("stable", "most", 8)):
         with pytest.raises(BadInput):
-            bad()
+            CLOSINGS.read({"kind": bad[0], bad[1]: bad[2]}, "closing")

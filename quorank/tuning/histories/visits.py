@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -144,54 +145,38 @@ def generate_visits(seed: int, persons: int, days: int = 90) -> Iterator[Row]:
 
 def _browse(seed: int, person: int, days: int, words: list[str]) -> Iterator[Row]:
     """Yield one person's visits: about two sites a day, entered by typing or a link, and the pages read there."""
-    draws = _Draws(seed, person)
-    names = {(word := draws.word(words))[:LETTERS]: word for _ in range(SITES)}  # distinct in their first letters
-    sites = [_Site(f"{word}.example", draws.next() < TYPED_SITES) for word in names.values()]
+    draws = _draws(seed, person)
+
+    def below(count: int) -> int:
+        return int(next(draws) * count)
+
+    names = {
+        (word := words[below(len(words))])[:LETTERS]: word for _ in range(SITES)
+    }  # distinct in their first letters
+    # home, whether it is typed, and the pages that the person has visited
+    sites = [(f"{word}.example/", next(draws) < TYPED_SITES, list[str]()) for word in names.values()]
     name, typed, link = f"person-{person}", VISIT_TYPES.index("typed"), VISIT_TYPES.index("link")
     for day in range(days):
-        for _ in range(1 + draws.below(3)):
-            site = sites[draws.zipf(len(sites))]
-            moment = _START + DAY * day + 60.0 * draws.below(16 * 60)
-            entered, way = site.home, typed
-            if not site.typed_home:  # one page of it was found by a link, and is what they come back for
-                site.pages = site.pages or [f"{site.home}{draws.word(words)}"]
-                entered, way = site.pages[0], typed if draws.next() < RETYPED else link
+        for _ in range(1 + below(3)):
+            # of the sites, one with probability proportional to one over its rank
+            place = min(int(math.exp(next(draws) * math.log(len(sites) + 1.0))) - 1, len(sites) - 1)
+            home, typed_home, pages = sites[place]
+            moment = _START + DAY * day + 60.0 * below(16 * 60)
+            entered, way = home, typed
+            if not typed_home:  # one page of it was found by a link, and is what they come back for
+                if not pages:
+                    pages.append(f"{home}{words[below(len(words))]}")
+                entered, way = pages[0], typed if next(draws) < RETYPED else link
             yield name, moment, f"https://{entered}", way, "", False
-            for click in range(draws.below(4)):
-                site.pages.append(f"{site.home}{len(site.pages)}")
-                yield name, moment + 60.0 * (click + 1), f"https://{site.pages[-1]}", link, "", False
+            for click in range(below(4)):
+                pages.append(f"{home}{len(pages)}")
+                yield name, moment + 60.0 * (click + 1), f"https://{pages[-1]}", link, "", False
 
 
-class _Site:
-    """Site with the pages that one person has visited."""
-
-    def __init__(self, name: str, typed_home: bool) -> None:
-        self.home, self.typed_home, self.pages = f"{name}/", typed_home, list[str]()
-
-
-class _Draws:
-    """Sequence of uniform draws of one person."""
-
-    def __init__(self, seed: int, person: int) -> None:
-        self.seed, self.person, self.block, self.left = seed, person, 0, list[float]()
-
-    def next(self) -> float:
-        if not self.left:
-            drawn = uniforms(
-                self.seed, Purpose.HISTORY, 256, round_=_VISITS, client=self.person, interaction=self.block
-            )
-            self.left, self.block = drawn[::-1].tolist(), self.block + 1
-        return self.left.pop()
-
-    def below(self, count: int) -> int:
-        return int(self.next() * count)
-
-    def word(self, words: list[str]) -> str:
-        return words[self.below(len(words))]
-
-    def zipf(self, count: int) -> int:
-        """Draw an index below `count` with probability proportional to one over its rank."""
-        return min(int(math.exp(self.next() * math.log(count + 1.0))) - 1, count - 1)
+def _draws(seed: int, person: int) -> Iterator[float]:
+    """Yield the uniform draws of one person."""
+    for block in itertools.count():
+        yield from uniforms(seed, Purpose.HISTORY, 256, round_=_VISITS, client=person, interaction=block).tolist()
 
 
 _VISITS = 6  # round of Purpose.HISTORY; 0 to 5 are those of `generated` and `people`

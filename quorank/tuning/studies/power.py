@@ -2,10 +2,9 @@
 
 A pilot gives the distribution of clients' means. Studies are drawn from it: the controls as they are, the treatment
 with the effect that must not be missed, both analysed with the Mann-Whitney U test at the corrected α. The smallest
-study that rejects often enough is the plan. An effect changes a client's mean x in one of two ways: as a `shift`, x −
-δ, or in `proportion`, a + (x − a)·(1 − δ/(mean − a)) with a the least possible value. Nobody types fewer letters than
-one, so a lower mean affects mostly those who type much; the difference between the two plans shows the effect of the
-assumption.
+study that rejects often enough is the plan. An effect lowers a client's mean x in proportion to its distance from the
+least possible value a: a + (x − a)·(1 − δ/(mean − a)). Nobody types fewer letters than one, so a lower mean affects
+mostly those who type much.
 
 Draws are addressed by (study, arm, client), so a larger study contains the smaller one, and the search for the smallest
 compares sizes on the same draws.
@@ -16,7 +15,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +25,6 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.studies.analysis import mann_whitney
 from quorank.tuning.studies.study import Study
 
-Shape = Literal["proportion", "shift"]
 LEAST = {"characters": 1.0, "rank": 0.0}
 """a: the least value that a metric can take."""
 
@@ -42,24 +39,19 @@ class Plan:
 
     metric: str
     effect: float
-    shape: str
     alpha: float  # of one comparison, after correction
     power: float  # asked for
     clients: int  # of all arms together
     arms: dict[str, int]  # clients of each
     achieved: float  # share of simulated studies that reject
-    achieved_low: float  # 95 % interval of that share
-    achieved_high: float
     simulations: int
     pilot_clients: int
     pilot_mean: float
     pilot_deviation: float
 
 
-def with_effect(pilot: Doubles, effect: float, shape: Shape, least: float) -> Doubles:
+def with_effect(pilot: Doubles, effect: float, least: float) -> Doubles:
     """Return the pilot's values (clients,) with their mean lowered by `effect`."""
-    if shape == "shift":
-        return pilot - effect
     room = float(pilot.mean()) - least
     wrong = f"an effect of {effect:g} cannot be had: the pilot's mean is only {room:g} above the least value {least:g}"
     require(0 < effect < room, "study.effect-too-large", wrong)
@@ -86,14 +78,6 @@ def _resampled(seed: int, study: int, side: int, size: int, values: int) -> Inte
     return (uniforms(seed, Purpose.STUDY, size, round_=side, client=study) * values).astype(np.int64)
 
 
-def share_interval(count: int, total: int) -> tuple[float, float]:
-    """Compute the 95 % interval of Clopper and Pearson (Biometrika 1934) of a share."""
-    from scipy.stats import binomtest
-
-    found = binomtest(count, total).proportion_ci(method="exact")
-    return float(found.low), float(found.high)
-
-
 def noether_clients(larger: float, share: float, alpha: float, power: float) -> float:
     """Compute the clients of two arms, (z_{1−α/2} + z_power)² / (12·c·(1 − c)·(P − 1/2)²) (Noether, JASA 1987).
 
@@ -111,9 +95,7 @@ def arm_sizes(study: Study, clients: int) -> dict[str, int]:
     return {arm: max(1, math.ceil(share * clients - 1e-9)) for arm, share in study.arms.items()}
 
 
-def plan_study(
-    study: Study, pilot: npt.ArrayLike, *, seed: int = 1, simulations: int = 2000, shape: Shape = "proportion"
-) -> Plan:
+def plan_study(study: Study, pilot: npt.ArrayLike, *, seed: int = 1, simulations: int = 2000) -> Plan:
     """Find the fewest clients with which the study's first arm differs from each other arm with the wanted power.
 
     pilot: the means of clients in the study's metric, as they are without a treatment.
@@ -123,7 +105,7 @@ def plan_study(
     require(enough, "pilot.too-small", f"a pilot needs the means of at least 20 clients, got {values.size}")
     require(values.std() > 0, "pilot.no-spread", "all clients of the pilot have the same mean: nothing can be planned")
     require_range("simulations", simulations, least=100)
-    treated = with_effect(values, study.effect, shape, LEAST[study.metric])
+    treated = with_effect(values, study.effect, LEAST[study.metric])
     first, *others = study.arms
     smallest = min(others, key=lambda arm: study.arms[arm])
 
@@ -150,20 +132,9 @@ def plan_study(
     while high - low > max(1, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if rejected(middle) >= wanted else (middle, high)
-    count = rejected(high)
-    each = arm_sizes(study, high)
+    arms = arm_sizes(study, high)
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
     return Plan(
-        study.metric,
-        study.effect,
-        shape,
-        study.corrected_alpha,
-        study.power,
-        sum(each.values()),
-        each,
-        count / times,
-        *share_interval(count, times),
-        times,
-        len(values),
-        float(values.mean()),
-        float(values.std(ddof=1)),
-    )
+        study.metric, study.effect, study.corrected_alpha, study.power, sum(arms.values()), arms, rejected(high) / times,
+        times, len(values), mean, deviation,
+    )  # fmt: skip

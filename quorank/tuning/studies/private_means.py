@@ -114,6 +114,6 @@ def simulate_answers(private: PrivateMeans, collected: Mapping[str, TypedSearche
     """Simulate the answers (clients, metrics) of the devices of these searches, by arm."""
     answers = {}
     for number, (arm, typed) in enumerate(collected.items()):
-        means = {metric: client_means(typed, metric) for metric in private.study.metrics}
+        means: dict[str, Doubles] = {metric: client_means(typed, metric) for metric in private.study.metrics}
         answers[arm] = private.answer_all(means, seed, number << 24)
     return answers

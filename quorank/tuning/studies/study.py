@@ -17,18 +17,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.data.logs.csv_table import named_records
-from quorank.errors import BadInput, brief, first_line, require, require_range, suggest
-from quorank.files.codec import decode
+from quorank.errors import BadInput, brief, first_line, require
+from quorank.files.codec import Length, Range, decode
 from quorank.files.documents import parse_toml
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.tuning.searches import take_rows
 
-METRICS = ("characters", "rank")
+Metric = Literal["characters", "rank"]
+METRICS: tuple[Metric, ...] = ("characters", "rank")
 """Characters typed before a suggestion is selected, and its rank, counted from 0: §6.2."""
 
 LARGEST = {"characters": 12.0, "rank": 6.0}
@@ -70,43 +71,28 @@ class Study:
     6
     """
 
-    name: str = "frecency"
-    arms: Mapping[str, float] = field(default_factory=lambda: dict(ARMS))
-    metrics: tuple[str, ...] = METRICS
-    metric: str = "characters"
-    effect: float = 0.5
-    alpha: float = 0.05
-    power: float = 0.9
-    epsilon: float | None = None
-    largest: Mapping[str, float] = field(default_factory=lambda: dict(LARGEST))
+    name: Annotated[str, Length(1000, 1)] = "frecency"
+    arms: Mapping[str, Annotated[float, Range(above=0.0, below=1.0)]] = field(default_factory=lambda: dict(ARMS))
+    metrics: Annotated[tuple[Metric, ...], Length(2, 1)] = METRICS
+    metric: Metric = "characters"
+    effect: Annotated[float, Range(above=0.0)] = 0.5
+    alpha: Annotated[float, Range(above=0.0, below=1.0)] = 0.05
+    power: Annotated[float, Range(above=0.0, below=1.0)] = 0.9
+    epsilon: Annotated[float, Range(above=0.0)] | None = None
+    largest: Mapping[str, Annotated[float, Range(above=0.0)]] = field(default_factory=lambda: dict(LARGEST))
 
     def __post_init__(self) -> None:
-        for metric in (*self.metrics, self.metric):
-            unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
-            require(metric in METRICS, "study.unknown-metric", unknown)
-        few = f"a study needs at least two arms, got {list(self.arms)}"
-        require(len(self.arms) >= 2, "study.too-few-arms", few)
-        for arm, share in self.arms.items():  # before they are added up: infinite ones have no sum
-            require_range(f"arms.{arm}", share, above=0, below=1)
         total = math.fsum(self.arms.values())
         for holds, code, sentence in (
-            (self.name, "no-name", "a study needs a name"),
+            (len(self.arms) >= 2, "too-few-arms", f"a study needs at least two arms, got {list(self.arms)}"),
             (all(self.arms), "no-name", "an arm needs a name"),
             (abs(total - 1) < 1e-9, "wrong-shares", f"the shares of the arms must add up to 1, got {total:g}"),
-            (self.metrics, "no-metric", f"a study needs a metric ({', '.join(METRICS)})"),
             (self.metric in self.metrics, "metric-not-collected",
              f"the study is planned for {self.metric!r}, which it does not collect"),
             (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
+            (set(self.metrics) <= set(self.largest), "no-largest", f"expected a largest value of {self.metrics}"),
         ):  # fmt: skip
             require(holds, f"study.{code}", sentence)
-        for metric in self.metrics:
-            require(metric in self.largest, "study.no-largest", f"there is no largest value of {metric}", "largest")
-            require_range(f"largest.{metric}", self.largest[metric], above=0)
-        if self.epsilon is not None:
-            require_range("epsilon", self.epsilon, above=0)
-        require_range("effect", self.effect, above=0)
-        require_range("alpha", self.alpha, above=0, below=1)
-        require_range("power", self.power, above=0, below=1)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
