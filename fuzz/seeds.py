@@ -691,7 +691,7 @@ def silos(folder: Path) -> Seeds:
     yield (
         "tree-request",
         "valid-level",
-        b'[false, {"step": "level", "trees": 0, "splits": [[[0, 1, 0, 1, 2]]], "wanted": [1]}, []]',
+        b'[false, {"step": "level", "splits": [[[0, 1, 0, 1, 2]]], "wanted": [1], "edges": [1, 1, 1]}, [0.5, 0.25, 0.5]]',
     )
     yield (
         "tree-request",

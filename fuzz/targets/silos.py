@@ -16,7 +16,7 @@ from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.session.records import SiloMessage, decode_array, decode_sum, finite_doubles, kind_of, tag_of
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import DictMemory, SumRequest
+from quorank.silos.training.sums import SumRequest
 from quorank.silos.training.trees import TreeTraining
 from quorank.text.embeddings import WordVectors
 
@@ -85,16 +85,16 @@ def searched() -> SearchedLists:
 
 @target("tree-request", "json", words=(b'"splits"', b'"wanted"', b'"edges"', b'"judge"', b'"bins"'))
 def tree_request(data: bytes) -> None:
-    """A coordinator's request for sums of trees, after the bins were told."""
+    """A coordinator's request for sums of trees, after another one."""
     content = parse_json(data, object, "request")
     require(isinstance(content, list) and len(content) == 3, "fuzz.shape", "expected judging, head and numbers")
     judging, head, numbers = content
     require(isinstance(head, dict) and isinstance(numbers, list), "fuzz.shape", "expected a table and numbers")
     require(all(type(number) in (int, float) for number in numbers), "fuzz.shape", "expected numbers")
-    side = TreeTraining(trees=3, depth=2, bins=4, folds=2).answers(searched(), np.zeros(3), DictMemory())
-    level = {"step": "level", "trees": 0, "splits": [], "wanted": [0], "edges": [1, 1, 1]}
-    side.sums(SumRequest(False, level, np.array([0.5, 0.25, 0.5])))
-    side.sums(SumRequest(bool(judging), head, finite_doubles(np.array(numbers, dtype="<f8").tobytes())))
+    side = TreeTraining(trees=3, depth=2, bins=4, folds=2).answers(searched(), np.zeros(3))
+    level = {"step": "level", "wanted": [0], "edges": [1, 1, 1]}
+    side(SumRequest(False, level, np.array([0.5, 0.25, 0.5])))
+    side(SumRequest(bool(judging), head, finite_doubles(np.array(numbers, dtype="<f8").tobytes())))
 
 
 @target("word-vectors")

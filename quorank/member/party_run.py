@@ -40,7 +40,7 @@ from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.lists import Figures, SearchedLists
 from quorank.silos.training.statistics import VECTOR_LENGTH, party_vector
-from quorank.silos.training.sums import SumRequest, TrainingMemory, not_agreed
+from quorank.silos.training.sums import SumRequest, check_agreed
 
 Masks = Callable[[int, Sequence[int], int], Uint64s]
 """Sum of a party's masks with some others, by the number of the sum, these others and its length."""
@@ -49,19 +49,12 @@ Masks = Callable[[int, Sequence[int], int], Uint64s]
 class PartySums:
     """Training side of one party: its part of each sum over its lists."""
 
-    def __init__(
-        self,
-        terms: SiloTerms,
-        number: int,
-        lists: tuple[SearchedLists, SearchedLists],
-        masks: Masks,
-        memory: TrainingMemory,
-    ) -> None:
+    def __init__(self, terms: SiloTerms, number: int, lists: tuple[SearchedLists, SearchedLists], masks: Masks) -> None:
         own, self.test = lists  # of the training and of the test
         self._parties, self._number, self._masks = len(terms.parties), number, masks
         training, self._w0 = terms.setting.training, terms.setting.searched.prior_direction()
         self._most, self._ranker = training.most_sums(self._parties), training.ranker_part
-        self._answers = training.answers(own, self._w0, memory)
+        self._answers = training.answers(own, self._w0)
 
     def part(self, record: bytes, last: Sequence[int]) -> tuple[bytes, list[int]]:
         """Return the masked part of a requested sum, and the number and leavers of that sum.
@@ -73,12 +66,11 @@ class PartySums:
         said = "the coordinator requests a sum that would show one party's own part"
         alone = self._number not in head.among or len(head.among) < 2 or head.among[-1] >= self._parties
         require(not alone, "silo-message.not-agreed", said)
-        if head.number >= self._most:
-            raise not_agreed()
+        check_agreed(head.number < self._most)
         left = self._parties - len(head.among)
         place = [head.number, left]
         require(place > list(last), "silo-message.turn", "the coordinator requests a sum that is complete")
-        sums = self._answers.sums(SumRequest(head.judging, head.asked, finite_doubles(raw)))
+        sums = self._answers(SumRequest(head.judging, head.asked, finite_doubles(raw)))
         # every sum has masks of its own: under the same ones two parts would show their difference
         occasion = 1 + (2 * head.number + head.judging) * self._parties + left
         masks = self._masks(occasion, [other for other in head.among if other != self._number], len(sums))
@@ -199,7 +191,7 @@ class PartyRun:
     def training(self) -> PartySums:
         """This party's side of the training."""
         lists = self.terms.setting.lists(self.holding, self.secrets.draws, self.number)
-        return PartySums(self.terms, self.number, lists, self._masks, self.store)
+        return PartySums(self.terms, self.number, lists, self._masks)
 
     # ------------------------------------------------------------ received records
 
@@ -270,7 +262,6 @@ class PartyRun:
         self.store.set_note("figures", self.training.figures(theta))
         self._send(encode(Record.KEPT))
         self._move(FINISHED)
-        self.store.rows("DELETE FROM facts WHERE name LIKE 'training %'")
         if self.terms.search is None:  # searches continue in the same session
             self.store.drop_fact("agreement")
             forget_session(self.store)

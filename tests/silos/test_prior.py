@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 
 from quorank.data.ranking import RankingData
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.prior import ALONG, NONE, SCALE, FromPrior, HeldOutGains, penalty_matrix, solve, sums_length
-from quorank.silos.training.sums import ONE, DictMemory, SumRequest
+from quorank.silos.training.prior import ALONG, NONE, SCALE, FromPrior, HeldOutGains, penalty_matrix, sums_length
+from quorank.silos.training.sums import ONE, SumRequest
 
 TRAINING = FromPrior(lambdas=(3.0, 0.3), turns=12, folds=2)
 W0 = np.array([1.0, 0.0, 0.5])
@@ -33,7 +33,7 @@ def made(lists: int, seed: int, documents: int = 9) -> SearchedLists:
 
 
 def sums_of(training: FromPrior, own: SearchedLists, thetas, judging: bool = False) -> np.ndarray:
-    return training.answers(own, W0, DictMemory()).sums(SumRequest(judging, {}, np.array(thetas)))
+    return training.answers(own, W0)(SumRequest(judging, {}, np.array(thetas)))
 
 
 def cross_entropy(theta: np.ndarray, own: SearchedLists, lists: np.ndarray) -> float:
@@ -120,13 +120,6 @@ def test_no_penalty_on_the_scale_of_the_prior() -> None:
     assert across @ matrix @ across == pytest.approx(7.0 * across @ across)
 
 
-def test_an_equation_is_solved() -> None:
-    random = np.random.default_rng(1)
-    root = random.normal(size=(6, 6))
-    matrix, right = root @ root.T + np.eye(6), random.normal(size=6)
-    assert solve(matrix, right) == pytest.approx(np.linalg.solve(matrix, right))
-
-
 def moments(gains: np.ndarray) -> HeldOutGains:
     return HeldOutGains(len(gains), gains.sum(axis=0), gains.T @ gains)
 
@@ -148,7 +141,7 @@ def test_the_largest_penalty_within_one_standard_error_is_chosen() -> None:
 def test_held_out_lists_are_judged_by_rankers_that_have_not_seen_them() -> None:
     own = made(6, 4)
     thetas = [np.random.default_rng(m).normal(size=3) for m in range(len(TRAINING.models))]
-    told = TRAINING.course(W0)._gains(sums_of(TRAINING, own, thetas, judging=True))
+    told = TRAINING.course(W0).gains(sums_of(TRAINING, own, thetas, judging=True))
     gains = np.zeros((6, 3))
     for q in range(6):
         mine = [W0, *(theta for (fold, _), theta in zip(TRAINING.models, thetas, strict=True) if fold == q % 2)]

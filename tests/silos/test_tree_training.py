@@ -15,7 +15,7 @@ from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.growth import columns_of
 from quorank.rankers.trees import tree_parameters
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import ONE, DictMemory, SumRequest
+from quorank.silos.training.sums import ONE, SumRequest
 from quorank.silos.training.trees import TreeCourse, TreeTraining
 
 FEATURES = 5
@@ -67,11 +67,10 @@ def test_the_trees_are_those_of_a_central_lambdamart_on_the_pooled_lists() -> No
 @pytest.mark.parametrize("leaver", [None, 5])
 def test_whoever_is_started_anew_after_every_sum_changes_no_bit(leaver: int | None) -> None:
     """Also where a tree is begun again, as it is when a party leaves."""
-    course, memories = TRAINING.course(W0), [DictMemory() for _ in PARTIES]
-    sums = 0
+    course, sums = TRAINING.course(W0), 0
     while course.ranker is None:
         request = course.request
-        parts = [TRAINING.answers(own, W0, memory).sums(request) for own, memory in zip(PARTIES, memories, strict=True)]
+        parts = [TRAINING.answers(own, W0)(request) for own in PARTIES]
         assert all(len(part) == course.length for part in parts)
         course.advance(np.sum(parts, axis=0, dtype=np.uint64))
         sums += 1
@@ -121,9 +120,9 @@ def asked(**changes: object) -> SumRequest:
     """The request for the second level of the first tree, with some of it changed."""
     course = TRAINING.course(W0)
     assert isinstance(course, TreeCourse)
-    sides = [TRAINING.answers(own, W0, DictMemory()) for own in PARTIES]
+    sides = [TRAINING.answers(own, W0) for own in PARTIES]
     for _ in range(2):
-        course.advance(np.sum([side.sums(course.request) for side in sides], axis=0, dtype=np.uint64))
+        course.advance(np.sum([side(course.request) for side in sides], axis=0, dtype=np.uint64))
     request = course.request
     return SumRequest(request.judging, {**request.head, **changes}, request.numbers)
 
@@ -149,19 +148,18 @@ def asked(**changes: object) -> SumRequest:
     ],
 )
 def test_what_was_not_agreed_is_refused(changes: dict[str, object]) -> None:
-    course, side = TRAINING.course(W0), TRAINING.answers(PARTIES[0], W0, DictMemory())
-    course.advance(side.sums(course.request) * np.uint64(4))
-    side.sums(course.request)
+    course, side = TRAINING.course(W0), TRAINING.answers(PARTIES[0], W0)
+    course.advance(side(course.request) * np.uint64(4))
+    side(course.request)
     with refused("silo-message.not-agreed"):
-        side.sums(asked(**changes))
+        side(asked(**changes))
 
 
-@pytest.mark.parametrize("size", [0, 3, 36])
-def test_trees_and_bins_that_are_none_are_refused(size: int) -> None:
-    side = TRAINING.answers(PARTIES[0], W0, DictMemory())
+@pytest.mark.parametrize("numbers", [np.zeros(0), np.ones(3), np.ones(36), np.zeros(5), np.full(5, np.nan)])
+def test_trees_and_bins_that_are_none_are_refused(numbers: np.ndarray) -> None:
+    side = TRAINING.answers(PARTIES[0], W0)
     with refused("silo-message.not-agreed"):
-        side.sums(SumRequest(True, {"step": "judge", "trees": 2}, np.ones(size)))
-    head = {"step": "level", "trees": 0, "splits": [], "wanted": [0], "edges": [size, 0, 0, 0, 0]}
-    for edges in (np.zeros(5), np.ones(size) if size else np.ones(1)):
+        side(SumRequest(True, {"step": "judge", "trees": 2}, numbers))
+    for edges in ([5, 0, 0, 0, 0], [1, 1, 1, 1], [len(numbers) + 1, 0, 0, 0, 0], [99, 0, 0, 0, 0]):
         with refused("silo-message.not-agreed"):
-            side.sums(SumRequest(False, head, edges))
+            side(SumRequest(False, {"step": "level", "wanted": [0], "edges": edges}, numbers))

@@ -11,8 +11,9 @@ of the softmax. The penalty therefore acts across w₀ alone, λ/2·‖(I − u�
 
 Loss, gradient and Hessian are sums over lists. Every list's part is rounded to a multiple of 2^−32 before it is added, so
 sums are exact: the same to the bit however lists are divided among parties, in any order, and under the masks of a
-secure sum (modulo 2^64). The coordinator takes Newton's step from the sums, or half of the last step where the objective
-did not fall. Rankers of all λ and all folds of the cross-validation are trained in the same turns.
+secure sum (modulo 2^64). A list's part is computed for all models at once, also those that it does not train, so that its
+bits do not depend on its place. The coordinator takes Newton's step from the sums, or half of the last step where the
+objective did not fall. Rankers of all λ and all folds of the cross-validation are trained in the same turns.
 
 The parties' held-out lists choose λ: the largest one (∞ first) whose mean nDCG@10 is within one standard error of the
 best. With few lists the prior therefore stays as it is.
@@ -23,83 +24,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers, Uint64s
-from quorank.kernels.compiled import kernel
+from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, TrainingMemory, not_agreed
+from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
 
 LARGEST = 1e4
 """Bound on the size of a parameter, with which no list's part overflows."""
 SCALE, ALONG = 4.0, 0.05
 """s₀ and μ."""
 NONE = math.inf
-
-
-def sums_length(n_features: int) -> int:
-    """Return the length of a model's sums: lists, loss, gradient, upper half of the Hessian."""
-    return 2 + n_features + n_features * (n_features + 1) // 2
-
-
-@kernel
-def list_part(
-    padded: Floats, first: int, last: int, labels: Int8s, theta: Doubles, scores: Doubles, mean: Doubles, out: Doubles
-) -> bool:
-    """Write one list's loss, gradient and Hessian at theta into `out`; False for a list without a relevant document."""
-    n, total = len(theta), 0.0
-    for row in range(first, last):
-        total += 2.0 ** labels[row] - 1.0
-    if total <= 0.0:
-        return False
-    out[:] = 0.0
-    mean[:] = 0.0
-    largest = -np.inf
-    for row in range(first, last):
-        score = 0.0
-        for j in range(n):
-            score += padded[row, j] * theta[j]
-        scores[row - first] = score
-        largest = max(largest, score)
-    mass = 0.0
-    for row in range(first, last):
-        mass += math.exp(scores[row - first] - largest)
-    out[0] = largest + math.log(mass)
-    for row in range(first, last):
-        p = math.exp(scores[row - first] - largest) / mass
-        y = (2.0 ** labels[row] - 1.0) / total
-        out[0] -= y * scores[row - first]
-        at = 1 + n
-        for i in range(n):
-            x = float(padded[row, i])
-            out[1 + i] += (p - y) * x
-            mean[i] += p * x
-            for j in range(i, n):
-                out[at] += p * x * padded[row, j]
-                at += 1
-    at = 1 + n
-    for i in range(n):
-        for j in range(i, n):
-            out[at] -= mean[i] * mean[j]
-            at += 1
-    return True
-
-
-@kernel
-def _add_parts(
-    padded: Floats, offsets: Integers, labels: Int8s, lists: Integers, theta: Doubles, longest: int, out: Integers
-) -> None:
-    """Add the rounded parts of some lists to `out`; each list with a relevant document counts one unit in out[0]."""
-    part = np.empty(len(out) - 1)
-    scores, mean = np.empty(longest), np.empty(len(theta))
-    for q in lists:
-        if list_part(padded, offsets[q], offsets[q + 1], labels, theta, scores, mean, part):
-            out[0] += 1
-            for i in range(len(part)):
-                out[1 + i] += np.int64(math.floor(part[i] * 4294967296.0 + 0.5))
+_STATE = ("accepted", "candidates", "objectives", "steps", "lengths")
 
 
 class HeldOutGains(NamedTuple):
@@ -135,11 +75,6 @@ class FromPrior(SumTraining):
         """(held-out fold, λ) of every ranker under training; fold −1 holds out nothing."""
         return [(fold, value) for fold in (*range(self.folds), -1) for value in self.lambdas]
 
-    def kept_lists(self, lists: int, fold: int) -> Integers:
-        """Return which of a party's lists train the rankers of a fold."""
-        numbers = np.arange(lists)
-        return numbers if fold < 0 else numbers[numbers % self.folds != fold]
-
     def choose(self, told: HeldOutGains) -> float:
         """Return the largest λ whose mean gain is within a standard error of the best one's; ∞ for fewer than two lists."""
         if told.lists < 2:
@@ -160,8 +95,16 @@ class FromPrior(SumTraining):
     def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> PriorCourse:
         return PriorCourse(self, w0, table)
 
-    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> PriorAnswers:
-        return PriorAnswers(self, own, w0)
+    def answers(self, own: SearchedLists, w0: Doubles) -> SumAnswers:
+        return partial(_answer, self, own, w0)
+
+
+def symmetric(upper: Doubles, n: int) -> Doubles:
+    """Return (…, n, n) symmetric matrices from their (…, n·(n + 1)/2) upper halves."""
+    out = np.zeros((*upper.shape[:-1], n, n))
+    rows, columns = np.triu_indices(n)
+    out[..., rows, columns] = out[..., columns, rows] = upper
+    return out
 
 
 class PriorCourse(SumCourse):
@@ -170,13 +113,11 @@ class PriorCourse(SumCourse):
     def __init__(self, training: FromPrior, w0: Doubles, table: Mapping[str, Any] | None = None) -> None:
         self.training, self.w0, self._turn = training, w0, 0
         count, n = len(training.models), len(w0)
+        self._penalties = np.array([penalty_matrix(w0, value) for _, value in training.models])
         self.accepted = np.tile(SCALE * w0, (count, 1))  # (models, features)
         self.candidates = self.accepted.copy()  # parameters at which the next sums are taken
         self.objectives = np.full(count, np.finfo(np.float64).max)  # (models,) at `accepted`
-        self.steps, self.lengths = (
-            np.zeros((count, n)),
-            np.ones(count),
-        )  # Newton steps, and the share of them that is tried
+        self.steps, self.lengths = np.zeros((count, n)), np.ones(count)  # Newton steps, and the share that is tried
         if table is not None:
             self._turn = table["turn"]
             for name in _STATE:
@@ -197,94 +138,103 @@ class PriorCourse(SumCourse):
     @property
     def length(self) -> int:
         if self._judging:
-            count = 1 + len(self.training.lambdas)
-            return 1 + count + count * (count + 1) // 2
+            return sums_length(1 + len(self.training.lambdas)) - 1
         return len(self.training.models) * sums_length(len(self.w0))
 
     def advance(self, total: Uint64s) -> None:
+        models = self.training.models
         if self._judging:
-            self.chosen = self.training.choose(self._gains(total))
-            models = self.training.models
+            self.chosen = self.training.choose(self.gains(total))
             final = self.w0 if self.chosen == NONE else self.accepted[models.index((-1, self.chosen))]
             self.ranker = final.copy()
             return
-        parts = total.view(np.int64).reshape(len(self.training.models), -1)
-        for m, (_, value) in enumerate(self.training.models):
-            self._step(m, value, parts[m])
+        self._step(total.view(np.int64).reshape(len(models), -1)[:, 1:] / ONE)
         self._turn += 1
 
-    def _step(self, m: int, value: float, part: Integers) -> None:
-        """Accept a candidate and take the next Newton step, or halve the last step where the objective did not fall."""
-        n, penalty = len(self.w0), penalty_matrix(self.w0, value)
-        across = self.candidates[m] - SCALE * self.w0
-        objective = part[1] / ONE + 0.5 * float(across @ penalty @ across)
-        if objective <= self.objectives[m]:
-            gradient = part[2 : 2 + n] / ONE + penalty @ across
-            hessian = np.zeros((n, n))
-            hessian[np.triu_indices(n)] = part[2 + n :] / ONE
-            hessian = hessian + np.triu(hessian, 1).T + penalty
-            self.accepted[m], self.objectives[m], self.lengths[m] = self.candidates[m], objective, 1.0
-            self.steps[m] = solve(hessian, gradient)
-        else:
-            self.lengths[m] /= 2.0
-        self.candidates[m] = np.clip(self.accepted[m] - self.lengths[m] * self.steps[m], -LARGEST, LARGEST)
+    def _step(self, sums: Doubles) -> None:
+        """Accept candidates and take the next Newton steps, or halve the last ones where the objective did not fall."""
+        n, across = len(self.w0), self.candidates - SCALE * self.w0
+        pull = np.einsum("mij,mj->mi", self._penalties, across)
+        objectives = sums[:, 0] + 0.5 * (across * pull).sum(axis=1)
+        fell = objectives <= self.objectives
+        hessians = symmetric(sums[:, 1 + n :], n) + self._penalties
+        steps = np.linalg.solve(hessians, (sums[:, 1 : 1 + n] + pull)[:, :, None])[:, :, 0]
+        self.accepted = np.where(fell[:, None], self.candidates, self.accepted)
+        self.steps = np.where(fell[:, None], steps, self.steps)
+        self.objectives = np.where(fell, objectives, self.objectives)
+        self.lengths = np.where(fell, 1.0, self.lengths / 2.0)
+        self.candidates = np.clip(self.accepted - self.lengths[:, None] * self.steps, -LARGEST, LARGEST)
 
-    def _gains(self, total: Uint64s) -> HeldOutGains:
+    def gains(self, total: Uint64s) -> HeldOutGains:
+        """Read a total over the held-out lists."""
         told, count = total.view(np.int64), 1 + len(self.training.lambdas)
-        products = np.zeros((count, count))
-        products[np.triu_indices(count)] = told[1 + count :] / ONE
-        return HeldOutGains(int(told[0]), told[1 : 1 + count] / ONE, products + np.triu(products, 1).T)
-
-    def restart(self) -> None:
-        """Do nothing: a turn is one sum."""
+        return HeldOutGains(int(told[0]), told[1 : 1 + count] / ONE, symmetric(told[1 + count :] / ONE, count))
 
     def table(self) -> dict[str, Any]:
         return {"turn": self._turn} | {name: getattr(self, name).tolist() for name in _STATE}
 
 
-_STATE = ("accepted", "candidates", "objectives", "steps", "lengths")
+def sums_length(n_features: int) -> int:
+    """Return the length of a model's sums: lists, loss, gradient, upper half of the Hessian."""
+    return 2 + n_features + n_features * (n_features + 1) // 2
 
 
-@dataclass(frozen=True, eq=False)
-class PriorAnswers(SumAnswers):
-    """A party's sums of derivatives, and of gains of its held-out lists."""
+def _answer(training: FromPrior, own: SearchedLists, w0: Doubles, request: SumRequest) -> Uint64s:
+    """Compute a party's sums of derivatives, or of gains of its held-out lists."""
+    models, n = len(training.models), len(w0)
+    check_agreed(not request.head and request.numbers.size == models * n)
+    check_agreed(bool(np.all(np.abs(request.numbers) <= LARGEST)))
+    thetas = request.numbers.reshape(models, n)
+    found = _held_out_gains(training, own, w0, thetas) if request.judging else _derivatives(training, own, thetas)
+    return found.view(np.uint64)
 
-    training: FromPrior
-    own: SearchedLists
-    w0: Doubles
 
-    def sums(self, request: SumRequest) -> Uint64s:
-        models, n = len(self.training.models), len(self.w0)
-        fits = not request.head and request.numbers.size == models * n
-        if not fits or not bool(np.all(np.abs(request.numbers) <= LARGEST)):
-            raise not_agreed()
-        thetas = request.numbers.reshape(models, n)
-        return self._gains(thetas) if request.judging else self._derivatives(thetas)
+def _derivatives(training: FromPrior, own: SearchedLists, thetas: Doubles) -> Integers:
+    """Compute the (models · sums_length,) sums over this party's lists at each model's parameters, in units of 2^−32.
 
-    def _derivatives(self, thetas: Doubles) -> Uint64s:
-        """Compute the (models · sums_length,) sums over this party's lists at each model's parameters, modulo 2^64."""
-        data, training = self.own.data, self.training
-        out = np.zeros((len(training.models), sums_length(len(self.w0))), dtype=np.int64)
-        for row, (fold, _), theta in zip(out, training.models, thetas, strict=True):
-            lists, at = training.kept_lists(data.n_queries, fold), np.ascontiguousarray(theta, dtype=np.float64)
-            _add_parts(data.padded, data.offsets, data.labels, lists, at, data.longest, row)
-        return out.reshape(-1).view(np.uint64)
+    A list with a relevant document counts one unit in the first place.
+    """
+    data, folds = own.data, np.array([fold for fold, _ in training.models])
+    out = np.zeros((len(thetas), sums_length(thetas.shape[1])), dtype=np.int64)
+    for q in range(data.n_queries):
+        rows = slice(data.offsets[q], data.offsets[q + 1])
+        gains = np.exp2(data.labels[rows].astype(np.float64)) - 1.0
+        if gains.sum() > 0.0:
+            parts = list_parts(np.asarray(data.features[rows], dtype=np.float64), gains, thetas)
+            trains = folds != q % training.folds
+            out[trains, 0] += 1
+            out[trains, 1:] += _rounded(parts)[trains]
+    return out.reshape(-1)
 
-    def _gains(self, thetas: Doubles) -> Uint64s:
-        """Compute the number of held-out lists, Σ g and Σ g·gᵀ in units of 2^−32, modulo 2^64."""
-        own, training, count = self.own, self.training, 1 + len(self.training.lambdas)
-        gains = np.zeros((own.n_lists, count))
-        for fold in range(training.folds):
-            held = np.setdiff1d(np.arange(own.n_lists), training.kept_lists(own.n_lists, fold))
-            if len(held):
-                of_fold = [theta for (f, _), theta in zip(training.models, thetas, strict=True) if f == fold]
-                gains[held] = own.ndcg([self.w0, *of_fold])[:, held].T
-        gains = gains[own.ideal_top > 0.0]
-        rounded = np.floor((gains - gains[:, :1]) * ONE + 0.5)
-        products = np.floor((rounded[:, :, None] / ONE) * rounded[:, None, :] + 0.5)
-        upper = products[:, *np.triu_indices(count)].sum(axis=0, dtype=np.int64)
-        told = np.concatenate(([len(gains)], rounded.sum(axis=0).astype(np.int64), upper.astype(np.int64)))
-        return np.asarray(told, dtype=np.int64).view(np.uint64)
+
+def list_parts(features: Doubles, gains: Doubles, thetas: Doubles) -> Doubles:
+    """Compute (models, 1 + n + n·(n + 1)/2) one list's loss, gradient and upper half of the Hessian at each theta."""
+    scores, y = thetas @ features.T, gains / gains.sum()
+    largest = scores.max(axis=1)
+    p = np.exp(scores - largest[:, None])
+    mass = p.sum(axis=1)
+    p /= mass[:, None]
+    loss, mean = largest + np.log(mass) - scores @ y, p @ features
+    hessian = features.T @ (p[:, :, None] * features) - mean[:, :, None] * mean[:, None, :]
+    return np.column_stack([loss, (p - y) @ features, hessian[:, *np.triu_indices(features.shape[1])]])
+
+
+def _rounded(values: Doubles) -> Integers:
+    return np.floor(values * ONE + 0.5).astype(np.int64)
+
+
+def _held_out_gains(training: FromPrior, own: SearchedLists, w0: Doubles, thetas: Doubles) -> Integers:
+    """Compute the number of held-out lists, Σ g and Σ g·gᵀ in units of 2^−32."""
+    gains, fold_of = np.zeros((own.n_lists, 1 + len(training.lambdas))), np.arange(own.n_lists) % training.folds
+    for fold in range(training.folds):
+        of_fold = [theta for (f, _), theta in zip(training.models, thetas, strict=True) if f == fold]
+        held = fold_of == fold
+        if held.any():
+            gains[held] = own.ndcg([w0, *of_fold])[:, held].T
+    rounded = _rounded((gains - gains[:, :1])[own.ideal_top > 0.0])
+    products = _rounded((rounded / ONE)[:, :, None] * (rounded / ONE)[:, None, :])
+    upper = products[:, *np.triu_indices(gains.shape[1])].sum(axis=0)
+    return np.concatenate(([len(rounded)], rounded.sum(axis=0), upper))
 
 
 def penalty_matrix(w0: Doubles, value: float) -> Doubles:
@@ -292,29 +242,3 @@ def penalty_matrix(w0: Doubles, value: float) -> Doubles:
     square = float(w0 @ w0)
     along = np.outer(w0, w0) / square
     return np.asarray(value * (np.eye(len(w0)) - along) + ALONG / square * along)
-
-
-def solve(matrix: Doubles, right: Doubles) -> Doubles:
-    """Solve a symmetric positive definite system by Cholesky's method, with a fixed order of sums."""
-    out, factor = np.array(right), np.array(matrix)
-    _solve(factor, out)
-    return out
-
-
-@kernel
-def _solve(a: Doubles, b: Doubles) -> None:
-    n = len(b)
-    for i in range(n):
-        for j in range(i + 1):
-            total = a[i, j]
-            for k in range(j):
-                total -= a[i, k] * a[j, k]
-            a[i, j] = math.sqrt(max(total, 1e-12)) if i == j else total / a[j, j]
-    for i in range(n):
-        for k in range(i):
-            b[i] -= a[i, k] * b[k]
-        b[i] /= a[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            b[i] -= a[k, i] * b[k]
-        b[i] /= a[i, i]

@@ -1,16 +1,16 @@
 """Trainings that need only sums over all parties: one request to all, one sum back, until the ranker is complete.
 
-A `SumCourse` is the coordinator's side: the next request, and the update from its total. A `SumAnswers` is a party's side:
-its part of a sum as integers modulo 2^64. Totals are therefore exact, the same however lists are divided among parties,
-and can be taken under the masks of a secure sum. In one process (`SumTraining.train`) and over a network
-(`silos.session`, `member.party_run`) the same two sides meet.
+A `SumCourse` is the coordinator's side: the next request, and the update from its total. `SumTraining.answers` is a party's
+side: its part of a sum as integers modulo 2^64. Totals are therefore exact, the same however lists are divided among
+parties, and can be taken under the masks of a secure sum. A request says all that its answer depends on besides the lists.
+In one process (`SumTraining.train`) and over a network (`silos.session`, `member.party_run`) the same two sides meet.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,37 +31,20 @@ class SumRequest(NamedTuple):
     numbers: Doubles
 
 
-class TrainingMemory(Protocol):
-    """Bytes by name that a party keeps between requests and over restarts."""
-
-    def fact(self, name: str) -> bytes | None: ...
-
-    def set_fact(self, name: str, value: bytes) -> None: ...
-
-
-class DictMemory(dict[str, bytes]):
-    """Memory of a party in this process."""
-
-    def fact(self, name: str) -> bytes | None:
-        return self.get(name)
-
-    def set_fact(self, name: str, value: bytes) -> None:
-        self[name] = value
-
-
-class SumAnswers(ABC):
-    """A party's side of a training."""
-
-    @abstractmethod
-    def sums(self, request: SumRequest) -> Uint64s:
-        """Compute this party's part of a sum, or refuse a request that was not agreed."""
+SumAnswers = Callable[[SumRequest], Uint64s]
+"""Function that computes a party's part of a sum, or refuses a request that was not agreed."""
 
 
 class SumCourse(ABC):
-    """Coordinator's side of a training."""
+    """Coordinator's side of a training.
 
-    ranker: Doubles | None = None  # final parameters, once they are known
-    chosen: float = 0.0  # λ or number of trees that the held-out lists have chosen
+    Attributes:
+        ranker: Final parameters, once they are known.
+        chosen: λ or number of trees that the held-out lists have chosen.
+    """
+
+    ranker: Doubles | None = None
+    chosen: float = 0.0
 
     @property
     @abstractmethod
@@ -82,7 +65,6 @@ class SumCourse(ABC):
     def advance(self, total: Uint64s) -> None:
         """Take the sum over all parties."""
 
-    @abstractmethod
     def restart(self) -> None:
         """Discard partial results that contain a party which has left."""
 
@@ -115,19 +97,19 @@ class SumTraining(ABC):
         """Begin a training from the prior w₀ (features,), or continue from a stored table."""
 
     @abstractmethod
-    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> SumAnswers:
+    def answers(self, own: SearchedLists, w0: Doubles) -> SumAnswers:
         """Return the side of a party with these lists."""
 
     def train(self, parties: Sequence[SearchedLists], w0: Doubles) -> tuple[float, Doubles]:
         """Train in one process; return what was chosen, and the parameters."""
-        course = self.course(w0)
-        sides = [self.answers(own, w0, DictMemory()) for own in parties]
+        course, sides = self.course(w0), [self.answers(own, w0) for own in parties]
         while course.ranker is None:
             request = course.request
-            course.advance(np.asarray(np.sum([side.sums(request) for side in sides], axis=0, dtype=np.uint64)))
+            course.advance(np.asarray(np.sum([side(request) for side in sides], axis=0, dtype=np.uint64)))
         return course.chosen, course.ranker
 
 
-def not_agreed() -> BadInput:
-    """Return the refusal of a request that the terms do not allow."""
-    return BadInput("silo-message.not-agreed", "the coordinator requests a sum that was not agreed")
+def check_agreed(condition: object) -> None:
+    """Refuse a request that the terms do not allow."""
+    if not condition:
+        raise BadInput("silo-message.not-agreed", "the coordinator requests a sum that was not agreed")

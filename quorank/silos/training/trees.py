@@ -5,13 +5,16 @@ parties' counts of documents in cells are summed, from which bins are agreed, an
 than `least_lists` no tree is grown. Then each turn requests the histograms of one level of a tree. One list in `folds` is
 held out. After the last tree these lists decide how many trees are kept: the number with the largest gain in nDCG@10 over
 the party's own search, if it exceeds a standard error; otherwise none, and every list keeps the order of the search.
+
+A request carries the bins, the finished trees and the splits of the growing one, so that a party stores nothing: it keeps
+its documents' places for the next level, and finds them again where they are lost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,15 +31,13 @@ from quorank.learning.trees.gradients import LambdaRule
 from quorank.learning.trees.growth import GrowthRule, LevelTask, NodeSplit, TreeGrower, columns_of
 from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, TrainingMemory, not_agreed
+from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
 
 QUARTERS = 4
 """Candidate numbers of trees: a quarter of all, a half, three quarters, all."""
 DEEPEST = 8
 FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
 """Cells of the feature values 0 and 1."""
-BINS, TREES = "training bins", "training trees"
-"""Names under which a party stores the agreed bins and the finished trees."""
 _Natural = Annotated[int, Range(0, below=1 << 31)]
 _Split = tuple[_Natural, _Natural, _Natural, _Natural, _Natural]
 
@@ -49,7 +50,7 @@ class TreeHead:
     trees: _Natural = 0  # finished trees
     splits: tuple[tuple[_Split, ...], ...] = ()  # `NodeSplit` of each level of the growing tree
     wanted: tuple[_Natural, ...] = ()  # nodes whose histograms are requested
-    edges: tuple[_Natural, ...] = ()  # number of bin edges of each feature, with the first request of all
+    edges: tuple[_Natural, ...] = ()  # number of bin edges of each feature, with every request of a level
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,8 @@ class TreeTraining(SumTraining):
     @property
     def growth(self) -> GrowthRule:
         """Rule by which a tree grows."""
-        return GrowthRule(
-            self.depth, 1 << self.depth, self.least_data, self.least_hessian, self.ridge, 0.0, self.eta
-        )  # fmt: skip
+        leaves = 1 << self.depth
+        return GrowthRule(self.depth, leaves, self.least_data, self.least_hessian, self.ridge, 0.0, self.eta)
 
     @property
     def gradients(self) -> LambdaRule:
@@ -111,13 +111,10 @@ class TreeTraining(SumTraining):
         return [-(-trees * part // QUARTERS) for part in range(1, QUARTERS + 1)]
 
     def course(self, w0: Doubles, table: Mapping[str, Any] | None = None) -> SumCourse:
-        made = TreeCourse(self, len(w0))
-        if table is not None:
-            made.restore(table)
-        return made
+        return TreeCourse(self, len(w0), table)
 
-    def answers(self, own: SearchedLists, w0: Doubles, memory: TrainingMemory) -> SumAnswers:
-        return TreeAnswers(self, own, memory)
+    def answers(self, own: SearchedLists, w0: Doubles) -> SumAnswers:
+        return TreeAnswers(self, own)
 
     def choose(self, total: Uint64s, trees: int) -> int:
         """Return the number of trees with the largest mean gain above its standard error, or 0."""
@@ -132,39 +129,38 @@ class TreeTraining(SumTraining):
         return chosen
 
 
-@dataclass(eq=False)
 class TreeCourse(SumCourse):
     """Finished trees and the growing one, which is rebuilt from the sums of its levels after a restart."""
 
-    training: TreeTraining
-    n_features: int
-    bins: Bins | None = None
-    grown: list[Doubles] = field(default_factory=list)  # the parameters of each finished tree
-    levels: list[Integers] = field(default_factory=list)  # summed histograms of the growing tree
-    judging: bool = False
-    _grower: TreeGrower | None = None
-    _splits: list[tuple[NodeSplit, ...]] = field(default_factory=list)  # of each level of the growing tree
+    def __init__(self, training: TreeTraining, n_features: int, table: Mapping[str, Any] | None = None) -> None:
+        self.training, self.n_features = training, n_features
+        self.bins: Bins | None = None
+        self.grown: list[Doubles] = []  # the parameters of each finished tree
+        self.levels: list[Integers] = []  # summed histograms of the growing tree
+        self.judging = False
+        self._grower: TreeGrower | None = None
+        self._splits: list[tuple[NodeSplit, ...]] = []  # of each level of the growing tree
+        if table is not None and table["edges"] is not None:
+            self.bins = Bins(tuple(np.array(each, dtype=np.float32) for each in table["edges"]))
+            self.grown = [np.frombuffer(bytes.fromhex(raw), dtype="<f8").astype(np.float64) for raw in table["grown"]]
+            self.judging = table["judging"]
+            shape = (-1, n_features, self.bins.most, 3)
+            self.levels = [np.frombuffer(bytes.fromhex(raw), dtype="<i8").reshape(shape) for raw in table["levels"]]
 
     @property
     def turn(self) -> int:
-        depth = self.training.depth
-        return 0 if self.bins is None else 1 + len(self.grown) * depth + len(self.levels)
+        return 0 if self.bins is None else 1 + len(self.grown) * self.training.depth + len(self.levels)
 
     @property
     def request(self) -> SumRequest:
-        newest = self.grown[-1] if self.grown else np.zeros(0)
         if self.bins is None:
             return _request(TreeHead("bins"))
         if self.judging:
-            return _request(TreeHead("judge", len(self.grown)), newest)
+            return _request(TreeHead("judge", len(self.grown)), *self.grown)
         wanted = tuple(self.grower.task.wanted)  # also updates the splits
-        head = TreeHead("level", len(self.grown), tuple(self._splits), wanted)
-        if self.levels:
-            return _request(head)
-        if self.grown:
-            return _request(head, newest)
-        edges = np.concatenate(self.bins.edges).astype(np.float64)
-        return _request(replace(head, edges=tuple(len(each) for each in self.bins.edges)), edges)
+        edges = self.bins.edges
+        head = TreeHead("level", len(self.grown), tuple(self._splits), wanted, tuple(len(each) for each in edges))
+        return _request(head, *edges, *self.grown)
 
     @property
     def length(self) -> int:
@@ -179,9 +175,8 @@ class TreeCourse(SumCourse):
         """The growing tree."""
         if self._grower is None:
             assert self.bins is not None
-            self._grower, self._splits = TreeGrower(self.training.growth, self.bins), []
-            for histograms in self.levels:
-                self._splits.append(self._grower.accept(histograms).splits)
+            self._grower = TreeGrower(self.training.growth, self.bins)
+            self._splits = [self._grower.accept(histograms).splits for histograms in self.levels]
         return self._grower
 
     def advance(self, total: Uint64s) -> None:
@@ -190,7 +185,7 @@ class TreeCourse(SumCourse):
         elif self.judging:
             self._end(self.training.choose(total, len(self.grown)))
         else:
-            self._grow(total)
+            self._grow(total.view(np.int64).reshape(-1, self.n_features, self.bins.most, 3))
 
     def _agree(self, total: Uint64s) -> None:
         """Choose bins from the summed counts, and end with no tree where there are too few lists."""
@@ -200,11 +195,8 @@ class TreeCourse(SumCourse):
         if int(total[-1]) < self.training.least_lists:
             self._end(0)
 
-    def _grow(self, total: Uint64s) -> None:
-        assert self.bins is not None
+    def _grow(self, histograms: Integers) -> None:
         grower = self.grower
-        shape = (len(grower.task.wanted), self.n_features, self.bins.most, 3)
-        histograms = total.view(np.int64).reshape(shape)
         self._splits.append(grower.accept(histograms).splits)
         self.levels.append(histograms)
         if not grower.finished:
@@ -212,7 +204,7 @@ class TreeCourse(SumCourse):
         grew = any(self._splits)
         if grew:
             self.grown.append(tree_parameters(columns_of([grower.tree()])))
-        self.levels, self._grower = [], None
+        self.restart()
         self.judging = not grew or len(self.grown) == self.training.trees
         if not self.grown:
             self._end(0)
@@ -235,53 +227,47 @@ class TreeCourse(SumCourse):
             "judging": self.judging,
         }
 
-    def restore(self, table: Mapping[str, Any]) -> None:
-        """Continue from a stored table."""
-        edges = table["edges"]
-        self.bins = None if edges is None else Bins(tuple(np.array(each, dtype=np.float32) for each in edges))
-        self.grown = [np.frombuffer(bytes.fromhex(tree), dtype="<f8").astype(np.float64) for tree in table["grown"]]
-        self.judging = table["judging"]
-        for raw in table["levels"]:
-            numbers = np.frombuffer(bytes.fromhex(raw), dtype="<i8").astype(np.int64)
-            assert self.bins is not None
-            self.levels.append(numbers.reshape(-1, self.n_features, self.bins.most, 3))
 
+class TreeAnswers:
+    """A party's counts, histograms and gains."""
 
-class TreeAnswers(SumAnswers):
-    """A party's counts, histograms and gains; bins and finished trees are stored when they arrive."""
-
-    def __init__(self, training: TreeTraining, own: SearchedLists, memory: TrainingMemory) -> None:
-        self.training, self.own, self.memory = training, own, memory
+    def __init__(self, training: TreeTraining, own: SearchedLists) -> None:
+        self.training, self.own = training, own
         self._ranker, self._n = training.ranker_part, own.data.n_features
-        numbers = np.arange(own.n_lists)
-        self._held = numbers % training.folds == training.folds - 1
-        self._at = (-1, -1)  # tree and level of `_rows`
+        self._held = np.arange(own.n_lists) % training.folds == training.folds - 1
+        self._edges = np.full(1, np.nan)  # of the bins of `_rows`
+        self._scored = np.zeros(0)  # trees in the scores of `_rows`
+        self._levels: tuple[tuple[NodeSplit, ...], ...] | None = None  # by whose splits they are divided
 
     @cached_property
     def _lists(self) -> tuple[Any, Doubles, Integers]:
         """Features, gains and offsets of the training lists."""
         data = self.own.data
-        kept = np.flatnonzero(~self._held)
-        spans = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in kept]
+        spans = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in np.flatnonzero(~self._held)]
         rows = np.concatenate([*spans, np.zeros(0, dtype=np.int64)]).astype(np.int64)
         offsets = np.cumsum([0, *(len(span) for span in spans)]).astype(np.int64)
         features = np.ascontiguousarray(data.features[rows], dtype=np.float32)
         return features, np.exp2(data.labels[rows].astype(np.float64)) - 1.0, offsets
 
-    def sums(self, request: SumRequest) -> Uint64s:
+    def __call__(self, request: SumRequest) -> Uint64s:
         try:
             head = decode(TreeHead, request.head)
         except BadInput:
-            raise not_agreed() from None
-        _check(request.judging == (head.step == "judge"))
+            head = None
+        check_agreed(head is not None and request.judging == (head.step == "judge"))
+        assert head is not None
+        first, size = sum(head.edges), self._ranker.numbers
+        check_agreed(head.trees <= self.training.trees and request.numbers.size == first + head.trees * size)
+        edges, theta = request.numbers[:first], request.numbers[first:]
+        Trees(self._ranker.leaves, head.trees).check_size(theta, self._n)
         if head.step == "judge":
-            _check(head == TreeHead("judge", head.trees) and 1 <= head.trees <= self.training.trees)
-            found = self._gains(self._learned(head.trees, request.numbers), head.trees)
+            check_agreed(head == TreeHead("judge", head.trees) and head.trees >= 1)
+            found = self._gains(theta, head.trees)
         elif head.step == "bins":
-            _check(head == TreeHead("bins") and not request.numbers.size)
+            check_agreed(head == TreeHead("bins"))
             found = self._counts()
         else:
-            found = self._histograms(head, request.numbers)
+            found = self._histograms(head, edges, theta)
         return found.view(np.uint64)
 
     def _counts(self) -> Integers:
@@ -294,115 +280,63 @@ class TreeAnswers(SumAnswers):
 
     # ------------------------------------------------------------ a level
 
-    def _histograms(self, head: TreeHead, numbers: Doubles) -> Integers:
-        level, tree = len(head.splits), head.trees
-        _check(level < self.training.depth and tree < self.training.trees)
-        if level == 0 and tree == 0:
-            self._keep_bins(head.edges, numbers)
-        else:
-            _check(not head.edges)
-            if level == 0:
-                self._learned(tree, numbers)
-            else:
-                _check(not numbers.size)
+    def _histograms(self, head: TreeHead, edges: Doubles, theta: Doubles) -> Integers:
         levels = tuple(tuple(NodeSplit(*split) for split in splits) for splits in head.splits)
-        open_nodes = self._open_nodes(levels)
-        _check(len(set(head.wanted)) == len(head.wanted) and open_nodes.issuperset(head.wanted))
-        rows = self._rows_at(tree, level, levels[:-1])
-        self._at = (tree, level)
-        return rows.histograms(LevelTask(levels[-1] if levels else (), head.wanted)).ravel()
+        check_agreed(len(levels) < self.training.depth and head.trees < self.training.trees)
+        open_nodes = self._open_nodes(levels, head.edges)
+        check_agreed(len(set(head.wanted)) == len(head.wanted) and open_nodes.issuperset(head.wanted))
+        if not np.array_equal(edges, self._edges):
+            self._rows = self._binned(head.edges, edges)
+            self._edges, self._scored, self._levels = edges, np.zeros(0), None
+        if not np.array_equal(theta, self._scored):
+            if not np.array_equal(theta[: len(self._scored)], self._scored):
+                self._rows.scores[:], self._scored = 0.0, np.zeros(0)
+            newest = theta[len(self._scored) :]
+            ranker = Trees(self._ranker.leaves, len(newest) // self._ranker.numbers)
+            add_tree_scores(*ranker.arrays(newest), self._lists[0], self._rows.scores)
+            self._scored, self._levels = theta, None
+        if self._levels is None or self._levels != levels[:-1]:
+            self._rows.begin()
+            for splits in levels[:-1]:
+                self._rows.histograms(LevelTask(splits, ()))
+        self._levels = levels
+        return self._rows.histograms(LevelTask(levels[-1] if levels else (), head.wanted)).ravel()
 
-    def _open_nodes(self, splits: tuple[tuple[NodeSplit, ...], ...]) -> set[int]:
+    def _open_nodes(self, levels: tuple[tuple[NodeSplit, ...], ...], edges: tuple[int, ...]) -> set[int]:
         """Check the splits of each level, and return the nodes that are not split."""
-        open_nodes, nodes, counts = {0}, 1, self._bins.counts
-        for split in chain.from_iterable(splits):
-            _check(split.node in open_nodes and [split.left, split.right] == [nodes, nodes + 1])
-            _check(0 <= split.feature < self._n and 0 <= split.last_bin < counts[split.feature] - 1)
+        check_agreed(len(edges) == self._n and max(edges, default=0) < self.training.bins)
+        open_nodes, nodes = {0}, 1
+        for split in chain.from_iterable(levels):
+            check_agreed(split.node in open_nodes and [split.left, split.right] == [nodes, nodes + 1])
+            check_agreed(split.feature < self._n and split.last_bin < edges[split.feature])
             open_nodes = (open_nodes - {split.node}) | {nodes, nodes + 1}
             nodes += 2
         return open_nodes
 
-    def _rows_at(self, tree: int, level: int, levels: tuple[tuple[NodeSplit, ...], ...]) -> ClientRows:
-        """Return the documents before a level of a tree, divided by the splits of the levels above."""
-        if level > 0 and self._at == (tree, level - 1):
-            return self._rows
-        scored, size = self._at[0], self._ranker.numbers  # documents have the scores of so many trees
-        if not 0 <= scored <= tree:
-            self._rows.scores[:], scored = 0.0, 0
-        self._add(self._trees[scored * size : tree * size], self._rows.scores)
-        self._rows.begin()
-        for splits in levels:
-            self._rows.histograms(LevelTask(splits, ()))
-        return self._rows
-
-    @cached_property
-    def _rows(self) -> ClientRows:
-        features, gains, offsets = self._lists
-        bins = self._bins
+    def _binned(self, counts: tuple[int, ...], edges: Doubles) -> ClientRows:
+        """Return the documents of the training lists in bins with these edges."""
+        parts = np.split(edges.astype(np.float32), np.cumsum(counts)[:-1])
+        check_agreed(
+            all(bool((np.diff(part) > 0).all()) for part in parts) and np.array_equal(np.concatenate(parts), edges)
+        )
+        (features, gains, offsets), bins = self._lists, Bins(tuple(parts))
         return ClientRows(bins.place(features), self._n, bins.most, gains, offsets, self.training.gradients)
-
-    def _add(self, theta: Doubles, scores: Doubles) -> None:
-        ranker = Trees(self._ranker.leaves, len(theta) // self._ranker.numbers)
-        if len(theta):
-            add_tree_scores(*ranker.arrays(theta), self._lists[0], scores)
-
-    # ------------------------------------------------------------ stored bins and trees
-
-    @cached_property
-    def _bins(self) -> Bins:
-        raw = self.memory.fact(BINS)
-        _check(raw is not None)
-        assert raw is not None
-        flat = np.frombuffer(raw, dtype="<f8")
-        lengths = flat[: self._n].astype(np.int64)
-        return Bins(tuple(np.split(flat[self._n :].astype(np.float32), np.cumsum(lengths)[:-1])))
-
-    def _keep_bins(self, counts: tuple[int, ...], edges: Doubles) -> None:
-        _check(len(counts) == self._n and sum(counts) == edges.size)
-        _check(max(counts, default=0) < self.training.bins)
-        parts = np.split(edges, np.cumsum(counts)[:-1])
-        _check(all(bool((np.diff(part) > 0).all()) for part in parts))
-        _check(bool((edges == edges.astype(np.float32)).all()))
-        self.memory.set_fact(BINS, np.concatenate([counts, edges]).astype("<f8").tobytes())
-        self.memory.set_fact(TREES, b"")
-        self._at = (-1, -1)
-        for name in ("_bins", "_rows"):
-            self.__dict__.pop(name, None)
-
-    @property
-    def _trees(self) -> Doubles:
-        return np.frombuffer(self.memory.fact(TREES) or b"", dtype="<f8").astype(np.float64)
-
-    def _learned(self, trees: int, newest: Doubles) -> Doubles:
-        """Store the newest tree, and return the first `trees` trees."""
-        size, before = self._ranker.numbers, self._trees
-        _check(newest.size == size and len(before) >= (trees - 1) * size)
-        Trees(self._ranker.leaves, 1).check_size(newest, self._n)
-        theta = np.concatenate([before[: (trees - 1) * size], newest])
-        self.memory.set_fact(TREES, theta.astype("<f8").tobytes())
-        return theta
 
     # ------------------------------------------------------------ held-out lists
 
     def _gains(self, theta: Doubles, trees: int) -> Integers:
         """Compute the number of held-out lists, and Σ g and Σ g² for each number of trees: g is the gain in nDCG@10."""
         size, counted = self._ranker.numbers, self._held & (self.own.ideal_top > 0.0)
-        search = self.own.ndcg([np.zeros(size)], Trees(self._ranker.leaves, 1))[0][counted]
-        told: list[int] = [int(counted.sum())]
-        found = []
-        for number in self.training.judged_numbers(trees):
-            ranked = self.own.ndcg([theta[: number * size]], Trees(self._ranker.leaves, number))[0][counted]
-            found.append(ranked - search)
-        for power in (1, 2):
-            told += [int(np.floor(gain**power * ONE + 0.5).astype(np.int64).sum()) for gain in found]
-        return np.array(told, dtype=np.int64)
+
+        def ranked(number: int) -> Doubles:
+            first = theta[: number * size] if number else np.zeros(size)
+            return np.asarray(self.own.ndcg([first], Trees(self._ranker.leaves, max(number, 1)))[0][counted])
+
+        gains = [ranked(number) - ranked(0) for number in self.training.judged_numbers(trees)]
+        sums = [np.floor(gain**power * ONE + 0.5).astype(np.int64).sum() for power in (1, 2) for gain in gains]
+        return np.array([counted.sum(), *sums], dtype=np.int64)
 
 
-def _request(head: TreeHead, numbers: Doubles | None = None) -> SumRequest:
+def _request(head: TreeHead, *numbers: Any) -> SumRequest:
     found: dict[str, Any] = encode(head, defaults=False)
-    return SumRequest(head.step == "judge", found, np.zeros(0) if numbers is None else numbers)
-
-
-def _check(sound: bool) -> None:
-    if not sound:
-        raise not_agreed()
+    return SumRequest(head.step == "judge", found, np.concatenate([*numbers, np.zeros(0)]).astype(np.float64))
