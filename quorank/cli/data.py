@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, say, table_of
+from quorank.cli.display import print_result, print_rows, print_text, progress_lines, rows_of, say, table_of
 from quorank.cli.options import Fold, Json
 from quorank.cli.text_collections import find_text, report_skipped, skipped_table
 from quorank.errors import require
@@ -36,49 +36,41 @@ def list_(as_json: Json = False) -> None:
     from quorank.data.logs.generated import LOG_SHAPES
     from quorank.data.synthetic import SHAPES
 
-    generated = [
-        {
-            "name": f"synthetic:{name}",
-            "features": shape.n_features,
-            "grades": len(shape.cuts) + 1,
-            "training_queries": shape.queries,
-            "most_training_queries": shape.most,
-        }
-        for name, shape in SHAPES.items()
-    ]
-    generated += [
-        {
-            "name": f"synthetic:{name}",
-            "features": len(log.features),
-            "grades": 2,
-            "training_queries": log.queries,
-            "most_training_queries": log.most,
-        }
-        for name, log in LOG_SHAPES.items()
-    ]
-    known, public = list(imported_collections().values()), list(PUBLIC.values())
-    tables = {"imported": [asdict(entry) for entry in known], "public": [asdict(entry) for entry in public]}
-    print_result({"generated": generated, **tables}, as_json, _show_list)
+    names = ("name", "features", "grades", "training_queries", "most_training_queries")
+    shapes = [(n, s.n_features, len(s.cuts) + 1, s.queries, s.most) for n, s in SHAPES.items()]
+    shapes += [(n, len(log.features), 2, log.queries, log.most) for n, log in LOG_SHAPES.items()]
+    tables = {
+        "generated": [dict(zip(names, (f"synthetic:{shape[0]}", *shape[1:]), strict=True)) for shape in shapes],
+        "imported": [asdict(entry) for entry in imported_collections().values()],
+        "public": [asdict(entry) for entry in PUBLIC.values()],
+    }
+    print_result(tables, as_json, _show_list)
+
+
+LISTED = {
+    "Generated, ready to use": (
+        "source | features | grades | training queries",
+        "{name} | {features} | {grades} | {training_queries:,}, up to {most_training_queries:,}",
+    ),
+    "Imported, ready to use": (
+        "source | folds | features | queries | rows | folder",
+        "{name} | {folds} | {features} | {queries:,} | {rows:,} | {path}",
+    ),
+    "Public collections": (
+        "name | features | grades | queries | archive | command",
+        "{name} | {features} | {grades} | {queries} | {size} | {command}",
+    ),
+}
+"""Heads and rows of the tables of `data list`."""
 
 
 def _show_list(tables: dict[str, list[dict[str, Any]]]) -> None:
-    known = tables["imported"]
-    public = [entry | {"command": "fetch" if entry["address"] else "import"} for entry in tables["public"]]
-    training = "{training_queries:,}, up to {most_training_queries:,}"
-    cells = {"source": "{name}", "features": "{features}", "grades": "{grades}", "training queries": training}
-    _table("Generated, ready to use", cells, _rows(cells, tables["generated"]))
-    cells = {"source": "{name}", "folds": "{folds}", "features": "{features}"}
-    cells |= {"queries": "{queries:,}", "rows": "{rows:,}", "folder": "{path}"}
-    _table("Imported, ready to use" if known else "Imported: none yet", cells, _rows(cells, known))
-    cells = {name: f"{{{name}}}" for name in ("name", "features", "grades", "queries")}
-    cells |= {"archive": "{size}", "command": "{command}"}
-    _table("Public collections", cells, _rows(cells, public))
-    say("Pages:\n" + "\n".join(dict.fromkeys(f"  {p['page']}" for p in public)))
-
-
-def _rows(cells: dict[str, str], entries: list[dict[str, Any]]) -> list[list[str]]:
-    """Fill the format of each cell from each entry."""
-    return [[cell.format(**entry) for cell in cells.values()] for entry in entries]
+    for entry in tables["public"]:
+        entry["command"] = "fetch" if entry["address"] else "import"
+    for (title, (heads, row)), entries in zip(LISTED.items(), tables.values(), strict=True):
+        rows = [cells for entry in entries for cells in rows_of(row, entry)]
+        _table(title if rows else f"{title}: none yet", heads.split(" | "), rows)
+    say("Pages:\n" + "\n".join(dict.fromkeys(f"  {entry['page']}" for entry in tables["public"])))
 
 
 @app.command()
@@ -127,16 +119,19 @@ def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
     print_result(describe_text(texts) | {"use": [*uses]}, as_json, lambda found: _show_texts(found, uses))
 
 
+TEXTS = """
+format | | {format}, a text collection
+documents | {documents:,} | {title} words in a title, {body} in a body
+queries | {queries:,} | {query} words each; {judged_queries:,} are judged
+judgements | {judgements:,} | {shares}
+language | | {language[told]}
+"""
+
+
 def _show_texts(found: dict[str, Any], uses: dict[str, str]) -> None:
     mean = {part: "none" if words is None else f"{words:.1f}" for part, words in found["mean_words"].items()}
-    grades = ", ".join(f"{grade}: {_share(count, found['judgements'])}" for grade, count in found["grades"].items())
-    print_rows(
-        ("format", "", f"{found['format']}, a text collection"),
-        ("documents", f"{found['documents']:,}", f"{mean['title']} words in a title, {mean['body']} in a body"),
-        ("queries", f"{found['queries']:,}", f"{mean['query']} words each; {found['judged_queries']:,} are judged"),
-        ("judgements", f"{found['judgements']:,}", f"grades {grades}" if grades else "none"),
-        ("language", "", found["language"]["told"]),
-    )
+    shares = ", ".join(f"{grade}: {_share(count, found['judgements'])}" for grade, count in found["grades"].items())
+    print_rows(*rows_of(TEXTS, found | mean | {"shares": f"grades {shares}" if shares else "none"}))
     print_text("", "Use it with", *(f"  {command}\n      {what}" for command, what in uses.items()))
 
 
@@ -169,17 +164,22 @@ def _show_stats(found: dict[str, Any]) -> None:
         _table("Features, and their names in a ranker's start", ["number", "name", "typed"], rows)
 
 
+LOG = """
+click log | | labels are clicks; the last fifth in time is the test split
+users | {users:,} | {activity}
+times | | {times}
+ranks | | {shown}
+"""
+
+
 def _show_log(log: dict[str, Any]) -> None:
-    when = f"from {log['from']} to {log['to']}" if log["from"] else "unknown; searches are in the log's order"
-    most, median = log["most_searches_of_a_user"], log["median_searches_of_a_user"]
-    activity = f"{median:g} training searches in the median, {most:,} at most"
-    shown = "known: documents are in the order in which they were shown" if log["ranks"] else "unknown"
-    print_rows(
-        ("click log", "", "labels are clicks; the last fifth in time is the test split"),
-        ("users", f"{log['users']:,}", activity if log["users"] else "unknown"),
-        ("times", "", when),
-        ("ranks", "", shown),
-    )
+    median, most = log["median_searches_of_a_user"], log["most_searches_of_a_user"]
+    words = {
+        "activity": f"{median:g} training searches in the median, {most:,} at most" if log["users"] else "unknown",
+        "times": f"from {log['from']} to {log['to']}" if log["from"] else "unknown; searches are in the log's order",
+        "shown": "known: documents are in the order in which they were shown" if log["ranks"] else "unknown",
+    }
+    print_rows(*rows_of(LOG, log | words))
 
 
 @app.command()
@@ -190,36 +190,28 @@ def synthesize(
         int | None, Option(help="Training queries; validation and test have a third. For a log, all searches.")
     ] = None,
     seed: Annotated[int, Option(help="Random seed.")] = 1,
-    gz: Annotated[bool, Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
     """Write generated data as LETOR files for `source = DIR`, or a click log."""
     from quorank.data.logs.generated import LOG_SHAPES
 
-    if name.removeprefix("synthetic:") in LOG_SHAPES:
-        require(not gz, "option.conflict", "--gz is for LETOR files; pack a log with gzip", "--gz")
-        _synthesize_log(name.removeprefix("synthetic:"), out, queries, seed)
-        return
-    from quorank.data.letor.writer import write_letor
-    from quorank.data.synthetic import generate
+    name = name.removeprefix("synthetic:")
+    if name in LOG_SHAPES:
+        from quorank.data.logs.csv_table import write_csv_log
+        from quorank.data.logs.generated import generated_log
 
-    made = generate(name.removeprefix("synthetic:"), queries, seed)
-    for split, data in (("train", made.train), ("vali", made.validation), ("test", made.test)):
-        assert data is not None
-        path = out / f"{split}.txt{'.gz' if gz else ''}"
-        say(f"writing {path}: {data.n_queries:,} queries, {data.n_rows:,} rows")
-        write_letor(data, path)
-    typer.echo(out)
+        count = queries or LOG_SHAPES[name].queries
+        say(f"writing {out}: {count:,} searches; import it with --format csv")
+        write_csv_log(generated_log(name, count, seed), out / "clicks.csv")
+    else:
+        from quorank.data.letor.writer import write_letor
+        from quorank.data.synthetic import generate
 
-
-def _synthesize_log(name: str, out: Path, searches: int | None, seed: int) -> None:
-    """Write a generated log as CSV."""
-    from quorank.data.logs.csv_table import write_csv_log
-    from quorank.data.logs.generated import LOG_SHAPES, generated_log
-
-    count = LOG_SHAPES[name].queries if searches is None else searches
-    say(f"writing {out}: {count:,} searches; import it with --format csv")
-    write_csv_log(generated_log(name, count, seed), out / "clicks.csv")
-    typer.echo(out)
+        made = generate(name, queries, seed)
+        for split, data in (("train", made.train), ("vali", made.validation), ("test", made.test)):
+            assert data is not None
+            say(f"writing {out / split}.txt: {data.n_queries:,} queries, {data.n_rows:,} rows")
+            write_letor(data, out / f"{split}.txt")
+    print(out)
 
 
 @app.command("import")
@@ -253,7 +245,7 @@ def import_(
         entry, left_out = import_log(path, format_, name, say, features)
         for reason, count in left_out.items():
             say(f"left out: {count:,} {reason}")
-        _imported(entry, as_json, log_skipped=left_out)
+        _imported(entry, as_json, left_out)
         return
     from quorank.data.importing import collection_name, import_collection
     from quorank.text import read_collection
@@ -269,15 +261,12 @@ def import_(
         say(f"writing {path}: features of {len(texts.queries):,} queries in {len(texts.documents):,} documents")
         skipped = write_letor_folder(texts, path, depth)
         report_skipped(skipped, name)
-    _imported(import_collection(path, name, say), as_json, skipped)
+    _imported(import_collection(path, name, say), as_json, skipped_table(skipped))
 
 
 @app.command()
 def fetch(name: Annotated[str, Argument(help="Public collection; see `quorank data list`.")]) -> None:
     """Download a public collection, check it, unpack it and import it under its name."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     from quorank.data.collections import public_collection
     from quorank.data.importing import fetch_collection
 
@@ -285,15 +274,12 @@ def fetch(name: Annotated[str, Argument(help="Public collection; see `quorank da
     if not entry.address:
         fetch_collection(entry.name)  # raises with instructions for a manual download
     say(f"{entry.name}: {entry.size}; licence: {entry.licence} ({entry.page})")
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(entry.archive, total=entry.bytes)
+    line = progress_lines(f"{entry.archive}: MB")
 
-        def show(have: int, total: int | None) -> None:
-            progress.update(task, completed=have, total=total)
+    def show(have: int, total: int | None) -> None:
+        line(have >> 20, (total or entry.bytes or 0) >> 20)
 
-        found = fetch_collection(entry.name, show, say)
-    _imported(found)
+    _imported(fetch_collection(entry.name, show, say))
 
 
 @app.command()
@@ -304,24 +290,14 @@ def export(
     """Write an imported click log as CSV, which `import --format csv` reads back."""
     from quorank.data.logs.importing import export_log
 
-    typer.echo(export_log(log, out, say))
+    print(export_log(log, out, say))
 
 
-def _imported(
-    entry: ImportedCollection,
-    as_json: bool = False,
-    skipped: SkipRecord | None = None,
-    log_skipped: dict[str, int] | None = None,
-) -> None:
+def _imported(entry: ImportedCollection, as_json: bool = False, skipped: dict[str, Any] | None = None) -> None:
     from dataclasses import asdict
 
-    figures = asdict(entry) | {"skipped": skipped_table(skipped or {}) if log_skipped is None else log_skipped}
-    print_result(figures, as_json, lambda _: _show_imported(entry))
-
-
-def _show_imported(entry: ImportedCollection) -> None:
-    sizes = f"{entry.queries:,} queries, {entry.rows:,} rows, {entry.features} features"
-    typer.echo(f'{entry.name}: {sizes}; source = "{entry.name}"')
+    told = '{name}: {queries:,} queries, {rows:,} rows, {features} features; source = "{name}"'
+    print_result(asdict(entry) | {"skipped": skipped or {}}, as_json, lambda found: print(told.format(**found)))
 
 
 def _share(count: int, total: int) -> str:

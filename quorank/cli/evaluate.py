@@ -123,9 +123,9 @@ def _show(result: dict[str, Any]) -> None:
             print(f"{name:<9}{figure['mean']:.4f}{around}")
     rule = "left out" if result["no_relevant"] == "skip" else "counted as 0"
     print(
-        f"{result['queries']} of {result['all_queries']} {result['split']} queries; "
-        f"those without relevant documents are {rule}.\n± is a 95 % interval over queries."
+        f"{result['queries']} of {result['all_queries']} {result['split']} queries; without relevant documents: {rule}."
     )
+    print("± is a 95 % interval over queries.")
     if "counterfactual" in result:
         from quorank.reports.statement import CLICK_COLUMNS, click_estimates, click_note
 

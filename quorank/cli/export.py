@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from quorank.cli.display import print_result, print_rows, say
+from quorank.cli.display import print_result, print_rows, rows_of, say
 from quorank.cli.options import Fold, Json
 from quorank.errors import require
 
@@ -66,38 +66,21 @@ def write(
 
     target = target_of(to)
     saved = read_ranker(ranker)
-    within = saved.normalisation.kind == "query"
-    sentence = (
-        f'this ranker has normalize = "{saved.normalisation.kind}", which the export includes; leave the option out'
-    )
-    require(within or not normalised, "option.conflict", sentence, "--normalised")
-    exported = ExportedRanker(saved, normalised)
-    written = write_export(target, exported, out, str(ranker))
+    kind = saved.normalisation.kind
+    sentence = f'this ranker has normalize = "{kind}", which the export includes; leave the option out'
+    require(kind == "query" or not normalised, "option.conflict", sentence, "--normalised")
+    written = write_export(target, ExportedRanker(saved, normalised), out, str(ranker))
     result = {
         "format": to,
         "files": [str(path) for path in written],
         "ranker": saved.ranker.kind,
         "digest": saved.digest,
         "features": saved.n_features,
-        "normalize": saved.normalisation.kind,
+        "normalize": kind,
         "normalised_in_front": normalised,
         "missing": saved.missing,
     }
-    print_result(result, json, _show_written)
-
-
-def _show_written(result: dict[str, Any]) -> None:
-    for file in result["files"]:
-        print(file)
-    prepared = {
-        "query": "normalised within each list",
-        "fixed": "as they are, normalised by the model",
-        "none": "as they are",
-    }[result["normalize"]]
-    yourself = " by you beforehand" if result["normalised_in_front"] else ""
-    missing = f"a missing one counts as {result['missing']:g}"
-    print(f"{result['features']} features in their order, {prepared}{yourself}; {missing}.")
-    print("The test vectors get Quorank's scores; README.md has installation instructions.")
+    print_result(result, json, lambda found: print("\n".join(found["files"])))
 
 
 @app.command("check")
@@ -180,11 +163,7 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
 
 
 def _show_checked(result: dict[str, Any]) -> None:
-    rows = []
+    row = "{name} | {verdict} | {lists:,} lists, {documents:,} documents, within {largest:.0e}"
     for name, compared in result["checked"].items():
         verdict = "same" if compared["differing"] is None else "DIFFERS"
-        details = f"{compared['lists']:,} lists, {compared['documents']:,} documents, within {compared['largest']:.0e}"
-        if compared["swapped_ties"]:
-            details += f", {compared['swapped_ties']} ties swapped"
-        rows.append((name, verdict, details))
-    print_rows(*rows)
+        print_rows(*rows_of(row, {"name": name, "verdict": verdict, **compared}))

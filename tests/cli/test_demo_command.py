@@ -30,7 +30,7 @@ def test_a_table_a_plot_and_a_page(process: Quorank, own_folder: Path) -> None:
 
 @pytest.mark.usefixtures("no_pages")
 def test_again_in_the_same_place_with_own_files(quorank: Quorank) -> None:
-    made = quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 5, "--gz", "--out", "my data")
+    made = quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 5, "--out", "my data")
     assert made.code == 0 and made.out == "my data\n"
     for clients in (20, 10):
         outcome = quorank("demo", "--data", "my data", "--clients", clients, "--rounds", 4)
