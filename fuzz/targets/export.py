@@ -48,8 +48,7 @@ def small_ranker(kind: str) -> ExportedRanker:
 @cache
 def other_files(name: str) -> dict[str, bytes]:
     """The files beside the model."""
-    kind = "network" if name == "vespa" else "trees"
-    return TARGETS[name].write(small_ranker(kind))
+    return TARGETS[name].write(small_ranker("trees"))
 
 
 def score(name: str, data: bytes) -> None:
@@ -67,7 +66,7 @@ def export_onnx(data: bytes) -> None:
     score("onnx", data)
 
 
-@target("export-plugin", "json", (b"feature_normalizers", b"min_max", b"standard", b"children", b"leaf"))
+@target("export-plugin", "json", (b"feature_normalizers", b"standard", b"children", b"leaf"))
 def export_plugin(data: bytes) -> None:
     """A model of the plug-ins of Elasticsearch and OpenSearch."""
     score("elasticsearch", data)
@@ -87,7 +86,7 @@ def export_vespa(data: bytes) -> None:
     score("vespa", data)
 
 
-@target("export-ranklib", words=(b"<split>", b'<split pos="left">', b"<output>", b"## -norm linear", b"0:", b"1e999"))
+@target("export-ranklib", words=(b"<split>", b'<split pos="left">', b"<output>", b"0:", b"1e999"))
 def export_ranklib(data: bytes) -> None:
     """A text model of RankLib."""
     score("ranklib", data)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from quorank.errors import BadInput, suggest
+from quorank.export.exported_ranker import ExportTarget
 from quorank.export.lightgbm import LIGHTGBM
 from quorank.export.onnx import ONNX
 from quorank.export.plugin import ELASTICSEARCH, OPENSEARCH
 from quorank.export.ranklib import RANKLIB
 from quorank.export.solr import SOLR
-from quorank.export.target import ExportTarget
 from quorank.export.vespa import VESPA
 from quorank.export.xgboost import XGBOOST
 

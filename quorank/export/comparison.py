@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from quorank.data.normalisation import query_ranges_scaled
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import Scorer
+from quorank.export.exported_ranker import ExportedRanker, Scorer
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 TOLERANCE = 1e-5
 """Largest accepted difference of two scores, relative to |score| where that is above 1."""
 RESOLUTION = 2.0**-20
 """Largest difference of tied scores, relative to |score| where that is above 1: float32 sums do not order closer ones."""
-MOST_ROWS = 1 << 16
-"""Rows compared in one call, except for a longer list."""
 
 
 def expected_scores(exported: ExportedRanker, features: Floats, offsets: Integers) -> Doubles:
@@ -37,7 +33,6 @@ class Comparison:
 
     lists: int = 0
     documents: int = 0
-    missing: int = 0  # missing features
     largest: float = 0.0  # difference of two scores, relative to |score| where that is above 1
     swapped_ties: int = 0  # positions at which documents with tied scores changed places
     differing: int | None = None  # first list that differs
@@ -47,21 +42,6 @@ class Comparison:
     def same(self) -> bool:
         """True if nothing differs."""
         return self.differing is None
-
-    def extend(self, other: Comparison) -> Comparison:
-        """Return the comparison of these lists followed by those of another."""
-        differing = self.differing
-        if differing is None and other.differing is not None:
-            differing = self.lists + other.differing
-        return Comparison(
-            self.lists + other.lists,
-            self.documents + other.documents,
-            self.missing + other.missing,
-            max(self.largest, other.largest),
-            self.swapped_ties + other.swapped_ties,
-            differing,
-            self.why or other.why,
-        )
 
 
 def compare_scores(expected: Doubles, actual: Doubles, offsets: Integers) -> Comparison:
@@ -94,22 +74,8 @@ def compare_scores(expected: Doubles, actual: Doubles, offsets: Integers) -> Com
 
 
 def compare_lists(exported: ExportedRanker, model: Scorer, features: Floats, offsets: Integers) -> Comparison:
-    """Compare a model's scores of (rows, n) features with Quorank's, some lists at a time."""
-    result = Comparison()
-    for first, last in _batches(offsets):
-        rows = slice(int(offsets[first]), int(offsets[last]))
-        part, within = features[rows], offsets[first : last + 1] - offsets[first]
-        compared = compare_scores(expected_scores(exported, part, within), model(part, within), within)
-        result = result.extend(replace(compared, missing=int(np.isnan(part).sum())))
-    return result
-
-
-def _batches(offsets: Integers) -> Iterator[tuple[int, int]]:
-    first = 0
-    while first < len(offsets) - 1:
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + MOST_ROWS, side="right")) - 1)
-        yield first, last
-        first = last
+    """Compare a model's scores of (rows, n) features with Quorank's."""
+    return compare_scores(expected_scores(exported, features, offsets), model(features, offsets), offsets)
 
 
 def with_gaps(features: Floats) -> Floats:

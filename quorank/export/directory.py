@@ -12,28 +12,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
-from quorank.export.comparison import Comparison, compare_scores
-from quorank.export.contents import content_of
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
-from quorank.export.vectors import FILE as VECTORS
-from quorank.export.vectors import read_vectors, vectors_bytes, vectors_of
+from quorank.export.comparison import Comparison, compare_scores, expected_scores, normalise_lists
+from quorank.export.contents import content_of, short_floats
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.files.atomic import read_whole, sha256, write_whole
-from quorank.files.codec import Length
+from quorank.files.codec import Length, Range
 from quorank.files.documents import json_bytes, parse_json
 from quorank.files.manifest import MANIFEST, read_manifest, write_manifest
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers.ranker_file import FILE as RANKER
 from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
 
-ABOUT, README, FORMAT = "export.json", "README.md", "quorank-export/1"
+ABOUT, README, VECTORS = "export.json", "README.md", "vectors.json"
+FORMAT, VECTORS_FORMAT = "quorank-export/1", "quorank-vectors/1"
 LARGEST, MOST_FILES = 1 << 28, 20
 """Bytes of a file, and number of files, of an export."""
+
+
+LISTS, DOCUMENTS = 12, 6
+MOST_NUMBERS = 200_000
+"""Features of all rows together: rankers with many features get fewer rows."""
+_SEED = 2027
+_NEAREST = np.float32(2.0**-42)
+"""Least distance of a number next to a threshold: Solr cannot distinguish all closer ones."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +184,6 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
             f"Features arrive **normalised within each list already**, (x − min) / (max − min), after missing ones were "
             f"filled with {saved.missing:g}: you do both before {target.system} receives them."
         )
-    elif exported.per_list:
-        prepared = "Features are normalised within each list, by the option below."
     elif exported.normalisation.low:
         prepared = "Features arrive as they are: their fixed normalisation is part of the model. "
         prepared += f"A missing one counts as {saved.missing:g}."
@@ -194,3 +202,88 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
         f"Ranker: SHA-256 {saved.digest}",
     )
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# ------------------------------------------------------------ test vectors
+
+
+@dataclass(frozen=True)
+class _VectorsFile:
+    """Content of the file: rows of features, the list of each row, and its score."""
+
+    format: Literal["quorank-vectors/1"]
+    features: Annotated[
+        list[Annotated[list[Annotated[float | None, Range(-3.5e38, 3.5e38)]], Length(1 << 20)]], Length(10_000)
+    ]
+    lists: Annotated[list[Annotated[int, Range(0, 10_000)]], Length(10_000)]
+    scores: Annotated[list[Annotated[float, Range(-1e300, 1e300)]], Length(10_000)]
+
+
+class ScoredVectors(NamedTuple):
+    """Rows in lists with their expected scores."""
+
+    features: Floats  # (rows, n), NaN where one is missing
+    offsets: Integers  # (lists + 1,)
+    scores: Doubles  # (rows,)
+
+
+def vectors_of(exported: ExportedRanker) -> ScoredVectors:
+    """Sample vectors for a ranker: common values, missing ones, all zeros, and values at thresholds and next to them."""
+    n = exported.saved.n_features
+    lists = max(2, min(LISTS, MOST_NUMBERS // (n * DOCUMENTS)))
+    offsets = np.arange(lists + 1) * DOCUMENTS
+    random = np.random.Generator(np.random.Philox(_SEED))
+    share = random.random((lists * DOCUMENTS, n))
+    x = (share * 1.5 - 0.25) if exported.normalisation.low else share
+    features = (exported.low + x * exported.span).astype(np.float32)
+    if exported.family == "trees":
+        _insert_thresholds(features, exported, random)
+    features[1] = 0.0
+    if exported.prenormalised:
+        features = normalise_lists(features, offsets)
+    else:
+        missing = random.random(features.shape) < 0.1
+        missing[: (lists // 2) * DOCUMENTS] = False
+        missing[-1] = True
+        features[missing] = np.nan
+    return ScoredVectors(features, offsets, expected_scores(exported, features, offsets))
+
+
+def _insert_thresholds(features: Floats, exported: ExportedRanker, random: np.random.Generator) -> None:
+    """Replace most features that trees split by with thresholds, and with numbers next to them."""
+    limits: dict[int, list[float]] = {}
+    for tree in exported.trees:
+        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
+            if feature >= 0:
+                limits.setdefault(feature, []).append(threshold)
+    for feature, thresholds in limits.items():
+        chosen = np.array(thresholds, dtype=np.float32)[random.integers(0, len(thresholds), len(features))]
+        beside = chosen
+        for _ in range(2):
+            beside = np.nextafter(beside, np.float32(np.inf))
+        beside = np.maximum(beside, chosen + _NEAREST)
+        kind = random.random(len(features))
+        features[:, feature] = np.where(kind < 0.4, chosen, np.where(kind < 0.7, beside, features[:, feature]))
+
+
+def vectors_bytes(vectors: ScoredVectors) -> bytes:
+    """Encode vectors; a missing feature is null."""
+    rows = [[None if value != value else value for value in short_floats(row)] for row in vectors.features]
+    lists = np.repeat(np.arange(len(vectors.offsets) - 1), np.diff(vectors.offsets)).tolist()
+    scores = vectors.scores.tolist()
+    return json_bytes({"format": VECTORS_FORMAT, "features": rows, "lists": lists, "scores": scores})
+
+
+def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
+    """Read the vectors of an export."""
+    content = parse_json(content_of(files, VECTORS), _VectorsFile, VECTORS, code="export.damaged")
+    rows, lists = content.features, content.lists
+    complete = len(rows) == len(lists) == len(content.scores) > 0 and all(len(row) == n_features for row in rows)
+    consecutive = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
+    values = np.array([[np.nan if value is None else value for value in row] for row in rows]) if complete else np.inf
+    with np.errstate(over="ignore"):
+        features = np.asarray(values, dtype=np.float32)
+    sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
+    require(complete and consecutive and not np.isinf(features).any(), "export.damaged", sentence, VECTORS)
+    offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
+    return ScoredVectors(features, offsets, np.array(content.scores, dtype=np.float64))

@@ -1,8 +1,9 @@
-"""A ranker prepared for writers of formats: names for engines, float32 parameters, constants, trees over raw features."""
+"""A ranker prepared for writers of formats, and the targets that it is written for."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -10,12 +11,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from quorank.data.normalisation import Normalisation, RawFeatures, WithinQuery
+from quorank.errors import require
 from quorank.export.trees import NodeTree, trees_of
-from quorank.kernels.arrays import Doubles, Floats
+from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers.ranker_file import SavedRanker
 
 LONGEST_NAME = 60
 """Characters of an exported feature's name."""
+Family = Literal["linear", "network", "trees"]
+FAMILIES: dict[Family, str] = {
+    "linear": "a linear ranker; choose onnx, elasticsearch, opensearch, solr, vespa or ranklib",
+    "network": "a network; choose onnx or solr",
+    "trees": "trees; choose another format",
+}
+"""Families of functions that rankers belong to, and the formats that hold them."""
 
 
 class HiddenLayer(NamedTuple):
@@ -40,7 +49,7 @@ class ExportedRanker:
     prenormalised: bool = False
 
     @property
-    def family(self) -> Literal["linear", "network", "trees"]:
+    def family(self) -> Family:
         """Family of functions that the ranker belongs to."""
         if self.saved.ranker.grown:
             return "trees"
@@ -100,6 +109,49 @@ class ExportedRanker:
     def trees(self) -> list[NodeTree]:
         """The trees, over features that are not normalised."""
         return trees_of(self.effective, self.normalisation)
+
+
+Scorer = Callable[[Floats, Integers], Doubles]
+"""Model read from exported files: (rows,) scores of raw (rows, n) features, NaN where one is missing, in the lists that
+(lists + 1,) offsets delimit."""
+
+
+@dataclass(frozen=True)
+class ExportTarget:
+    """Format that rankers are written in.
+
+    `load` reads a model by the format's published description alone, so that it checks what `write` wrote.
+    """
+
+    name: str
+    system: str  # the system that reads the files
+    families: tuple[Family, ...]  # rankers that the format can hold
+    write: Callable[[ExportedRanker], dict[str, bytes]]  # content by file name
+    load: Callable[[Mapping[str, bytes], Sequence[str]], Scorer]  # from the files and the names of the columns
+    instructions: Callable[[ExportedRanker], str]  # installation of the files, in Markdown
+    any_missing: bool = True  # a missing feature may have a value other than 0
+    deepest: int | None = None  # splits on a path of a tree
+
+    def check(self, exported: ExportedRanker, where: str) -> None:
+        """Raise BadInput if the format cannot hold a ranker."""
+        sentence = f"{self.system} holds {' and '.join(self.families)} rankers, and this is {FAMILIES[exported.family]}"
+        require(exported.family in self.families, "export.wrong-ranker", sentence, where)
+        sentence = "transforms features before it scores, which no format can hold; export a ranker without that"
+        require(not exported.saved.ranker.transforms, "export.wrong-ranker", sentence, where)
+        sentence = (
+            f"its features are normalised within each list, which {self.system} cannot do; train with "
+            'normalize = "fixed", or normalise the features yourself and say --normalised'
+        )
+        require(not exported.per_list, "export.per-list", sentence, where)
+        sentence = (
+            f"a missing feature counts as {exported.missing:g} here and as 0 in {self.system}; train with missing = 0, or "
+            "choose onnx, solr or vespa"
+        )
+        require(self.any_missing or exported.missing == 0.0, "export.missing-values", sentence, where)
+        if exported.family == "trees" and self.deepest is not None:
+            depth = max(tree.depth for tree in exported.trees)
+            sentence = f"a tree of {depth} levels is deeper than {self.system} reads ({self.deepest}); choose onnx"
+            require(depth <= self.deepest, "export.too-deep", sentence, where)
 
 
 def engine_names(names: tuple[str, ...]) -> tuple[str, ...]:

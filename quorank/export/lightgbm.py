@@ -12,8 +12,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.export.contents import damaged, finite_double, text_of
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import MOST_NODES, MOST_TREES, NodeTree, check_trees, sum_of_trees
 from quorank.kernels.arrays import Doubles, Floats, Integers
 

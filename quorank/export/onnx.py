@@ -18,8 +18,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.export.contents import content_of
-from quorank.export.exported_ranker import ExportedRanker, HiddenLayer
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, HiddenLayer, Scorer
 from quorank.export.trees import NodeTree, check_trees
 from quorank.files.untrusted import translate_errors
 from quorank.kernels.arrays import Doubles, Floats, Integers

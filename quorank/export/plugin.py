@@ -1,10 +1,10 @@
 """Learning-to-rank plug-ins of Elasticsearch and OpenSearch: a feature set and a `model/linear` or `model/xgboost+json`.
 
 The plug-in scores in float32. Features stand in the order of the feature set, and are 0 where their query does not match a
-document. Normalisers come first: `min_max` is (x − minimum) / (maximum − minimum), `standard` is (x − mean) /
-standard_deviation. A fixed normalisation is written as `standard` with mean = low and standard_deviation = high − low,
-because `min_max` takes no negative minimum. `model/linear` is Σ weight·x. `model/xgboost+json` is a list of trees in the
-form of XGBoost's JSON dump, left ("yes") where x < split_condition; "missing" is ignored.
+document. Normalisers come first: `standard` is (x − mean) / standard_deviation, as which a fixed normalisation is written
+with mean = low and standard_deviation = high − low (`min_max` takes no negative minimum). `model/linear` is Σ weight·x.
+`model/xgboost+json` is a list of trees in the form of XGBoost's JSON dump, left ("yes") where x < split_condition;
+"missing" is ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from quorank.export.contents import (
     short_floats,
     sum_of_products,
 )
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
@@ -123,12 +122,8 @@ def _read_normalisers(model: dict[str, Any], places: dict[str, int]) -> tuple[Fl
     normalisers = model.get("feature_normalizers", {})
     for name, normaliser in normalisers.items() if isinstance(normalisers, dict) else [("", None)]:
         require(name in places, "export.damaged", "normalises no feature", MODEL)
-        kind, keys = "standard", ("mean", "standard_deviation")
-        if isinstance(normaliser, dict) and "min_max" in normaliser:
-            kind, keys = "min_max", ("minimum", "maximum")
-        table = entry(normaliser, kind, dict, MODEL)
-        first, second = (finite_float32(table.get(key), MODEL, f"{key} of {name}") for key in keys)
-        width = second - first if kind == "min_max" else second
+        table = entry(normaliser, "standard", dict, MODEL)
+        first, width = (finite_float32(table.get(k), MODEL, f"{k} of {name}") for k in ("mean", "standard_deviation"))
         require(width > 0.0, "export.damaged", f"the normaliser of {name} has no width", MODEL)
         centre[places[name]], scale[places[name]] = first, width
     return centre, scale

@@ -3,8 +3,7 @@
 The first line names the kind. "Coordinate Ascent" is a line of `number:weight`, Σ weight·x in double; "Linear Regression"
 has a constant as feature 0 too, so that a fixed normalisation Σ w·(x − low) / (high − low) = Σ w/(high − low)·x −
 Σ w·low/(high − low) fits. "LambdaMART" is XML: Σ weight·leaf in float32, left where x ≤ threshold. Features are float32, 0
-where they are missing. RankLib's option `-norm linear` is (x − min) / (max − min) within a list, with the smallest positive
-float32 in place of a max that is not positive.
+where they are missing.
 """
 
 from __future__ import annotations
@@ -17,27 +16,22 @@ from defusedxml.ElementTree import fromstring
 
 from quorank.errors import require
 from quorank.export.contents import damaged, fill_missing, finite_double, finite_float32, sum_of_products, text_of
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
 from quorank.files.untrusted import translate_errors
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.txt"
 LINEAR, WITH_CONSTANT, TREES = "Coordinate Ascent", "Linear Regression", "LambdaMART"
-NORM = "-norm linear"
-"""Option that a comment of the model asks for."""
 MOST_TAGS = 8_000_000
-_SMALLEST = np.float32(1.4e-45)
 
 
 def _write(exported: ExportedRanker) -> dict[str, bytes]:
-    comments = [f"## {NORM}"] if exported.per_list else []
     if exported.family == "trees":
-        lines = _ensemble(exported.trees, comments)
+        lines = _ensemble(exported.trees)
     else:
         weights = exported.weights.astype(np.float64)
-        lines = [f"## {LINEAR}", *comments, _row(weights)]
+        lines = [f"## {LINEAR}", _row(weights)]
         if exported.normalisation.low:
             scale = np.where(exported.span > 0.0, exported.span, 1.0)
             constant = -float((weights * exported.low / scale).sum())
@@ -49,9 +43,9 @@ def _row(weights: np.ndarray) -> str:
     return " ".join(f"{number}:{weight!r}" for number, weight in enumerate(weights.tolist(), 1))
 
 
-def _ensemble(trees: list[NodeTree], comments: list[str]) -> list[str]:
+def _ensemble(trees: list[NodeTree]) -> list[str]:
     leaves = max(len(tree.leaf_values) for tree in trees)
-    lines = [f"## {TREES}", f"## No. of trees = {len(trees)}", f"## No. of leaves = {leaves}", *comments, ""]
+    lines = [f"## {TREES}", f"## No. of trees = {len(trees)}", f"## No. of leaves = {leaves}", ""]
     lines.append("<ensemble>")
     for number, tree in enumerate(trees, 1):
         lines += [f'\t<tree id="{number}" weight="1.0">', *_split_lines(tree), "\t</tree>"]
@@ -82,10 +76,7 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     text = text_of(files, FILE)
     kind = text.partition("\n")[0].replace("## ", "").strip()
     require(kind in (LINEAR, WITH_CONSTANT, TREES), "export.damaged", "expected a linear model or LambdaMART", FILE)
-    inner = _read_trees(text, len(names)) if kind == TREES else _read_linear(text, kind, len(names))
-    if f"## {NORM}" not in text.splitlines():
-        return inner
-    return lambda features, offsets: inner(normalise_linear(features, offsets), offsets)
+    return _read_trees(text, len(names)) if kind == TREES else _read_linear(text, kind, len(names))
 
 
 def _read_linear(text: str, kind: str, n_features: int) -> Scorer:
@@ -106,20 +97,6 @@ def _read_linear(text: str, kind: str, n_features: int) -> Scorer:
         return np.asarray(sum_of_products(x, columns, constant))
 
     return score
-
-
-def normalise_linear(features: Floats, offsets: Integers) -> Floats:
-    """Return features after `-norm linear`, list by list."""
-    x = fill_missing(features, 0.0).astype(np.float32)
-    lengths = np.diff(offsets)
-    starts = offsets[:-1][lengths > 0]
-    if not len(starts):
-        return x
-    low = np.repeat(np.minimum.reduceat(x, starts, axis=0), lengths[lengths > 0], axis=0)
-    high = np.repeat(np.maximum.reduceat(x, starts, axis=0), lengths[lengths > 0], axis=0)
-    high = np.maximum(high, _SMALLEST)
-    with np.errstate(all="ignore"):
-        return np.where(high > low, (x - low) / (high - low), np.float32(0.0))
 
 
 def _read_trees(text: str, n_features: int) -> Scorer:
@@ -158,24 +135,16 @@ def _read_split(split: Any) -> tuple[int, float, tuple[object, ...]]:
 
 
 def _instructions(exported: ExportedRanker) -> str:
-    norm = f" {NORM}" if exported.per_list else ""
-    within = (
-        f"\n`{NORM}` normalises within each list, as in training, except for a feature that is negative in a whole list\n"
-        "(RankLib's maximum begins above 0): check your data with `quorank export check`."
-    )
-    within = within if norm else ""
     return f"""\
 RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0; always write the
-last one (`{exported.saved.n_features}:0`), or say `-missingZero`.{within}
+last one (`{exported.saved.n_features}:0`), or say `-missingZero`.
 
 ```
-java -jar RankLib.jar -load {FILE} -rank documents.txt{norm} -missingZero -score scores.txt
+java -jar RankLib.jar -load {FILE} -rank documents.txt -missingZero -score scores.txt
 ```
 
 RankLib: https://sourceforge.net/p/lemur/wiki/RankLib/
 """
 
 
-RANKLIB = ExportTarget(
-    "ranklib", "RankLib", ("linear", "trees"), _write, _load, _instructions, any_missing=False, per_list=True
-)
+RANKLIB = ExportTarget("ranklib", "RankLib", ("linear", "trees"), _write, _load, _instructions, any_missing=False)

@@ -1,7 +1,7 @@
 """Solr's learning-to-rank module: a feature store, and a LinearModel, NeuralNetworkModel or MultipleAdditiveTreesModel.
 
 Solr scores in float32. A FieldValueFeature has a `defaultValue`, else 0, for documents without the field. MinMaxNormalizer
-is (x − min) / (max − min), StandardNormalizer (x − avg) / std. LinearModel is Σ x·weight; NeuralNetworkModel is layers
+is (x − min) / (max − min). LinearModel is Σ x·weight; NeuralNetworkModel is layers
 a(Wx + b), each sum begun with its bias; MultipleAdditiveTreesModel is Σ weight·leaf, left where x ≤ threshold + 1e-6.
 
 The written threshold is therefore a number that becomes the right one when 1e-6 is added. Where no such number exists the
@@ -28,8 +28,7 @@ from quorank.export.contents import (
     short_floats,
     sum_of_products,
 )
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
@@ -151,10 +150,9 @@ def _read_normalisers(listed: list[Any]) -> tuple[Floats, Floats]:
             continue
         norm = entry(feature, "norm", dict, MODEL)
         kind, params = entry(norm, "class", str, MODEL), entry(norm, "params", dict, MODEL)
-        keys = {f"{_NORMS}MinMaxNormalizer": ("min", "max"), f"{_NORMS}StandardNormalizer": ("avg", "std")}.get(kind)
-        require(keys, "export.damaged", "expected a MinMaxNormalizer or a StandardNormalizer", MODEL)
-        first, second = (finite_float32(params.get(key), MODEL, key) for key in keys or ())
-        low[number], span[number] = first, second - first if kind.endswith("MinMaxNormalizer") else second
+        require(kind == f"{_NORMS}MinMaxNormalizer", "export.damaged", "expected a MinMaxNormalizer", MODEL)
+        low[number], high = (finite_float32(params.get(key), MODEL, key) for key in ("min", "max"))
+        span[number] = high - low[number]
         require(span[number] != 0.0, "export.damaged", "a normaliser has no width", MODEL)
     return low, span
 

@@ -1,4 +1,4 @@
-"""Vespa: a rank profile of ranking expressions for linear rankers and trees, or with the ONNX model of a network.
+"""Vespa: a rank profile of ranking expressions for linear rankers and trees.
 
 Ranking expressions are computed in double. An attribute without a value is NaN, which the profile replaces. Trees go left
 where x < t, with t the next float32 up: the form that Vespa's own optimiser of tree ensembles recognises.
@@ -18,10 +18,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.export.contents import damaged, next_float32, text_of
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.onnx import FILE as ONNX_FILE
-from quorank.export.onnx import INPUT, OUTPUT, load_onnx, onnx_model
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
@@ -29,8 +26,6 @@ PROFILE, FIELDS, NAME = "quorank.profile", "fields.sd", "quorank"
 MOST_TOKENS, DEEPEST = 4_000_000, 130
 _TOKEN = re.compile(r"\s+|(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_]*|[<>=]=|[-+*/<>(),])")
 _FUNCTION = re.compile(r"function ([A-Za-z_][A-Za-z0-9_]*)\(\) \{")
-_TENSOR = re.compile(r"tensor<float>\(d0\[1\],d1\[(\d{1,9})\]\):\[\[([^\[\]]*)\]\]")
-_CELL = re.compile(r"attribute\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _BINDING = {"==": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": np.equal,
@@ -47,20 +42,16 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _write(exported: ExportedRanker) -> dict[str, bytes]:
     fields = [f"field {name} type float {{\n    indexing: attribute\n}}\n" for name in exported.names]
-    network = exported.family == "network"
-    lines = _network_lines(exported.names) if network else _expression_lines(exported)
-    profile = "\n".join([f"rank-profile {NAME} {{", *lines, "}", ""])
-    files = {PROFILE: profile.encode(), FIELDS: "".join(fields).encode()}
-    return files | {ONNX_FILE: onnx_model(exported)} if network else files
+    profile = "\n".join([f"rank-profile {NAME} {{", *_expression_lines(exported), "}", ""])
+    return {PROFILE: profile.encode(), FIELDS: "".join(fields).encode()}
 
 
 def _expression_lines(exported: ExportedRanker) -> list[str]:
     missing, lines = repr(exported.missing), []
     for name in exported.names:
         lines += _block(f"function x_{name}()", [f"if (isNan(attribute({name})) == 1, {missing}, attribute({name}))"])
-    terms = _products(exported)
-    if exported.family == "trees":
-        terms = [_nested(tree, exported.names) for tree in exported.trees]
+    trees = [_nested(tree, exported.names) for tree in exported.trees] if exported.family == "trees" else None
+    terms = _products(exported) if trees is None else trees
     return lines + _block("first-phase", [*terms[:1], *(f"+ {term}" for term in terms[1:])])
 
 
@@ -73,8 +64,6 @@ def _block(head: str, expression: list[str]) -> list[str]:
 
 def _products(exported: ExportedRanker) -> list[str]:
     """Product for each feature: weight · (x − low) / (high − low)."""
-    if exported.family != "linear":
-        return []
     products = []
     columns = (exported.weights.astype(np.float64).tolist(), exported.low.tolist(), exported.span.tolist())
     for name, weight, low, span in zip(exported.names, *columns, strict=True):
@@ -95,28 +84,12 @@ def _nested(tree: NodeTree, names: tuple[str, ...]) -> str:
     return str(expression if tree.splits else f"({expression})")
 
 
-def _network_lines(names: tuple[str, ...]) -> list[str]:
-    cells = ", ".join(f"attribute({name})" for name in names)
-    return [
-        f"    onnx-model {NAME} {{",
-        f"        file: files/{ONNX_FILE}",
-        f"        input {INPUT}: ranker_features",
-        f"        output {OUTPUT}: {OUTPUT}",
-        "    }",
-        *_block("function ranker_features()", [f"tensor<float>(d0[1],d1[{len(names)}]):[[{cells}]]"]),
-        *_block("first-phase", [f"sum(onnx({NAME}).{OUTPUT})"]),
-    ]
-
-
 # ------------------------------------------------------------ checker
 
 
 def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
-    places = {name: at for at, name in enumerate(columns)}
     bodies = _read_bodies(text_of(files, PROFILE))
     phase = bodies.pop("first-phase")
-    if phase.startswith("sum(onnx("):
-        return _load_network(files, bodies.get("ranker_features", ""), places)
     expressions = {name: _tokens(body) for name, body in (*bodies.items(), ("first-phase", phase))}
 
     def score(features: Floats, offsets: Integers) -> Doubles:
@@ -129,17 +102,6 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
 
     score(np.zeros((0, len(columns)), dtype=np.float32), np.zeros(1, dtype=np.int64))  # raises for a damaged expression
     return score
-
-
-def _load_network(files: Mapping[str, bytes], tensor: str, places: dict[str, int]) -> Scorer:
-    """Return the ONNX model, fed with the attributes in the order of the profile's tensor."""
-    match = _TENSOR.fullmatch(tensor.strip())
-    cells = [_CELL.fullmatch(cell.strip()) for cell in match.group(2).split(",")] if match else []
-    order = [places[cell.group(1)] for cell in cells if cell and cell.group(1) in places]
-    known = match is not None and len(order) == len(cells) == int(match.group(1))
-    require(known, "export.damaged", "expected ranker_features to be a tensor of attributes", PROFILE)
-    inner = load_onnx(files, len(order))
-    return lambda features, offsets: inner(features[:, order], offsets)
 
 
 def _read_bodies(text: str) -> dict[str, str]:
@@ -257,15 +219,14 @@ def _tokens(text: str) -> list[str]:
 
 
 def _instructions(exported: ExportedRanker) -> str:
-    network = f"\ncp {ONNX_FILE} APPLICATION/files/" if exported.family == "network" else ""
     return f"""\
 `{FIELDS}` has a field for each feature, to be put into the document of your schema; where a feature is computed by
 Vespa (`bm25(title)`), **edit a copy** of the profile and put it in place of `attribute(…)`. `{PROFILE}` lies beside
 the schema. A field without a value is a missing feature.
 
 ```
-mkdir -p APPLICATION/schemas/SCHEMA APPLICATION/files
-cp {PROFILE} APPLICATION/schemas/SCHEMA/{network}
+mkdir -p APPLICATION/schemas/SCHEMA
+cp {PROFILE} APPLICATION/schemas/SCHEMA/
 vespa deploy APPLICATION
 vespa query 'yql=select * from SCHEMA where userQuery()' 'query=words of the query' 'ranking={NAME}'
 ```
@@ -274,4 +235,4 @@ Rank profiles: https://docs.vespa.ai/en/basics/ranking.html
 """
 
 
-VESPA = ExportTarget("vespa", "Vespa", ("linear", "network", "trees"), _write, _load, _instructions, deepest=100)
+VESPA = ExportTarget("vespa", "Vespa", ("linear", "trees"), _write, _load, _instructions, deepest=100)

@@ -14,8 +14,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.export.contents import entry, finite_float32, json_of, next_float32
-from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.target import ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import MOST_NODES, NodeTree, check_trees, sum_of_trees
 from quorank.kernels.arrays import Doubles, Floats, Integers
 

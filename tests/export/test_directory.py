@@ -11,9 +11,8 @@ from exported_rankers import exported_ranker, saved_ranker
 from refusals import refused
 
 from quorank.export import TARGETS
-from quorank.export.comparison import Comparison, compare_lists, compare_scores
-from quorank.export.directory import check_vectors, read_export, write_export
-from quorank.export.vectors import vectors_of
+from quorank.export.comparison import Comparison, compare_scores
+from quorank.export.directory import check_vectors, read_export, vectors_of, write_export
 from quorank.files.atomic import sha256
 from quorank.files.manifest import read_manifest, write_manifest
 
@@ -149,20 +148,3 @@ def test_a_swap_counts_unless_float32_cannot_tell() -> None:
     assert swapped.differing == 0 and swapped.why == "document 2 stands at rank 1, and document 1 in Quorank"
     ties = compare_scores(np.array([1.0, 1.0 - 6e-8, 0.0]), np.array([1.0 - 6e-8, 1.0, 0.0]), offsets)
     assert ties.same and ties.swapped_ties == 2
-
-
-def test_long_data_is_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    exported = exported_ranker("linear")
-    features = np.random.default_rng(1).normal(size=(100, 6)).astype(np.float32)
-    offsets = np.array([0, 10, 10, 40, 41, 100])
-    asked = []
-
-    def model(rows: np.ndarray, within: np.ndarray) -> np.ndarray:
-        asked.append((len(rows), within.tolist()))
-        wrong = (rows[:, 0] == features[40, 0]) * 0.5
-        return exported.saved.score(rows).astype(np.float64) + wrong
-
-    monkeypatch.setattr("quorank.export.comparison.MOST_ROWS", 20)
-    compared = compare_lists(exported, model, features, offsets)
-    assert [rows for rows, _ in asked] == [10, 30, 1, 59] and all(within[0] == 0 for _, within in asked)
-    assert (compared.lists, compared.documents, compared.differing) == (5, 100, 3)

@@ -13,7 +13,6 @@ from refusals import refused
 from quorank.data.normalisation import FixedRange
 from quorank.export import target_of
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.ranklib import normalise_linear
 from quorank.export.solr import written_thresholds
 from quorank.rankers import Trees
 from quorank.rankers.ranker_file import SavedRanker
@@ -62,10 +61,8 @@ def test_solr_trees_of_the_reference_guide() -> None:
 
 
 def test_solr_linear_and_network_models_with_normalisers() -> None:
-    norms = (
-        {"class": "org.apache.solr.ltr.norm.MinMaxNormalizer", "params": {"min": "0", "max": "50"}},
-        {"class": "org.apache.solr.ltr.norm.StandardNormalizer", "params": {"avg": "100", "std": "10"}},
-    )
+    kind = "org.apache.solr.ltr.norm.MinMaxNormalizer"
+    norms = tuple({"class": kind, "params": {"min": low, "max": high}} for low, high in (("0", "50"), ("100", "110")))
     weights = {"weights": {"title": 2.0, "score": 0.5}}
     rows = [[25.0, 110.0], [NAN, 100.0]]
     found = score("solr", solr("LinearModel", weights, norms), ("title", "score"), rows)
@@ -107,7 +104,7 @@ def test_the_plug_ins_linear_model_and_normalisers() -> None:
     rows = [[1.0, 3.0], [NAN, 2.0]]
     assert score("opensearch", plugin("model/linear", {"a": 0.5, "b": 2}), ("a", "b"), rows) == [6.5, 4.0]
     norms = {
-        "a": {"min_max": {"minimum": 1.0, "maximum": 5.0}},
+        "a": {"standard": {"mean": 1.0, "standard_deviation": 4.0}},
         "b": {"standard": {"mean": 1.0, "standard_deviation": 4.0}},
     }
     files = plugin("model/linear", {"a": 8.0, "b": 2.0}, feature_normalizers=norms)
@@ -165,13 +162,6 @@ def test_ranklibs_models() -> None:
     assert score("ranklib", {"model.txt": trees}, names, rows) == pytest.approx([7.3, 7.5, 6.8, 6.8])
     with refused("export.damaged", "model.txt"):
         score("ranklib", {"model.txt": trees.replace('"right"', '"left"')}, names, rows)
-
-
-def test_ranklibs_normalisation_begins_its_maximum_above_zero() -> None:
-    features = np.array([[1.0, -4.0, 0.0], [3.0, -2.0, 0.0], [2.0, 5.0, 5.0]], dtype=np.float32)
-    found = normalise_linear(features, np.array([0, 2, 3]))
-    assert found[0].tolist() == [0.0, 0.0, 0.0] and found[1].tolist() == [1.0, 0.5, 0.0]  # (−2 + 4) / (0 + 4)
-    assert found[2].tolist() == [0.0, 0.0, 0.0]
 
 
 def vespa(expression: str, functions: str = "") -> dict[str, object]:
