@@ -11,26 +11,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.errors import require
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.search.home import SearchHome
-from quorank.search.index import (
-    SearchCandidates,
-    SearchIndex,
-    SearchQuery,
-    SnippetPiece,
-    StoredSource,
-    UpdateReport,
-    parse_query,
-)
+from quorank.search.index import SearchCandidates, SearchIndex, SnippetPiece, UpdateReport, parse_query
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import SEARCH_FEATURES, Document, documents_of, search_features
@@ -43,6 +35,7 @@ PAGE = 10
 """Results of a page; only choices among these are learned from."""
 REMEMBERED = 500
 """Number of last searches whose results may still be chosen."""
+FIT = PersonalFit()
 Order = Literal["relevance", "date"]
 
 
@@ -62,27 +55,17 @@ class SearchResult:
 
     def table(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return {
-            "path": self.path,
-            "title": self.title or self.name,
-            "source": self.source,
-            "band": self.band,
-            "score": round(self.score, 6),
-        }
+        found = {"path": self.path, "title": self.title or self.name, "source": self.source, "band": self.band}
+        return found | {"score": round(self.score, 6)}
 
 
-@dataclass(frozen=True)
-class FeatureShare:
-    """Contribution of one feature to the score of a result."""
+class FeatureShare(NamedTuple):
+    """Contribution of one feature to the score of a result: value times weight."""
 
     feature: str
     value: float
     weight: float
-
-    @property
-    def share(self) -> float:
-        """Weight times value: the contribution to the score."""
-        return self.weight * self.value
+    share: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ class Reason:
     def table(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         parts = [
-            {"feature": one.feature} | {name: round(getattr(one, name), 6) for name in ("value", "weight", "share")}
+            {name: round(value, 6) if isinstance(value, float) else value for name, value in one._asdict().items()}
             for one in self.shares
         ]
         return self.result.table() | {"habit": self.habit, "features": parts}
@@ -119,17 +102,16 @@ class ResultPage:
         return {"results": [result.table() for result in self.results]}
 
 
-@dataclass(frozen=True, eq=False)
-class _ShownSearch:
+class _ShownSearch(NamedTuple):
     """Shown page, for learning from a choice."""
 
     query: str
-    documents: tuple[Document, ...]
-    ids: tuple[int, ...]
-    bands: tuple[int, ...]
-    features: Floats = field(repr=False)
-    by_score: bool = True
-    chosen: set[int] = field(default_factory=set)
+    documents: list[Document]
+    ids: list[int]
+    bands: list[int]
+    features: Floats
+    by_score: bool
+    chosen: set[int]
 
 
 class PersonalSearch:
@@ -141,21 +123,18 @@ class PersonalSearch:
     ...     search.choose(page.token, page.results[0].document)
     """
 
-    def __init__(
-        self, home: SearchHome, *, clock: Callable[[], float] = time.time, fit: PersonalFit | None = None
-    ) -> None:
-        self.home, self.clock, self.fit = home, clock, fit or PersonalFit()
-        self.index = SearchIndex.open(home)
+    def __init__(self, home: SearchHome) -> None:
+        self.home, self.index = home, SearchIndex.open(home)
         self.history = ChoiceHistory(home.folder, len(SEARCH_FEATURES))
-        self.membership = TakingPart(home.folder, self.history, self.fit, clock)
+        self.membership = TakingPart(home.folder, self.history, FIT)
         self._mutex = RLock()
         self._shown: OrderedDict[str, _ShownSearch] = OrderedDict()
         self._fitted: tuple[int, Doubles] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str | None = None, **more: Any) -> PersonalSearch:
+    def open(cls, folder: Path | str | None = None) -> PersonalSearch:
         """Open the search of a folder, by default that of this account."""
-        return cls(SearchHome.open(folder), **more)
+        return cls(SearchHome.open(folder))
 
     def __enter__(self) -> PersonalSearch:
         return self
@@ -169,7 +148,7 @@ class PersonalSearch:
         self.index.close()
         self.history.close()
 
-    # ------------------------------------------------------------ sources
+    # sources
 
     def add(self, source: Source) -> int:
         """Add a source without reading it yet; return its number, also of one that exists already."""
@@ -198,7 +177,7 @@ class PersonalSearch:
             self._forget(document=document)
         return removed
 
-    # ------------------------------------------------------------ searching
+    # searching
 
     @property
     def shared(self) -> Doubles:
@@ -211,17 +190,8 @@ class PersonalSearch:
         """Parameters of the ranker in use: the shared ranker with the personal part."""
         version = self.history.version
         if self._fitted is None or self._fitted[0] != version:
-            self._fitted = version, self.fit.fitted(self.shared, self.history.lists(self.fit.newest))
+            self._fitted = version, FIT.fitted(self.shared, self.history.lists(FIT.newest))
         return self._fitted[1]
-
-    def _rank(
-        self, text: str, typing: bool, within: str = ""
-    ) -> tuple[SearchQuery, SearchCandidates, Doubles, Integers, Doubles]:
-        query = parse_query(f"{within} {text}" if within else text, typing=typing, now=self.clock())
-        found = self.index.find(query, CANDIDATES)
-        features = search_features(found, self.history.past(text), len(query.clauses), self.clock())
-        order, scores = rank_candidates(found, features, self.parameters)
-        return query, found, features, order, scores
 
     def find(
         self,
@@ -245,38 +215,45 @@ class PersonalSearch:
             within: Operators that restrict the list (`source:mail since:7d`); they are not learned from.
             reasons: Explain the position of each result.
         """
-        began = time.perf_counter()
-        with self._mutex:
-            query, found, features, by_score, scores = self._rank(text, typing, within)
-            rows = by_score if order == "relevance" else np.lexsort((found.ids, -found.modified))
-            rows = rows[first : first + limit]
-            results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
-            token = self._remember(text, found, features, rows, order == "relevance" and first == 0)
-            explained = self._reasons(text, found, features, rows, results) if reasons else ()
+        began, now = time.perf_counter(), time.time()
+        query = parse_query(f"{within} {text}" if within else text, typing=typing, now=now)
+        with self._mutex, self.index.reading():
+            found = self.index.find(query, CANDIDATES)
+            features = search_features(found, self.history.past(text), len(query.clauses), now)
+            by_score, scores = rank_candidates(found, features, self.parameters)
+            ordered = by_score if order == "relevance" else np.lexsort((found.ids, -found.modified))
+            rows = ordered[first : first + limit].tolist()
+            results = tuple(
+                SearchResult(
+                    int(found.ids[row]),
+                    found.paths[row],
+                    found.titles[row],
+                    found.names[row],
+                    found.kinds[row],
+                    BAND_NAMES[found.bands[row]],
+                    float(scores[row]),
+                    float(found.modified[row]),
+                    self.index.snippet(int(found.ids[row]), query),
+                )
+                for row in rows
+            )
+            by_rank = order == "relevance" and first == 0
+            token = self._remember(text, found, features, rows, by_rank)
+            explained = self._explain(text, found, features, rows, results) if reasons else ()
         return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began, explained)
 
-    def _result(self, query: SearchQuery, found: SearchCandidates, scores: Doubles, row: int) -> SearchResult:
-        return SearchResult(
-            int(found.ids[row]),
-            found.paths[row],
-            found.titles[row],
-            found.names[row],
-            found.kinds[row],
-            BAND_NAMES[found.bands[row]],
-            float(scores[row]),
-            float(found.modified[row]),
-            self.index.snippet(int(found.ids[row]), query),
-        )
-
-    def _remember(self, text: str, found: SearchCandidates, features: Doubles, rows: Integers, by_score: bool) -> str:
+    def _remember(
+        self, text: str, found: SearchCandidates, features: Doubles, rows: Sequence[int], by_score: bool
+    ) -> str:
         token, documents = secrets.token_hex(8), documents_of(found)
         self._shown[token] = _ShownSearch(
             text,
-            tuple(documents[row] for row in rows.tolist()),
-            tuple(found.ids[rows].tolist()),
-            tuple(found.bands[rows].tolist()),
+            [documents[row] for row in rows],
+            found.ids[rows].tolist(),
+            found.bands[rows].tolist(),
             features[rows].astype(np.float32),
             by_score,
+            set(),
         )
         while len(self._shown) > REMEMBERED:
             self._shown.popitem(last=False)
@@ -288,44 +265,43 @@ class PersonalSearch:
         Of a list by date only the opening is learned, of a search that is no longer remembered nothing.
         """
         with self._mutex:
-            path = self.index.document(document).path
-            shown = self._shown.get(token)
+            path, shown = self.index.document(document).path, self._shown.get(token)
             if shown is None or document not in shown.ids[:PAGE] or document in shown.chosen:
                 return path
             shown.chosen.add(document)
             at = shown.ids.index(document)
-            rows = [row for row in range(min(len(shown.ids), PAGE)) if shown.bands[row] == shown.bands[at]]
-            one = ChosenList(shown.features[rows], rows.index(at), at + 1)
-            if not shown.by_score:
+            if shown.by_score:
+                rows = [row for row, band in enumerate(shown.bands[:PAGE]) if band == shown.bands[at]]
+                one = ChosenList(shown.features[rows], rows.index(at), at + 1)
+            else:
                 one = ChosenList(shown.features[[at]], 0, 1)  # an opening, which says nothing about the order
-            name = self.history.add(self.clock(), shown.query, shown.documents[at], one)
+            name = self.history.add(time.time(), shown.query, shown.documents[at], one)
             self.membership.record(one, name)
         return path
 
-    def why(self, text: str, *, limit: int = PAGE) -> list[Reason]:
+    def why(self, text: str, *, limit: int = PAGE) -> tuple[Reason, ...]:
         """Explain the position of each result of a search."""
-        with self._mutex:
-            query, found, features, order, scores = self._rank(text, False)
-            rows = order[:limit]
-            results = tuple(self._result(query, found, scores, row) for row in rows.tolist())
-            return list(self._reasons(text, found, features, rows, results))
+        return self.find(text, limit=limit, reasons=True).reasons
 
-    def _reasons(
-        self, text: str, found: SearchCandidates, features: Doubles, rows: Integers, results: Sequence[SearchResult]
+    def _explain(
+        self,
+        text: str,
+        found: SearchCandidates,
+        features: Doubles,
+        rows: Sequence[int],
+        results: Sequence[SearchResult],
     ) -> tuple[Reason, ...]:
         theta, past = self.parameters, self.history.past(text)
         usual, documents, reasons = habits(features), documents_of(found), []
-        for row, result in zip(rows.tolist(), results, strict=True):
-            shares = (
-                FeatureShare(name, float(features[row, i]), float(theta[i])) for i, name in enumerate(SEARCH_FEATURES)
-            )
-            largest = sorted((one for one in shares if one.share != 0.0), key=lambda one: -abs(one.share))
+        for row, result in zip(rows, results, strict=True):
+            columns = SEARCH_FEATURES, features[row].tolist(), theta.tolist(), (features[row] * theta).tolist()
+            shares = [FeatureShare(*one) for one in zip(*columns, strict=True) if one[3] != 0.0]
             number = past.here.get(documents[row], 0)
             habit = f"chosen {number} of the last {past.total} times for this query" if usual[row] else ""
-            reasons.append(Reason(result, habit, tuple(largest)))
+            reasons.append(Reason(result, habit, tuple(sorted(shares, key=lambda one: -abs(one.share)))))
         return tuple(reasons)
 
-    # ------------------------------------------------------------ forgetting
+    # forgetting
 
     def forget_document(self, document: int) -> None:
         """Erase a document from the index for good, with every choice of it."""
@@ -333,17 +309,14 @@ class PersonalSearch:
             stored = self.index.document(document)
             self._forget(document=(stored.source, stored.key))
             self.index.forget([document])
-            self._shown.clear()
 
     def forget_query(self, text: str) -> int:
         """Erase the choices for a query; return their number."""
-        with self._mutex:
-            return self._forget(query=text)
+        return self._forget(query=text)
 
     def reset(self) -> int:
         """Erase all choices and restore the shipped ranker; documents stay. Return the number of choices."""
-        with self._mutex:
-            return self._forget(all_=True)
+        return self._forget(all_=True)
 
     def forget_all(self) -> None:
         """Erase everything: documents, sources, choices, and the device's data; call `leave` first to tell a service."""
@@ -355,17 +328,28 @@ class PersonalSearch:
             self.membership.erase()
 
     def _forget(self, **which: Any) -> int:
-        names = self.history.names(**which)
-        self.membership.forget(names)  # first: it fails while another process runs the device
-        self.history.forget(names, all_="all_" in which)
-        self._shown.clear()
+        with self._mutex:
+            names = self.history.names(**which)
+            self.membership.forget(names)  # first: it fails while another process runs the device
+            self.history.forget(names, all_="all_" in which)
+            self._shown.clear()
         return len(names)
 
-    # ------------------------------------------------------------ status
+    # status
 
     def status(self) -> dict[str, Any]:
         """Return documents, sources, choices, ranker and federation for JSON."""
-        sources = [self._source_status(stored) for stored in self.index.sources()]
+        sources = [
+            {
+                "number": stored.id,
+                "kind": stored.kind,
+                "name": stored.name,
+                "documents": stored.documents,
+                "skipped": len(self.index.skipped(stored.id)),
+                "updated": stored.updated,
+            }
+            for stored in self.index.sources()
+        ]
         return {
             "folder": str(self.home.folder),
             "documents": self.index.count(),
@@ -373,14 +357,4 @@ class PersonalSearch:
             "choices": len(self.history.choices()),
             "ranker": "of the federation" if self.history.shared is not None else "shipped",
             "federation": self.membership.status(),
-        }
-
-    def _source_status(self, stored: StoredSource) -> Mapping[str, Any]:
-        return {
-            "number": stored.id,
-            "kind": stored.kind,
-            "name": stored.name,
-            "documents": stored.documents,
-            "skipped": len(self.index.skipped(stored.id)),
-            "updated": stored.updated,
         }

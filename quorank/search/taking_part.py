@@ -33,10 +33,8 @@ FOLDER = "device"
 class TakingPart:
     """Device of a person in a federation, if there is one."""
 
-    def __init__(
-        self, folder: Path, history: ChoiceHistory, fit: PersonalFit, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.folder, self._history, self._fit, self._clock = folder / FOLDER, history, fit, clock
+    def __init__(self, folder: Path, history: ChoiceHistory, fit: PersonalFit) -> None:
+        self.folder, self._history, self._fit = folder / FOLDER, history, fit
         self._client: Client | None = None
         self._mutex = RLock()
 
@@ -63,6 +61,7 @@ class TakingPart:
     def join(self, invitation: Path | str) -> dict[str, Any]:
         """Accept an invitation; nothing is sent before consent is given. Return the status of the new device."""
         from quorank.member import Client
+        from quorank.member.membership import LEFT, left_note
         from quorank.protocol.invitation import Invitation
         from quorank.protocol.terms import Terms
 
@@ -72,18 +71,12 @@ class TakingPart:
             require(given.kind == "device", "invitation.kind", "this invitation is not for a device", f"{path}")
             check_terms(Terms.read(given.terms), f"{path}")
             self.close()
-            self._rename_note()
+            note = left_note(self.folder)
+            if note is not None and note["erased"] is not None:  # a person who has left may join as a new device
+                count = len([*self.folder.glob("left-*.json")])
+                (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
             self._client = Client.open(self.folder, path, start=shipped_parameters())
             return self.status() or {}
-
-    def _rename_note(self) -> None:
-        """Rename the note of a device that has left, so that the person can join again as a new device."""
-        from quorank.member.membership import LEFT, left_note
-
-        note = left_note(self.folder)
-        if note is not None and note["erased"] is not None:
-            count = len([*self.folder.glob("left-*.json")])
-            (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
 
     def consent(self, given: bool) -> None:
         """Give or withdraw consent; without it nothing leaves."""
@@ -127,7 +120,7 @@ class TakingPart:
             present = self._history.shared
             lists = self._history.lists(self._fit.newest)
             trial = try_ranker(shipped_parameters() if present is None else present, mean, lists, self._fit)
-            self._history.note_trial(self._clock(), found.run, found.round, trial, mean, count + 1)
+            self._history.note_trial(time.time(), found.run, found.round, trial, mean, count + 1)
 
     def leave(self) -> SyncReport:
         """Withdraw: ask the service to forget this device, erase it, and restore the shipped ranker."""

@@ -68,7 +68,7 @@ class ListState:
 
 def _find(pages: Pages, state: ListState, **options: Any) -> Any:
     search = pages.search
-    within = state.within(datetime.fromtimestamp(search.clock()))
+    within = state.within(datetime.now())
     return search.find(state.q, order=state.order, first=state.first, within=within, **options)
 
 

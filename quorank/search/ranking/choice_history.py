@@ -7,10 +7,12 @@ The store also has the parameters of the shared ranker. Forgotten content is era
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +37,9 @@ CREATE TABLE trials (
     lists INTEGER NOT NULL, difference REAL NOT NULL, error REAL NOT NULL, taken INTEGER NOT NULL
 );
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+INSERT INTO facts VALUES ('version', 0);
 """
+_DROP_RANKERS = "DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'"
 CHOICES = FileKind(
     0x51524348,
     1,
@@ -81,72 +85,59 @@ class ChoiceHistory:
         """Close the file."""
         self._database.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that increments the version, so that every process reloads the choices."""
+        with self._database.transaction():
+            yield self._database.database
+            self._database.database.execute("UPDATE facts SET value = value + 1 WHERE name = 'version'")
+
+    @property
+    def version(self) -> int:
+        """Number that changes with every stored and every forgotten choice."""
+        return int(self._database.rows("SELECT value FROM facts WHERE name = 'version'")[0][0])
+
     # choices
 
     def add(self, at: float, query: str, document: Document, one: ChosenList) -> str:
         """Store a choice; return its random name, under which a device stores the same list."""
         token = secrets.token_hex(16)
         features = np.ascontiguousarray(one.features, dtype="<f4")
-        with self._database.transaction():
-            execute = self._database.database.execute
-            execute(
+        row = (at, query_key(query), *document, one.rank, one.chosen, len(features), features.tobytes(), token)
+        with self._writing() as database:
+            database.execute(
                 "INSERT INTO choices (at, query, source, key, rank, chosen, documents, features, token)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (at, query_key(query), *document, one.rank, one.chosen, len(features), features.tobytes(), token),
+                row,
             )
-            execute(
+            database.execute(
                 "DELETE FROM choices WHERE id NOT IN (SELECT id FROM choices ORDER BY id DESC LIMIT ?)", (MOST_CHOICES,)
             )
-            self._bump_version()
         return token
-
-    def _bump_version(self) -> None:
-        """Increment the version, so that every process reloads the choices; inside a transaction."""
-        now = self._number("version") + 1
-        self._set("version", now.to_bytes(8, "little"))
-
-    def _number(self, name: str) -> int:
-        return int.from_bytes(self._fact(name) or b"", "little")
-
-    def _fact(self, name: str) -> bytes | None:
-        found = self._database.rows("SELECT value FROM facts WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
-
-    def _set(self, name: str, value: bytes) -> None:
-        self._database.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    @property
-    def version(self) -> int:
-        """Number that changes with every stored and every forgotten choice."""
-        return self._number("version")
 
     def choices(self) -> list[StoredChoice]:
         """Return all choices, the oldest first."""
-        self._load()
-        return [choice for choice, _ in self._choices]
+        return [choice for choice, _ in self._loaded()]
 
-    def _load(self) -> None:
+    def _loaded(self) -> list[tuple[StoredChoice, str]]:
         version = self.version
         if version != self._version:
             rows = self._database.rows("SELECT at, query, source, key, rank, token FROM choices ORDER BY id")
             self._choices = [
-                (StoredChoice(at, q, (source, key), rank), token) for at, q, source, key, rank, token in rows
+                (StoredChoice(at, q, (source, key), rank), name) for at, q, source, key, rank, name in rows
             ]
             self._version = version
+        return self._choices
 
     def past(self, query: str) -> PastChoices:
         """Return the earlier choices for a query."""
-        self._load()
-        key, here, longer = query_key(query), list[Document](), list[Document]()
+        key, choices = query_key(query), self.choices()
+        here = [choice.document for choice in choices if choice.query == key][-WINDOW:]
+        others = [choice for choice in choices if choice.query != key]
+        longer = [choice.document for choice in others if key and choice.query.startswith(key)][-WINDOW:]
         opened: dict[Document, list[float]] = {}
-        for choice, _ in self._choices:
-            if choice.query == key:
-                here.append(choice.document)
-                continue
+        for choice in others:
             opened.setdefault(choice.document, []).append(choice.at)
-            if key and choice.query.startswith(key):
-                longer.append(choice.document)
-        here, longer = here[-WINDOW:], longer[-WINDOW:]
         times = {document: tuple(at) for document, at in opened.items()}
         return PastChoices(Counter(here), len(here), Counter(longer), len(longer), times)
 
@@ -157,28 +148,28 @@ class ChoiceHistory:
         )
         found = []
         for raw, documents, chosen, rank, query in reversed(rows):
-            valid = len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents
-            require(valid, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+            self._require_sound(len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents)
             features = np.frombuffer(raw, dtype="<f4").reshape(documents, self.n_features).astype(np.float32)
             found.append(ChosenList(features, chosen, rank, query))
         return found
+
+    def _require_sound(self, sound: bool) -> None:
+        require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
 
     # forgetting
 
     def names(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
         """Return the names of the choices of a document, for a query, or of all."""
-        self._load()
         key = None if query is None else query_key(query)
-        return [token for choice, token in self._choices if all_ or choice.document == document or choice.query == key]
+        return [name for choice, name in self._loaded() if all_ or choice.document == document or choice.query == key]
 
     def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
         """Erase choices by their names; with `all_` also the shared ranker and all trials."""
-        with self._database.transaction():
-            self._database.database.executemany("DELETE FROM choices WHERE token = ?", [(name,) for name in names])
+        with self._writing() as database:
+            database.executemany("DELETE FROM choices WHERE token = ?", [(name,) for name in names])
             if all_:
-                self._database.database.execute("DELETE FROM trials")
-                self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
-            self._bump_version()
+                database.execute("DELETE FROM trials")
+                database.execute(_DROP_RANKERS)
         self._database.overwrite_deleted()
 
     # the shared ranker
@@ -186,15 +177,15 @@ class ChoiceHistory:
     @property
     def shared(self) -> Doubles | None:
         """Parameters of the last accepted shared ranker; None before the first."""
-        raw = self._parameters("shared")
-        return None if raw is None else np.frombuffer(raw, dtype="<f8").astype(np.float64)
+        return self._numbers("shared", self.n_features)
 
-    def _parameters(self, name: str, before: int = 0) -> bytes | None:
-        """Return stored parameters with some bytes before them; None without any."""
-        raw = self._fact(name)
-        fits = raw is None or len(raw) == before + 8 * self.n_features
-        require(fits, "file.damaged", CHOICES.damaged, f"{self._database.path}")
-        return raw
+    def _numbers(self, name: str, size: int) -> Doubles | None:
+        """Return stored numbers; None without any."""
+        found = self._database.rows("SELECT value FROM facts WHERE name = ?", name)
+        if not found:
+            return None
+        self._require_sound(len(found[0][0]) == 8 * size)
+        return np.frombuffer(found[0][0], dtype="<f8").astype(np.float64)
 
     def last_tried(self, run: str) -> int:
         """Return the round of the last tried ranker of a run; −1 before the first."""
@@ -203,29 +194,26 @@ class ChoiceHistory:
 
     def mean(self, run: str) -> tuple[Doubles, int] | None:
         """Return the mean of the received rankers of a run, and their number; None before the first."""
-        raw = self._parameters(f"mean {run}", before=8)
-        if raw is None:
-            return None
-        return np.frombuffer(raw[8:], dtype="<f8").astype(np.float64), int.from_bytes(raw[:8], "little")
+        found = self._numbers(f"mean {run}", self.n_features + 1)
+        return None if found is None else (found[:-1], int(found[-1]))
 
     def note_trial(self, at: float, run: str, round_: int, trial: RankerTrial, theta: Doubles, count: int) -> None:
         """Store the result of a trial of the mean of `count` rankers, and the mean."""
-        with self._database.transaction():
-            self._database.database.execute(
+        facts = [(f"mean {run}", np.append(theta, count)), *([("shared", theta)] if trial.taken else [])]
+        with self._writing() as database:
+            database.execute(
                 "INSERT INTO trials (at, run, round, lists, difference, error, taken) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (at, run, round_, trial.lists, trial.difference, trial.error, int(trial.taken)),
+                (at, run, round_, *trial),
             )
-            self._database.database.execute(
+            database.execute(
                 "DELETE FROM trials WHERE id NOT IN (SELECT id FROM trials ORDER BY id DESC LIMIT ?)", (MOST_TRIALS,)
             )
-            self._set(f"mean {run}", count.to_bytes(8, "little") + theta.astype("<f8").tobytes())
-            if trial.taken:
-                self._set("shared", theta.astype("<f8").tobytes())
-            self._bump_version()
+            for name, numbers in facts:
+                database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, numbers.astype("<f8").tobytes()))
 
     def trials(self) -> list[StoredTrial]:
         """Return the trials, the newest first."""
-        rows: list[tuple[Any, ...]] = self._database.rows(
+        rows = self._database.rows(
             "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
         )
         return [
@@ -235,6 +223,5 @@ class ChoiceHistory:
 
     def drop_shared(self) -> None:
         """Go back to the shipped ranker."""
-        with self._database.transaction():
-            self._database.database.execute("DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'")
-            self._bump_version()
+        with self._writing() as database:
+            database.execute(_DROP_RANKERS)

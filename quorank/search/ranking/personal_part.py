@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Floats
 
 STEPS = 20
@@ -53,20 +53,9 @@ class PersonalFit:
     clip: float = 0.1
     newest: int = 300
 
-    def __post_init__(self) -> None:
-        require_range("penalty", self.penalty, above=0.0)
-        require_range("power", self.power, least=0.0, below=100.0)
-        require_range("clip", self.clip, above=0.0, most=1.0)
-        require_range("newest", self.newest, least=0, below=100_000)
-
     def weight(self, rank: int) -> float:
         """Return w = 1/max(p_r, clip)."""
         return 1.0 / max(float((1.0 / rank) ** self.power), self.clip)
-
-    def _weights(self, lists: list[ChosenList]) -> Doubles:
-        """Return (lists,) the weight of each choice divided by the number of choices for its query."""
-        repeats = Counter(one.query for one in lists)
-        return np.array([self.weight(one.rank) / repeats[one.query] for one in lists])
 
     def fitted(self, shared: Doubles, lists: list[ChosenList]) -> Doubles:
         """Return θ fitted to the choices, the newest last."""
@@ -79,7 +68,8 @@ class PersonalFit:
         for row, one in enumerate(kept):
             x[row, : len(one.features)], mask[row, : len(one.features)] = one.features, True
         chosen = x[np.arange(len(kept)), [one.chosen for one in kept]]
-        weights = self._weights(kept)
+        repeats = Counter(one.query for one in kept)
+        weights = np.array([self.weight(one.rank) / repeats[one.query] for one in kept])
         value = self._value(theta, shared, x, mask, chosen, weights)
         for _ in range(STEPS):
             p = _softmax(x @ theta, mask)
@@ -115,8 +105,7 @@ def _softmax(scores: Doubles, mask: Booleans) -> Doubles:
     return np.asarray(mass / mass.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True)
-class RankerTrial:
+class RankerTrial(NamedTuple):
     """Trial of a received ranker on the person's own past choices."""
 
     lists: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refusals import refused
 from scipy.optimize import minimize
 
 from quorank.search.ranking.personal_part import LEAST, ChosenList, PersonalFit, try_ranker
@@ -77,9 +76,3 @@ def test_the_gain_of_a_trial_is_that_of_the_ranks() -> None:
     trial = try_ranker(np.array([1.0, 0.0]), np.array([1.0, 1.0]), lists, PersonalFit(power=1.0))
     weights = np.array([3.0, 1.0])
     assert trial.difference == pytest.approx((weights @ [1 - 1 / np.log2(4), 0.0]) / weights.sum())
-
-
-@pytest.mark.parametrize("fields", [{"penalty": 0.0}, {"power": -1.0}, {"clip": 0.0}, {"newest": -1}])
-def test_impossible_fits_are_refused(fields: dict[str, float]) -> None:
-    with refused("value.out-of-range", next(iter(fields))):
-        PersonalFit(**fields)  # type: ignore[arg-type]
