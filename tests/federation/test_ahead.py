@@ -144,14 +144,3 @@ def test_who_looks_at_single_updates_sees_them_and_may_change_them(tiny_collecti
     assert ends[0] == ends[1]
     assert len(ends[0][1]) == 6
     assert (max(calls) == 15) == (factor == 1.0), "what was foretold is void once an update is changed"
-
-
-@pytest.mark.parametrize("clients, hidden, shared", [(10, 0, False), (60, 0, False), (80, 0, True), (40, 64, True)])
-def test_a_small_cohort_wakes_no_second_thread(tiny_collection, clients, hidden, shared) -> None:
-    """Waking it costs more than what it could do; where there is more to do, by numbers or by parameters, it helps."""
-    simulation = simulation_of(tiny_collection, MLP(hidden) if hidden else None)
-    federation = Federation(clients, 4, privacy=ClippedGaussian(noise_multiplier=1.0))
-    simulator = Simulator(federation, simulation, threads=2)
-    simulator.gather(simulator.initial())
-    assert (simulator._pool is not None) == shared
-    simulator.close()

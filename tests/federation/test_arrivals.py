@@ -15,7 +15,7 @@ from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Arrivals, Federation, Sampled
+from quorank.federation import Arrivals, Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import decode_task, encode_reply, encode_task
@@ -115,15 +115,6 @@ def test_a_run_that_nobody_could_play_to_its_end_is_refused_and_no_other() -> No
         assert possible == schedules(clients, rounds, least, part.turns), (clients, rounds, part)
         found[possible] += 1
     assert min(found.values()) > 20
-
-
-def test_a_simulated_round_that_too_few_may_come_to_ends_the_run_with_a_sentence() -> None:
-    part = Arrivals(enough=4, least=4, most=1)
-    taken = TurnsTaken.none(10)
-    for t in range(2):
-        taken = taken.after(part.members(10, t, 1, taken), t)
-    with refused("participation.nobody-left", "federation.participation"):
-        part.members(10, 2, 1, taken)
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -290,25 +281,6 @@ def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collecti
     assert coordinator.state.turns.of(5000) == (1, 0) and coordinator.state.turns.of(4999) == (0, -1)
     (again,) = sent_by(simulator, coordinator, [5000])
     assert coordinator.receive(again).code == "reply.resting"
-
-
-def test_a_sum_of_few_has_the_noise_and_the_divisor_that_were_planned(tiny_collection) -> None:
-    """One client moves the sum by a clip, however many came; divided by K, few move the ranker by less."""
-    clock = [0.0]
-    simulator, coordinator = small(
-        tiny_collection, privacy=ClippedGaussian(noise_multiplier=2.0, clip=0.1), clock=lambda: clock[0]
-    )
-    coordinator.receive_many(sent_by(simulator, coordinator, [3, 9]))
-    clock[0] = 1e3
-    found = coordinator.cohort_sum()
-    assert (found.clients, found.weight, found.sensitivity) == (2, 6.0, 0.1)
-    assert found.noise == pytest.approx(0.2)
-
-
-def test_what_rounds_of_whoever_comes_cannot_be_is_refused(tiny_collection) -> None:
-    simulator = simulator_of(Federation(CLIENTS, 3, participation=Sampled(5)), tiny_collection)
-    with refused("option.conflict", "enrolled"):
-        coordinator_of(simulator, enrolled=range(3))
 
 
 def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection, tmp_path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +16,9 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation, Poisson, Sampled, State
 from quorank.federation.attacks import SignFlip
-from quorank.federation.rules import Aggregation, Krum, Mixing
+from quorank.federation.rules import Krum, Mixing
 from quorank.kernels.arrays import Doubles
-from quorank.learning import PDGD, Evolution, Learner, Simulation
-from quorank.learning.client_loop import STATISTICS, Work
+from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.exploration import FREE
 from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting
 from quorank.rankers import MLP, Linear
@@ -110,26 +108,6 @@ def test_a_server_follows_the_recursion_that_it_states(server) -> None:
         assert expected is None or theta.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("participation", EXAMPLES["participations"], ids=ids)
-def test_everyone_means_all_clients_in_every_round(participation) -> None:
-    cohorts = [participation.members(100, t, 1) for t in range(3)]
-    assert participation.everyone == all(cohort is None for cohort in cohorts)
-
-
-@pytest.mark.parametrize("personal", EXAMPLES["personalisations"], ids=ids)
-def test_a_personalisation_keeps_what_it_says(personal) -> None:
-    split = personal.split(MLP(hidden=2), 4)
-    assert personal.keeps_parameters == (split is not None and bool(split.keep.any()))
-
-
-@pytest.mark.parametrize("ranker", EXAMPLES["rankers"], ids=ids)
-def test_a_ranker_is_what_it_says(ranker) -> None:
-    theta = ranker.initial(4, 1)
-    assert theta.shape == (ranker.size(4),)
-    assert ranker.starts_flat == (ranker.hidden > 0 and not theta.any())
-    assert ranker.inputs(4) == ranker.transform(np.ones((2, 4), dtype=np.float32)).shape[1]
-
-
 COMBINATIONS = itertools.product(
     [PDGD(), Evolution()],
     EXAMPLES["privacies"],
@@ -212,34 +190,3 @@ def test_as_many_as_there_are_is_not_everyone_where_a_round_takes_whoever_comes(
         replace(federation, aggregation=Krum(byzantine=3))
     with refuses("attack.too-many-clients"):
         replace(federation, attack=SignFlip(clients=3))
-
-
-@dataclass(frozen=True)
-class Constant(Learner):
-    """A learner of somebody else: every client moves every parameter by the same amount."""
-
-    kind: ClassVar[str] = "constant"
-    needs_gradient: ClassVar[bool] = False
-
-    by: float = 0.5
-
-    def updates(self, work: Work, rows: Doubles) -> None:
-        rows[:, :-STATISTICS] = self.by
-        rows[:, -STATISTICS:] = 0.0
-
-
-@dataclass(frozen=True)
-class Half(Aggregation):
-    """A rule of somebody else, which needs sums only and says so by saying nothing."""
-
-    kind: ClassVar[str] = "half"
-
-    def combine(self, total: Doubles, weight: float) -> Doubles:
-        return total / (2.0 * weight)
-
-
-def test_parts_of_others_are_used_by_what_they_say(tiny_collection) -> None:
-    federation = Federation(clients=3, learner=Constant(), aggregation=Half())
-    simulator = Simulator(federation, Simulation(tiny_collection.train, Linear(), Cascade(), 3, 1))
-    state, _ = federation.round(simulator.initial(), simulator.gather(simulator.initial()))
-    assert state.theta.tolist() == [0.25] * 11

@@ -115,11 +115,6 @@ def test_the_noise_is_none_of_the_runs_own() -> None:
     assert ours.seed != runs.seed  # type: ignore[attr-defined]
 
 
-def test_constants_without_a_price_are_refused_in_a_private_run() -> None:
-    with refused("normalisation.without-epsilon", '--set data.normalize={ kind = "fixed" }: data.normalize'):
-        experiment(LEARNED, *GAUSSIAN)
-
-
 def test_constants_come_from_a_file_or_from_another_ranker(tmp_path: Path) -> None:
     given = {"low": [0.0] * 46, "high": [2.0] * 46}
     (tmp_path / "constants.json").write_text(json.dumps(given))

@@ -34,15 +34,6 @@ def test_every_set_is_alike(cohort) -> None:
     assert_follows(drawn, dict.fromkeys(sets, 1 / len(sets)))
 
 
-def test_rounds_and_seeds_draw_anew() -> None:
-    def one(round_, seed=3) -> int:
-        return int(Sampled(cohort=1).members(4, round_, seed)[0])
-
-    cells = dict.fromkeys(itertools.product(range(4), repeat=2), 1 / 16)
-    assert_follows([(one(t), one(t + 1)) for t in range(0, 16_000, 2)], cells)
-    assert_follows([(one(0, s), one(0, s + 1)) for s in range(0, 16_000, 2)], cells)
-
-
 @pytest.mark.parametrize(("clients", "cohort"), [(1, 1), (7, 3), (16, 16), (17, 16), (500, 1), (500, 20), (500, 499)])
 def test_a_cohort_has_the_smallest_draws(clients, cohort) -> None:
     """The same clients as by sorting everybody's own draw, which is not done."""

@@ -69,11 +69,6 @@ def test_it_survives(write, disk, tmp_path) -> None:
     assert disk(tmp_path / "file")
 
 
-def test_what_can_be_made_again_is_not_waited_for(disk, tmp_path) -> None:
-    write_whole(tmp_path / "file", "a report")
-    assert not disk.kept
-
-
 def test_the_content_is_on_disk_before_the_name_is(monkeypatch, tmp_path) -> None:
     """A rename that reaches the disk first would leave an empty file in the place of the old one."""
     order, real_sync, real_replace = [], os.fsync, Path.replace

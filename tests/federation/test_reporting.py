@@ -61,15 +61,6 @@ def test_a_round_s_figure_is_the_mean_of_the_unbiased_reports(privacy, rule) -> 
     assert (report.participants, report.online_maxrr, report.clicks) == (CLIENTS, 0.0, 0.0)
 
 
-def test_devices_count_alike_however_many_interactions_they_claim() -> None:
-    coordinator = coordinator_of()
-    coordinator.plan()
-    for client, steps in enumerate(SENT):
-        assert coordinator.receive(reply(client, float(steps), interactions=1 + client % 4)).accepted
-    expected = np.mean([FIGURE.unbiased(steps) for steps in SENT])
-    assert coordinator.advance().online_ndcg == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     "statistics", [(0.5,), (-1.0,), (4.0,), (1e300,), (math.nan,), (math.inf,), (1.0, 1.0), (0.0, 0.0, -1.0)]
 )

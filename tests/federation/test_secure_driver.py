@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,15 +11,13 @@ from memory_transport import MemoryTransport
 from quick_runs import run_quickly
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
-from quorank.engines.engine import SharedNodes, Stopped
+from quorank.engines.engine import SharedNodes
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.update_rounds import check_network
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.reply import Task
 from quorank.federation.rules import Median
 from quorank.federation.storage import BEGUN, DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
@@ -78,10 +75,15 @@ def answering(simulator, tmp_path):
 
 @pytest.mark.parametrize("bad", [False, True], ids=["good network", "bad network"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["all", "sampled"])
-@pytest.mark.parametrize("privacy", PRIVACIES)
+@pytest.mark.parametrize("privacy", [*PRIVACIES, "groups"])
 def test_simulated_nodes_come_to_the_in_process_bytes(privacy, sampled, bad, tiny_collection, tmp_path) -> None:
-    more = {"participation": Sampled(5)} if sampled else {}
-    federation = Federation(8, 3, privacy=PRIVACIES[privacy], **more)
+    """Also sums in groups under a rule over their means."""
+    more = {"participation": Sampled(7)} if sampled else {}
+    if privacy == "groups":
+        groups = replace(PRIVACIES["noise"], groups=3)
+        federation = Federation(9, 3, privacy=groups, aggregation=Median(), **more)
+    else:
+        federation = Federation(8, 3, privacy=PRIVACIES[privacy], **more)
     simulator = simulator_of(tiny_collection, federation)
     trouble = {"loss": 0.2, "duplicates": 0.3, "delay": 2} if bad else {}
     network = MemoryTransport(answering(simulator, tmp_path), NAMES, **trouble)
@@ -93,21 +95,6 @@ def test_simulated_nodes_come_to_the_in_process_bytes(privacy, sampled, bad, tin
     assert coordinator.state.theta.tobytes() == theta
     assert coordinator.reports == reports
     assert reports[0].online_ndcg > 0.0
-
-
-def test_groups_of_a_cohort_come_to_the_in_process_bytes(tiny_collection, tmp_path) -> None:
-    """Sums in groups under a rule over their means, sampled cohorts, noise of the clients: as in process."""
-    privacy = ClippedGaussian(epsilon=500.0, clip=0.05, sum="secure", noise_multiplier=0.5, groups=3)
-    federation = Federation(9, 3, privacy=privacy, aggregation=Median(), participation=Sampled(7))
-    simulator = simulator_of(tiny_collection, federation)
-    network = MemoryTransport(answering(simulator, tmp_path), NAMES)
-    coordinator = coordinator_of(simulator)
-    driver = driver_of(network, SharedNodes(NAMES), strikes=50)
-    while not coordinator.done:
-        driver.round(coordinator)
-    theta, reports = in_process(simulator_of(tiny_collection, federation))
-    assert coordinator.state.theta.tobytes() == theta
-    assert coordinator.reports == reports and reports[0].update_norm > 0.0
 
 
 def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path) -> None:
@@ -155,16 +142,6 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
     assert ("node-0", KEYS) in asked[first:]
     assert all(node != "node-1" for node, _ in asked[first + 3 :])
     assert coordinator.state.theta.tobytes() == in_process(simulator)[0]
-
-
-def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["no noise"]))
-    network = MemoryTransport(lambda node, content: Failure(FAILED), NAMES)
-    with pytest.raises(Stopped) as stopped:
-        driver_of(network, SharedNodes(NAMES)).round(coordinator_of(simulator))
-    assert "failed 3 times" in stopped.value.reason
-    with pytest.raises(Interrupted):
-        driver_of(network, SharedNodes(NAMES), stop=lambda: True).round(coordinator_of(simulator))
 
 
 def devices_of(simulator, tmp_path):
@@ -305,59 +282,6 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     assert driver.round(coordinator).participants == CLIENTS
 
 
-def test_a_sum_that_could_not_be_saved_is_not_asked_for_again(tiny_collection, tmp_path, monkeypatch) -> None:
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
-    devices = devices_of(simulator, tmp_path / "devices")
-    coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), MemberNodes())
-    close = coordinator.close
-
-    def full(gathered):
-        monkeypatch.setattr(coordinator, "close", close)
-        raise OSError(28, "no space left")
-
-    monkeypatch.setattr(coordinator, "close", full)
-    with pytest.raises(OSError, match="no space"):
-        driver.round(coordinator)
-    assert driver.round(coordinator).participants == CLIENTS
-
-
-def test_the_noise_of_devices_is_their_own_and_as_large_as_stated(tiny_collection, tmp_path) -> None:
-    federation = Federation(CLIENTS, 3, privacy=PRIVACIES["noise"])
-    simulator = simulator_of(tiny_collection, federation, rounds=30)
-    devices = devices_of(simulator, tmp_path)
-    coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), MemberNodes())
-    found = []
-    for _ in range(10):
-        state = coordinator.state
-        report = driver.round(coordinator)
-        clear = sum(clipped(simulator, state, c) for c in range(CLIENTS))
-        noisy = (coordinator.state.theta - state.theta) * CLIENTS
-        found.append((noisy - clear) / report.noise)
-    sample = np.concatenate(found)
-    assert abs(sample.mean()) < 4.0 / math.sqrt(len(sample))
-    assert abs(sample.std() - 1.0) < 4.0 / math.sqrt(2 * len(sample))
-
-
-def clipped(simulator, state, client: int) -> np.ndarray:
-    """A client's own update within the clip, without rounding and noise."""
-    plain = simulator_of_plain(simulator)
-    task = Task("run", state.round, state.theta)
-    update = plain.replies(task, np.array([client]))[0].release
-    return update * min(1.0, simulator.mechanism.clip / max(np.linalg.norm(update), 1e-300))
-
-
-def simulator_of_plain(simulator):
-    from dataclasses import replace as changed
-
-    from quorank.engines.process import Simulator
-    from quorank.privacy import NoPrivacy
-
-    federation = changed(simulator.federation, privacy=NoPrivacy())
-    return Simulator(federation, simulator.simulation, rounds=simulator.rounds)
-
-
 FILE = """\
 [data]
 source = "synthetic:mq2007"
@@ -388,12 +312,6 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
     for name in ("ranker.json", "history.parquet", "ledger.json", "clients/0.npz", "clients/5.npz"):
         files = [next((tmp_path / way).rglob(name.split("/")[-1])) for way in ("nodes", "process")]
         assert files[0].read_bytes() == files[1].read_bytes(), name
-
-
-def test_what_does_not_go_over_a_network_is_refused_first() -> None:
-    experiment = Experiment.read(parse_experiment_file(FILE + 'kind = "secure-sum"\ndropouts = 0.1\n', "file.toml"))
-    with pytest.raises(BadInput, match="drop-outs of a secure sum are sampled in process only"):
-        check_network(experiment)
 
 
 def test_bundles_of_messages() -> None:

@@ -21,9 +21,9 @@ from quorank.member.client_privacy import masked_vector
 from quorank.member.device_answers import SecureDevice
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
-from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
+from quorank.privacy.secure_sum.graph import neighbours_for
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames, secure_round
 from quorank.protocol.keys import MemberKey
@@ -104,19 +104,6 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
     assert len(inside) >= least
     expected = np.sum([vectors[client] for client in inside], axis=0, dtype=np.uint32)
     assert np.array_equal(round_.total, expected)
-
-
-def test_a_sparse_neighbourhood() -> None:
-    clients = list(range(40))
-    plan, vectors = Neighbourhood(12, 8, 14, 2), vectors_of(clients)
-    pinned, least = pinned_of(clients), 30
-    round_ = played(
-        round_of(clients, least, pinned, neighbourhood=plan),
-        members_of(vectors, least, pinned, plan),
-        {3: MASKED, 17: MASKED, 30: UNMASKING},
-    )
-    inside = [c for c in clients if c not in (3, 17)]
-    assert np.array_equal(round_.total, np.sum([vectors[c] for c in inside], axis=0, dtype=np.uint32))
 
 
 def sums_of(privacy, clients=5, seed=11):
@@ -402,35 +389,6 @@ def test_the_server_leaves_out_whose_keys_are_not_signed() -> None:
     verdict = round_.receive(0, stranger.answer(round_.tasks()[0]))
     assert "not signed" in verdict.reason
     assert verdict.code == "secure-sum.unsigned"
-
-
-def test_what_clients_send_to_the_sum_s_server_is_refused_under_codes() -> None:
-    clients = list(range(4))
-    vectors, pinned = vectors_of(clients), pinned_of(clients)
-
-    def reasons(phase, false) -> set[str]:
-        members = members_of(vectors, 3, pinned)
-        round_ = played(round_of(clients, 3, pinned, deadline=1e9), members, through=phase)
-        reply = open_envelope(members[0].answer(round_.tasks()[0]))[1][0]
-        return {round_.receive(0, envelope(phase, [content])).code for content in false(reply)}
-
-    other = Occasion(b"another", 2)
-    stray = GuardedClient(SecureClient(0, other, None), IDENTITIES[0], 3).advertise()
-    found = reasons(KEYS, lambda reply: [stray.to_bytes(), reply[:20]])
-    assert found <= {"secure-sum.other-round", "secure-sum.malformed"}
-
-    def fewer(reply):
-        shares = ShareKeys.from_bytes(reply)
-        return [replace(shares, sealed=shares.sealed[1:]).to_bytes()]
-
-    assert reasons(SHARES, fewer) <= {"secure-sum.shares"}
-
-    def longer(reply):
-        masked = MaskedInput.from_bytes(reply)
-        return [replace(masked, words=masked.words + bytes(4)).to_bytes()]
-
-    assert reasons(MASKED, longer) <= {"secure-sum.shape"}
-    assert reasons(AGREEMENT, lambda reply: [bytes(64)]) <= {"secure-sum.agreement"}
 
 
 def secure_federation(**options) -> Federation:

@@ -97,13 +97,6 @@ def test_a_pull_is_the_ascent_of_a_penalised_gain() -> None:
             Add(**options)
 
 
-def test_shrinking_without_a_mean_is_refused() -> None:
-    for options in ({"shrink": 1.0}, {"among": (1.0,)}):
-        with pytest.raises(BadInput) as found:
-            Add(**options)
-        assert found.value.code == "add.no-mean"
-
-
 def test_a_round_tells_the_server_the_noise_on_its_mean_update() -> None:
     federation = Federation(10, server=Add(step=2.0, average=1.0, shrink=1.0), privacy=ClippedGaussian(1.0))
     gathered = CohortSum(np.array([5.0, 0.1]), 10.0, 10, 40, 0.0, 0.0, 0.0, {}, 0.05, noise=3.0)

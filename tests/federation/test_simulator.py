@@ -16,7 +16,7 @@ from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Full, Sampled, State
 from quorank.learning import PDGD, Evolution, Simulation
-from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs
+from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
@@ -161,37 +161,3 @@ def test_federated_averaging_with_one_client_is_centralised_pdgd(tiny_collection
         theta = theta + simulate(simulation, PDGD(), theta, [0], 5, round_)[0, : len(theta)]
         np.testing.assert_allclose(states[round_ + 1].theta, theta, rtol=1e-9, atol=1e-12)
     assert np.abs(theta).max() > 0.01
-
-
-def test_centralised_batch_is_the_sum_of_gradients_at_a_fixed_theta(tiny_collection) -> None:
-    """step = "batch": interaction i adds the same gradient, whatever was learned from those before it."""
-    simulation = simulation_of(tiny_collection)
-    theta = np.linspace(-1, 1, simulation.parameters)
-    batch = [simulate(simulation, PDGD(step="batch"), theta, [0], b, 0)[0, : len(theta)] for b in range(8)]
-    other = [simulate(simulation, PDGD(eta=0.9, step="batch"), theta, [0], b, 0)[0, : len(theta)] for b in range(8)]
-    np.testing.assert_allclose(np.array(other), 9 * np.array(batch), rtol=1e-9, atol=1e-13)
-    assert np.abs(batch[7]).max() > 0.01
-    one_by_one = simulate(simulation, PDGD(eta=0.9), theta, [0], 7, 0)[0, : len(theta)]
-    assert not np.allclose(one_by_one, other[7], rtol=1e-3)
-    assert np.array_equal(
-        simulate(simulation, PDGD(), theta, [0], 1, 0), simulate(simulation, PDGD(step="batch"), theta, [0], 1, 0)
-    )
-
-
-def test_privacy_reaches_what_is_summed(tiny_collection) -> None:
-    """With an almost certain truth the terms are those without privacy; with little of it, not."""
-    simulation = simulation_of(tiny_collection)
-    found = []
-    for privacy in (NoPrivacy(), RandomisedResponse(p=1 - 1e-12), RandomisedResponse(p=0.25)):
-        federation = Federation(50, 2, Evolution(sigma=0.1), privacy=privacy)
-        simulator = Simulator(federation, simulation)
-        found.append(simulator.gather(simulator.initial()).total)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-12, atol=1e-12)  # B/2 = 1: MaxRR is one of the values
-    assert not np.allclose(found[2], found[0], rtol=0.1)
-
-
-def test_a_run_that_diverges_says_so(tiny_collection) -> None:
-    simulation = simulation_of(tiny_collection)
-    simulator = Simulator(Federation(5, 4, PDGD(eta=1e15)), simulation)
-    with pytest.raises(BadInput, match="lower eta"):
-        play(simulator, simulator.initial(), 3)

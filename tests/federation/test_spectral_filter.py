@@ -9,8 +9,6 @@ from quorank.federation import Federation, State
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Aggregation, Mixing, SpectralFilter
 from quorank.federation.rules.spectral import PASSES, RIDGE, pulled_in, unsuspected
-from quorank.federation.storage import parse_state, state_arrays, state_shapes
-from quorank.files.npz import read_arrays, write_arrays
 
 
 def combine(rule: Aggregation, updates) -> np.ndarray:
@@ -107,37 +105,6 @@ def test_the_step_is_how_far_the_filtered_sum_moved() -> None:
     expected = filtered[-1] + (1.0 - beta) * sum(filtered[:-1])
     np.testing.assert_allclose(state.theta, expected, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(state.rule["covariance"], covariance, rtol=1e-9)
-
-
-def test_the_memory_survives_a_checkpoint(tmp_path) -> None:
-    random = np.random.default_rng(8)
-    federation = Federation(clients=11, aggregation=SpectralFilter(3, history=0.9))
-    state = federation.start(np.zeros(4))
-    rounds = random.normal(size=(6, 11, 4))
-    for updates in rounds[:3]:
-        state, _ = federation.round(state, gathered(updates))
-    write_arrays(tmp_path / "state", state_arrays(state))
-    again = parse_state(read_arrays(tmp_path / "state", state_shapes()))
-    for updates in rounds[3:]:
-        state, _ = federation.round(state, gathered(updates))
-        again, _ = federation.round(again, gathered(updates))
-    assert again.theta.tobytes() == state.theta.tobytes()
-
-
-def test_a_drift_along_a_quiet_direction_is_found_with_the_yardstick() -> None:
-    """30 of 100 drift along a direction in which honest updates differ little, and much along others."""
-    random, scale = np.random.default_rng(9), np.array([3.0, 3.0, 3.0, 0.1])
-    moved = {}
-    for rule in (SpectralFilter(30, history=0.95), Mixing(30, history=0.95)):
-        federation = Federation(clients=100, aggregation=rule)
-        state = federation.start(np.zeros(4))
-        for _ in range(60):
-            updates = random.normal(size=(100, 4)) * scale
-            updates[:30, 3] -= 0.3
-            state, _ = federation.round(state, gathered(updates))
-        moved[rule.kind] = abs(state.theta[3])
-    assert moved["nearest-neighbour-mixing"] == pytest.approx(0.3 * 0.3 * 60, rel=0.5)
-    assert moved["spectral-filter"] < 0.25 * moved["nearest-neighbour-mixing"]
 
 
 def test_a_client_that_is_found_out_is_taken_out_with_its_past() -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from part_examples import EXAMPLES
 from unlearning_cases import CLIENTS, B, kept_of, learned, simulation_of
 
-from quorank.data.ranking import RankingData
 from quorank.engines.process import Simulator
-from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled
+from quorank.federation import Add, Federation, Mean, Median, Momentum
 from quorank.federation.attacks import Fang, SignFlip
 from quorank.federation.unlearning.methods import (
     KeptRound,
@@ -25,11 +24,10 @@ from quorank.federation.unlearning.methods import (
     rebuild,
     retrain,
 )
-from quorank.learning import PDGD, Evolution, Simulation
+from quorank.learning import PDGD, Evolution
 from quorank.metrics.evaluator import intersection_distance, mean_distance, ranking_distances
-from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum
-from quorank.rankers import MLP, Linear
-from quorank.users import Cascade
+from quorank.privacy import RandomisedResponse, SecureSum
+from quorank.rankers import Linear
 
 NUMBERS = st.floats(-1e3, 1e3).filter(lambda x: x == 0.0 or abs(x) > 1e-3)
 
@@ -153,30 +151,6 @@ def test_a_leaver_s_own_kept_updates_are_not_read(tiny_collection) -> None:
     assert other.theta.tobytes() != results[0]
 
 
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=4)], ids=str)
-def test_threads_and_chunks_change_no_bit(tiny_collection, ranker) -> None:
-    simulation = simulation_of(tiny_collection, ranker)
-    theta = ranker.initial(simulation.data.n_features, 3)
-
-    def bits(threads: int, chunk: int | None) -> bytes:
-        simulator = Simulator(Federation(CLIENTS, 3), simulation, threads, chunk, rounds=6, absent=(1, 4))
-        return rebuild(simulator, theta, kept_of()).theta.tobytes()
-
-    assert len({bits(1, None), bits(2, None), bits(3, 2), bits(1, 1)}) == 1
-
-
-def test_clients_without_a_preference_send_nothing_and_are_counted(tiny_collection) -> None:
-    train = tiny_collection.train
-    blank = RankingData.from_arrays(train.padded[:, : train.n_features], np.zeros_like(train.labels), train.offsets)
-    simulation = Simulation(blank, Linear(), Cascade(preset="perfect"), 3, seed=1)
-    kept = kept_of(rounds=4)
-    kept[0].lengths[:3] = 0.0
-    theta = np.linspace(0.0, 1.0, simulation.parameters)
-    result = rebuild(Simulator(Federation(CLIENTS, 3), simulation, rounds=4, absent=(7,)), theta, kept)
-    np.testing.assert_array_equal(result.theta, theta)  # nothing is relevant, so nobody clicks
-    assert (result.directionless, result.lengthless) == (4 * 7 - 3, 3)
-
-
 @pytest.mark.parametrize("attack", [None, SignFlip(clients=2), Fang(clients=2)], ids=str)
 def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collection, attack) -> None:
     """Attackers 0 and 1 leave: what is left is plain averaging over 2..7, who are still called 2..7."""
@@ -188,15 +162,6 @@ def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collectio
     result = retrain(simulator, np.zeros(simulation.parameters), 5)
     np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-13)
     assert (result.rounds, result.local_steps) == (5, 5 * B * 6)
-
-
-def test_sampled_cohorts_lose_the_leavers_and_nobody_else(tiny_collection) -> None:
-    federation = Federation(CLIENTS, 2, participation=Sampled(cohort=5))
-    simulation = simulation_of(tiny_collection)
-    whole, fewer = Simulator(federation, simulation), Simulator(federation, simulation, absent=(1, 6))
-    for t in range(20):
-        assert fewer.members(t).tolist() == [c for c in whole.members(t).tolist() if c not in (1, 6)]
-    assert Simulator(Federation(CLIENTS, 2), simulation).members(0) is None
 
 
 @pytest.mark.parametrize("privacy", EXAMPLES["privacies"], ids=str)
@@ -225,13 +190,6 @@ def test_rebuilding_with_secure_sums_is_rebuilding(tiny_collection) -> None:
     )
     assert plain.tobytes() != secure.tobytes()
     np.testing.assert_allclose(secure, plain, atol=0.02)
-
-
-def test_privacy_is_planned_for_those_who_are_left(tiny_collection) -> None:
-    federation = Federation(200, 2, privacy=ClippedGaussian(epsilon=8.0))
-    simulator = Simulator(federation, simulation_of(tiny_collection), rounds=4, absent=(0, 7, 9))
-    assert (simulator.mechanism.setting.clients, simulator.mechanism.setting.cohort) == (197, 197)
-    assert simulator.gather(simulator.initial()).weight == 197.0
 
 
 def test_fresh_seeds_differ_by_request_and_not_by_order() -> None:
@@ -290,12 +248,3 @@ def test_a_bound_on_parameters_holds_after_calibration_too(rows, bound) -> None:
         reached = theta + before
         norm = math.sqrt(math.fsum(x * x for x in reached))
         np.testing.assert_allclose(theta + row, reached * min(1.0, bound / norm), rtol=1e-9, atol=1e-9)
-
-
-def test_a_published_rebuilding_stays_within_its_clip(tiny_collection) -> None:
-    simulation = simulation_of(tiny_collection)
-    kept = [KeptRound(1, np.arange(CLIENTS), np.full(CLIENTS, 50.0))]
-    federation = Federation(CLIENTS, 3, privacy=PublishedLaplace(epsilon=1e9, sensitivity=2.0))
-    result = rebuild(Simulator(federation, simulation, rounds=1, absent=(0,)), np.zeros(11), kept)
-    assert np.linalg.norm(result.theta) < 1.0 + 1e-6  # Δ/2, of a mean of clipped parameters
-    assert result.sensitivity.tolist() == [2.0]

@@ -149,14 +149,6 @@ def test_epsilon_grows_with_rounds_and_falls_with_noise_and_delta(z, factor, rou
     assert accounting.epsilon(setting, z, delta / 10) >= many
 
 
-def test_what_is_spent_grows_to_the_budget() -> None:
-    z = accounting.noise_multiplier(FULL, 4.0, 1e-5)
-    spent = accounting.spent(FULL, z, 1e-5)
-    rounds, epsilons = zip(*spent, strict=True)
-    assert rounds[-1] == 300 and epsilons[-1] == pytest.approx(4.0, rel=1e-6)
-    assert list(rounds) == sorted(set(rounds)) and list(epsilons) == sorted(epsilons)
-
-
 @pytest.mark.parametrize(
     ("act", "word"),
     [

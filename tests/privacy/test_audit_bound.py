@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.privacy.audit.bound import epsilon_lower_bound, guess_accuracy, p_value
 
 
@@ -52,19 +51,6 @@ def test_the_delta_term_is_the_best_of_all_numbers_of_failures(m, data, epsilon,
     assert p_value(m, r, v, epsilon, delta) == pytest.approx(min(1.0, tail(r, q, v) + 2 * m * delta * alpha), abs=1e-9)
 
 
-@given(st.integers(1, 200), st.data(), st.floats(0, 4), st.floats(0, 1))
-def test_more_right_guesses_say_more_and_more_guesses_or_delta_less(m, data, epsilon, share) -> None:
-    r = data.draw(st.integers(1, m))
-    v = data.draw(st.integers(1, r))
-    delta = share / (2 * m)
-    here = p_value(m, r, v, epsilon, delta)
-    assert p_value(m, r, v - 1, epsilon, delta) >= here - 1e-12
-    assert p_value(m, r, v, epsilon, delta * 0.5) <= here + 1e-12
-    assert p_value(m, r, v, epsilon + 0.1, delta) >= here - 1e-12
-    if r < m:
-        assert p_value(m, r + 1, v, epsilon, delta) >= here - 1e-12
-
-
 @pytest.mark.parametrize("delta", [0.0, 1e-4, 1e-2])
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("m", [1, 10, 60])
@@ -75,18 +61,6 @@ def test_mechanisms_that_use_all_of_epsilon_and_delta_stay_below_the_bound(m, ep
         bound = p_value(m, m, v, epsilon, delta) + 1e-12
         assert tail(m, delta + (1 - delta) * q, v) <= bound
         assert delta + (1 - delta) * tail(m, q, v) <= bound
-
-
-@given(st.integers(1, 300), st.data(), st.sampled_from([0.0, 1e-6, 1e-4]))
-def test_the_bound_is_where_the_p_value_crosses(m, data, delta) -> None:
-    r = data.draw(st.integers(0, m))
-    v = data.draw(st.integers(0, r))
-    epsilon = epsilon_lower_bound(m, r, v, delta, 0.9)
-    assert p_value(m, r, v, epsilon + 1e-6, delta) >= 0.1
-    if epsilon > 0:
-        assert p_value(m, r, v, epsilon, delta) < 0.1
-    else:
-        assert p_value(m, r, v, 0.0, delta) >= 0.1
 
 
 def test_nothing_can_be_said_from_half_right_or_from_nothing() -> None:
@@ -117,8 +91,3 @@ def test_randomised_response_is_overrated_in_at_most_five_percent_exactly(m, eps
 def test_a_gaussian_mechanism_is_not_overrated(mu) -> None:
     epsilon = gaussian_epsilon(mu, 1e-5)
     assert exceeds(150, stats.norm.cdf(mu / 2), epsilon, 1e-5) <= 0.05
-
-
-def test_a_confidence_of_one_is_refused() -> None:
-    with pytest.raises(BadInput, match="confidence: must be"):
-        epsilon_lower_bound(10, 5, 5, 0.0, 1.0)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
-from chance import assert_follows, assert_mean
+from chance import assert_mean
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of, normals
 from quorank.privacy.audit.bound import epsilon_lower_bound
 from quorank.privacy.audit.canaries import Canaries, audit_coins, guess_coins, slow_waves
@@ -44,24 +42,6 @@ def test_every_update_is_as_long_as_clipping_allows(parameters, rounds, clip) ->
     birds = canaries(3, parameters, rounds, clip)
     for t in range(rounds):
         np.testing.assert_allclose(np.linalg.norm(birds.updates(t), axis=1), clip)
-
-
-def test_coins_are_fair_and_a_secret_of_the_key() -> None:
-    coins = canaries(20_000).included
-    pairs = list(zip(coins[::2].tolist(), coins[1::2].tolist(), strict=True))
-    assert_follows(pairs, {(a, b): 0.25 for a in (True, False) for b in (True, False)})
-    assert np.array_equal(canaries(20_000).included, coins)
-    assert abs(np.mean(canaries(20_000, seed=2).included == coins) - 0.5) < 0.02
-
-
-def test_updates_are_addressed() -> None:
-    birds = canaries(8, parameters=200, rounds=5)
-    for t in (0, 4):
-        rows = birds.updates(t)
-        assert rows.shape == (8, 200)
-        assert np.array_equal(canaries(30, 200, 9).updates(t)[:8], rows)
-    np.testing.assert_allclose(birds.contribution(3), birds.updates(3)[birds.included].sum(axis=0))
-    assert len({row.tobytes() for t in range(5) for row in birds.updates(t)}) == 40
 
 
 def test_codes_are_fair_signs_and_nearly_orthogonal() -> None:
@@ -130,15 +110,6 @@ def test_a_tenth_of_the_noise_is_refuted() -> None:
         assert audit_coins(birds.scores(released(birds, noise, seed)), birds.included, 1e-5).epsilon > 1.0
 
 
-def test_coins_that_say_nothing_are_overrated_in_five_percent() -> None:
-    """ε = 0: scores of pure noise, and the price of trying two shares."""
-    above = 0
-    for seed in range(400):
-        birds = canaries(50, seed=seed)
-        above += audit_coins(normals(seed, Purpose.CANARY, 50, interaction=9), birds.included, 0.0).epsilon > 0.0
-    assert stats.binomtest(above, 400, 0.05, "greater").pvalue > 1e-3
-
-
 @given(st.lists(st.integers(-40, 40).map(lambda i: i / 8), min_size=1, max_size=40), st.data())
 def test_guesses_go_to_the_clearest_scores(scores, data) -> None:
     r = data.draw(st.integers(0, len(scores)))
@@ -157,10 +128,3 @@ def test_the_best_share_pays_for_all() -> None:
     found = audit_coins(scores, coins, 1e-6)
     assert found.epsilon == max(alone.values())
     assert (found.guesses, found.correct) == ((100, 90) if alone[100] > alone[20] else (20, 20))
-
-
-def test_refusals() -> None:
-    with pytest.raises(BadInput, match="canaries: must be at least 1"):
-        canaries(0)
-    with pytest.raises(BadInput, match="finite"):
-        canaries(3).scores(np.full((20, 46), np.nan))

@@ -8,8 +8,6 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from chance import UNLIKELY, assert_follows, assert_mean
-from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
-from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -18,7 +16,6 @@ from scipy.special import ive, logsumexp
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of
 from quorank.privacy.mechanisms.skellam import (
-    ORDERS,
     l1_bound,
     log_poisson,
     poisson_by_inversion,
@@ -172,15 +169,6 @@ def test_the_bound_holds_against_the_exact_divergence(variance) -> None:
             assert exact <= skellam_rdp(order, variance, shift, shift) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("variance", "share"), [(1e2, 0.9), (1e3, 0.99), (1e4, 0.999)])
-def test_the_bound_is_tight_for_large_variances(variance, share) -> None:
-    for shift in (1, 2, 5):
-        for order in (2, 4, 8):
-            exact = exact_rdp(order, variance, shift)
-            assert exact > share * skellam_rdp(order, variance, shift, shift)
-            assert exact == pytest.approx(order * shift**2 / (2 * variance), rel=1 - share)
-
-
 def test_the_exact_divergence_of_a_vector_is_within_the_bound_of_its_norms() -> None:
     shifts = [3, 1, 1, 0, 2]
     l2, l1 = math.sqrt(sum(s * s for s in shifts)), sum(shifts)
@@ -188,17 +176,6 @@ def test_the_exact_divergence_of_a_vector_is_within_the_bound_of_its_norms() -> 
         for order in (2, 5, 12):
             exact = sum(exact_rdp(order, variance, s) for s in shifts)
             assert exact <= skellam_rdp(order, variance, l2, l1)
-
-
-@pytest.mark.parametrize("multiplier", [0.6, 1.0, 2.0, 5.0, 20.0])
-@pytest.mark.parametrize("rounds", [1, 300])
-def test_large_variances_cost_what_gaussian_noise_costs(multiplier, rounds) -> None:
-    l2 = 1000.0
-    std = multiplier * math.sqrt(rounds)
-    event = SelfComposedDpEvent(GaussianDpEvent(std), rounds)
-    gaussian = RdpAccountant([1.5, 2.5, 3.5, *ORDERS]).compose(event).get_epsilon(1e-5)
-    ours = skellam_epsilon((std * l2) ** 2, l2, l1_bound(l2, 136), rounds, 1e-5)
-    assert ours == pytest.approx(gaussian, rel=0.01)
 
 
 @given(st.floats(0.05, 20), st.sampled_from([1e-9, 1e-5, 1e-2]), st.integers(1, 1000), st.floats(1, 1e4))

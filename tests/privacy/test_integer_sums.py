@@ -10,10 +10,6 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.federation import Federation
-from quorank.federation.rounds import CohortSum
-from quorank.federation.rules import Mixing, TrimmedMean
-from quorank.federation.server_optimisers import Add, Momentum
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.mechanisms import integer_sums
 
@@ -75,16 +71,6 @@ def test_noise_in_shares_has_the_accounted_distribution() -> None:
     expected = stats.skellam(1.5**2 / 2, 1.5**2 / 2).pmf(support) * sample.size
     rest = sample.size - sum(observed), sample.size - expected.sum()
     assert stats.chisquare([*observed, rest[0]], [*expected, rest[1]]).pvalue > 1e-3
-
-
-def test_a_round_in_which_too_few_stay_reveals_nothing(monkeypatch) -> None:
-    monkeypatch.setattr(
-        integer_sums.IntegerSums, "_leaving", lambda self, clients, round_: np.ones(len(clients), np.int8)
-    )
-    updates = np.ones((40, 6))
-    for part in (SecureSum(), ClippedGaussian(noise_multiplier=1.0, sum="secure", masks=False)):
-        _, total = round_of(part, updates)
-        assert not total.total.any() and total.noise == 0.0 and total.sensitivity == 0.0
 
 
 def test_the_budget_is_kept_and_costs_little_more_than_gaussian_noise() -> None:
@@ -227,35 +213,3 @@ def test_every_group_has_the_whole_noise() -> None:
         found.append(several.finish(rows.sum(axis=0), 0.0, 0, 40, t, {}).groups * 5)
     assert np.std(found) == pytest.approx(0.5, rel=0.05)
     assert several.finish(np.zeros(6), 0.0, 0, 0, 0, {}).stays
-
-
-def test_groups_and_rules_that_fit_together_are_taken_and_others_refused() -> None:
-    Federation(40, aggregation=TrimmedMean(byzantine=2), privacy=SecureSum(groups=8))
-    Federation(40, privacy=SecureSum(groups=8))
-    for options, match in (
-        ({"aggregation": TrimmedMean(byzantine=4), "privacy": SecureSum(groups=8)}, "4 malicious clients"),
-        ({"aggregation": Mixing(history=0.9), "privacy": SecureSum(groups=8)}, "groups are redrawn"),
-        ({"aggregation": TrimmedMean(), "privacy": SecureSum()}, "secure sums hide them"),
-    ):
-        with pytest.raises(BadInput, match=match):
-            Federation(40, **options)
-    with pytest.raises(BadInput, match="fewer than 2 clients each"):
-        SecureSum(groups=21).mechanism(SETTING, 1)
-    with pytest.raises(BadInput, match='set sum = "secure"'):
-        ClippedGaussian(groups=2)
-
-
-@pytest.mark.parametrize("server", [Add(), Momentum()], ids=str)
-def test_the_ranker_stays_where_no_sum_is_used(server) -> None:
-    federation = Federation(40, privacy=SecureSum(clip=0.5, masks=False), server=server)
-    state = federation.start(np.ones(6))
-    before, _ = federation.round(state, CohortSum(np.ones(6), 40.0, 40, 160, 0.0, 0.0, 0.0, {}))
-    after, report = federation.round(
-        before, CohortSum(np.zeros(6), 1.0, 40, 160, 0.0, 0.0, 0.0, {}, dropped=("x",), stays=True)
-    )
-    assert after.theta.tobytes() == before.theta.tobytes() and after.round == 2 and report.update_norm == 0.0
-    grouped = Federation(40, aggregation=TrimmedMean(byzantine=1), privacy=SecureSum(groups=8, masks=False))
-    few = CohortSum(np.ones(6), 10.0, 10, 160, 0.0, 0.0, 0.0, {}, updates=np.ones((2, 6)), weights=np.ones(2))
-    assert grouped.round(state, few)[0].theta.tobytes() == state.theta.tobytes()
-    enough = few._replace(updates=np.ones((3, 6)), weights=np.ones(3))
-    assert grouped.round(state, enough)[0].theta.tobytes() != state.theta.tobytes()

@@ -112,11 +112,3 @@ def test_numbers_without_a_place_are_refused_by_client(value) -> None:
     rows[1, 2] = value
     with pytest.raises(BadInput, match=r"client 77: number 2 of its update is"):
         quantise(rows, 1.0, KEY, 0, np.array([5, 77, 6]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"), [((1.0, 0, 1.0), "cohort"), ((1.0, 2**31, 1.0), "cohort"), ((5e-324, 10, 0.0), "no scale")]
-)
-def test_bad_plans_are_refused(arguments, match) -> None:
-    with pytest.raises(BadInput, match=match):
-        scale_for(*arguments)

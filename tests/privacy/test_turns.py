@@ -11,7 +11,7 @@ import pytest
 from privacy_losses import epsilon_of, gaussian_losses
 from refusals import refused
 
-from quorank.privacy import ClippedGaussian, RandomisedResponse, Setting, Signs, accounting
+from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.composition import compose, gaussian_loss
 from quorank.privacy.ledger import assumes_secret_cohorts, ledger, read_ledger, recount
 from quorank.privacy.setting import Turns
@@ -93,17 +93,6 @@ def test_statements_say_how_often_a_client_is_counted_and_between_whom() -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("part", "each"), [(Signs(p=0.75), SIZE * math.log(3.0)), (RandomisedResponse(0.5), 2 * math.log(10.0))]
-)
-def test_what_is_private_by_itself_adds_up_over_the_rounds_of_one_client(part, each) -> None:
-    mechanism = part.mechanism(FLEET, 1)
-    for rounds in (1, 4, 5, ROUNDS):
-        assert mechanism.statement(rounds)["epsilon"] == pytest.approx(each * FLEET.participations(rounds))
-    points = dict(mechanism.spent())
-    assert points == {t: pytest.approx(each * FLEET.participations(t)) for t in (1, 21, ROUNDS)}
-
-
 def book(part=None, table=None, rounds=ROUNDS, setting=FLEET):
     part, table = part or ClippedGaussian(3.0), table or {"kind": "gaussian", "epsilon": 3.0}
     mechanism = part.mechanism(setting, 1)
@@ -135,12 +124,3 @@ def test_a_ledger_holds_the_limits_that_it_counts_on_and_is_counted_again_from_t
     unlimited = book(setting=Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE))
     assert "most_rounds" not in unlimited["setting"] and recount(unlimited) == unlimited["privacy"]["epsilon"]
     assert unlimited["privacy"]["noise_multiplier"] > content["privacy"]["noise_multiplier"]
-
-
-def test_limits_without_rounds_of_whoever_comes_are_refused() -> None:
-    for limits, where in (({"most_rounds": 3}, "most_rounds"), ({"rest": 1}, "rest")):
-        with refused("option.conflict", where):
-            Setting(50, 50, 10, **limits)
-    assert set(Setting(50, 50, 10).table()) == {
-        "clients", "cohort", "rounds", "participation", "interactions", "parameters", "values",
-    }  # fmt: skip

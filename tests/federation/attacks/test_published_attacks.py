@@ -111,14 +111,6 @@ def test_what_is_sent_takes_the_attackers_to_a_place_in_the_memory() -> None:
     assert min(abs(np.linalg.norm(remembered[0] - centre) / spread - gamma) for gamma in GAMMAS) < 1e-9
 
 
-def test_without_a_rule_it_takes_it_for_the_mean() -> None:
-    updates, theta = honest_updates(7)
-    sent = Tailored(3).poison(updates, first(3), theta, KEY, 0)
-    honest = updates[3:]
-    spread = np.median(np.linalg.norm(honest - honest.mean(axis=0), axis=1))
-    assert np.linalg.norm(sent[0] - honest.mean(axis=0)) == pytest.approx(GAMMAS[-1] * spread)
-
-
 def test_the_simulator_shows_the_attack_the_rule_with_its_memory(tiny_collection) -> None:
     """What the attack was told that the server would do is what the server does."""
     seen = []
