@@ -132,7 +132,7 @@ def costs(holdings: Sequence[Holding], asked: Asked, seed: int) -> dict[str, flo
             break
         single += 1
     extra = {"honest, M = 3": honest, "honest, M = 1": single, "queries": len(asked), "entries": told.entries}
-    return figures | extra | {"limit": told.limits.entries, "documents": holdings[0].n_documents}
+    return figures | extra | {"limit": told.most_entries, "documents": holdings[0].n_documents}
 
 
 def attacks(holdings: Sequence[Holding], seed: int, words: int) -> dict[str, float]:

@@ -82,9 +82,7 @@ def in_process(asker: str, query: str, top: int = 10) -> dict[str, Any]:
     statistics = share_statistics(named, key, TERMS.statistics_epsilon, SEED)
     session = SearchSession(named, SEARCH, SEED, statistics=statistics)
     words = TERMS.setting.tokeniser.tokenise(query)
-    found = session.search(asker, words, top).to_table()
-    session.close()
-    return found
+    return session.search(asker, words, top).to_table()
 
 
 def test_a_search_over_the_network_is_that_of_one_process(group) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.files.codec import encode
 from quorank.silos.hashing import seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.search.asker import GroupStatistics, ScoredDocument, SearchAsker, rank_found
@@ -34,26 +34,16 @@ class GroupSearchResult:
 
     def to_table(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        documents = [
-            {"rank": rank, "party": each.party, "document": each.number, "id": each.id, "score": each.score}
-            | {"terms": [asdict(term) for term in each.terms], "why": each.why}
+        found = [
+            {"rank": rank, "document": each.number, "why": each.why} | encode(each)
             for rank, each in enumerate(self.found, 1)
         ]
-        return {
-            "asker": self.asker,
-            "terms": list(self.terms),
-            "found": documents,
-            "refused": dict(self.refused),
-            "parties": {name: dict(told) for name, told in self.parties.items()},
-            "statistics_epsilon": self.statistics_epsilon,
-        }
+        table: dict[str, Any] = encode(self)
+        return table | {"found": found}
 
 
 class SearchSession:
-    """Parties of one process that search each other's documents; each is owner and asker.
-
-    With a directory `ledgers`, owners keep their ledgers there, and entries told in earlier sessions count.
-    """
+    """Parties of one process that search each other's documents; each is owner and asker."""
 
     def __init__(
         self,
@@ -61,7 +51,6 @@ class SearchSession:
         terms: SearchTerms | None = None,
         seed: int = 1,
         statistics: GroupStatistics | None = None,
-        ledgers: Path | None = None,
     ) -> None:
         require(len(holdings) >= 2, "silo-group.bad-size", f"a search needs two parties or more, got {len(holdings)}")
         self.holdings, self.terms, self.seed = tuple(holdings), terms or SearchTerms(), seed
@@ -74,9 +63,7 @@ class SearchSession:
                 hashing,
                 seeded_owner_secret(seed, each.name),
                 self.terms,
-                SearchLedger(
-                    each.name, None if ledgers is None else ledgers / f"{each.name}.search.sqlite", salt=bytes(16)
-                ),
+                SearchLedger(each.name),
                 distinct=distinct,
             )
             for each in holdings
@@ -100,7 +87,9 @@ class SearchSession:
 
     def search(self, asker: str, words: Sequence[str], top: int = 10) -> GroupSearchResult:
         """Ask all others for one party, and rank their answers together with its own documents."""
-        one = self.askers[known_party(asker, tuple(self.askers))]
+        said = f"there is no party {asker!r}; the parties are {', '.join(self.askers)}"
+        require(asker in self.askers, "silo-group.unknown-party", said)
+        one = self.askers[asker]
         asked = one.question(words)
         found, refused, parties = one.own(asked.terms), {}, {}
         for name, owner in self.owners.items():
@@ -113,24 +102,13 @@ class SearchSession:
                 found += one.read(asked, answer, name)
             except BadInput as error:
                 refused[name] = str(error)
-            parties[name] = told | owner.spent(asker).to_table() | {"privacy": owner.statement()}
+            parties[name] = told | asdict(owner.spent(asker)) | {"privacy": owner.statement()}
         epsilon = getattr(self.statistics, "epsilon", None)
         return GroupSearchResult(asker, asked.terms, tuple(rank_found(found, top)), refused, parties, epsilon)
 
-    def close(self) -> None:
-        """Close the ledgers."""
-        for owner in self.owners.values():
-            owner.ledger.close()
-
 
 def search_in_process(
-    holdings: Sequence[Holding],
-    asker: str,
-    query: str,
-    terms: SearchTerms | None = None,
-    seed: int = 1,
-    top: int = 10,
-    ledgers: Path | None = None,
+    holdings: Sequence[Holding], asker: str, query: str, terms: SearchTerms | None = None, seed: int = 1, top: int = 10
 ) -> GroupSearchResult:
     """Search the documents of all holdings for one party's query.
 
@@ -141,7 +119,6 @@ def search_in_process(
         terms: Parameters of the search.
         seed: Seed of keys and noise.
         top: Number of documents to list.
-        ledgers: Directory of the owners' ledgers; in memory unless given.
 
     Returns:
         The ranked documents of all parties, with the costs at each owner.
@@ -156,30 +133,12 @@ def search_in_process(
     >>> len(result.found), sorted(result.parties)
     (3, ['B'])
     """
-    words = query_terms(holdings, query)
-    session = SearchSession(holdings, terms, seed, ledgers=ledgers)
-    try:
-        return session.search(asker, words, top)
-    finally:
-        session.close()
-
-
-def query_terms(holdings: Sequence[Holding], query: str) -> tuple[str, ...]:
-    """Return the distinct terms of a query by the parties' tokeniser."""
     words = tuple(dict.fromkeys(holdings[0].documents.body.tokeniser.tokenise(query)))
-    said = "nothing is left of the query without stop words; ask with other words"
-    require(words, "silo-search.no-term", said)
-    return words
+    require(words, "silo-search.no-term", "nothing is left of the query without stop words; ask with other words")
+    return SearchSession(holdings, terms, seed).search(asker, words, top)
 
 
 def group_statistics(holdings: Sequence[Holding], terms: SearchTerms, seed: int) -> SharedStatistics:
     """Sum the statistics of all parties; with strict noise they have noise too, for as much ε again."""
     epsilon = terms.epsilon if terms.has_noise else None
     return share_statistics(holdings, seeded_secret(seed, "statistics"), epsilon=epsilon, seed=seed)
-
-
-def known_party(name: str, names: Sequence[str]) -> str:
-    """Return a party's name, or refuse an unknown one."""
-    said = f"there is no party {name!r}; the parties are {', '.join(names)}"
-    require(name in names, "silo-group.unknown-party", said)
-    return name

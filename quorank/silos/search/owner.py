@@ -11,9 +11,10 @@ of a length, of scale 1/ε_L, is made in the same way. One occurrence of one ter
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from quorank.text import Index, IndexedDocuments
 from quorank.text.features import idf_smoothed
 
 KEPT_CELLS = 1 << 22
-"""Limit on the cached cells of noisy columns."""
+"""Limit on the cells of cached columns."""
 _COUNTS_EACH = 1.5  # cf/df that an owner assumes: its own would be exact
 _CANDIDATES = 20  # times k documents are considered where some have exhausted their budget
 
@@ -88,30 +89,18 @@ class SearchTable:
         columns = hashing.places(index.vocabulary)[0][:, 0] if index.vocabulary else np.zeros(0, dtype=np.int32)
         self._by_column = np.argsort(columns, kind="stable")
         self._columns = columns[self._by_column]
-        self.announced = self._announced()
+        noisy = index.lengths[self.rows] + self._noise("lengths", terms.length_epsilon)
+        self.announced: Integers = np.clip(noisy, -(2**31), 2**31 - 1)  # lengths, the same in every session
         self.lengths = shrink_lengths(self.announced, terms.length_epsilon if terms.has_noise else None)
         self._relative = self.lengths / max(float(self.lengths.mean()), 1.0) if len(self.lengths) else self.lengths
-        self._kept: OrderedDict[int, NoisyColumn] = OrderedDict()
-        self._cells = 0
+        self.column = lru_cache(max(16, KEPT_CELLS // max(len(numbers), 1)))(self._column)
 
     @property
     def n_documents(self) -> int:
         return len(self.numbers)
 
-    def column(self, number: int) -> NoisyColumn:
-        """Return the cells of a column that are 1 or more."""
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number]
-        made = self._made(number)
-        self._kept[number] = made
-        self._cells += 1 + len(made.places)
-        while self._cells > KEPT_CELLS and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._cells -= 1 + len(oldest.places)
-        return made
-
-    def _made(self, number: int) -> NoisyColumn:
+    def _column(self, number: int) -> NoisyColumn:
+        """Compute the cells of a column that are 1 or more."""
         first, last = np.searchsorted(self._columns, [number, number + 1])
         cells = self._noise(f"column {number}", self.terms.cell_epsilon)
         for term in self._by_column[first:last].tolist():
@@ -124,11 +113,6 @@ class SearchTable:
         weight = float(idf_smoothed(float(n), np.array([df]))[0])
         scores = weight * expected_frequency(values, self._relative[places], count_prior(df, _COUNTS_EACH * df, n), q)
         return NoisyColumn(places.astype(np.int32), values, scores)
-
-    def _announced(self) -> Integers:
-        """Return the announced lengths, the same in every session."""
-        noisy = self.index.lengths[self.rows] + self._noise("lengths", self.terms.length_epsilon)
-        return np.asarray(np.clip(noisy, -(2**31), 2**31 - 1))
 
     def _noise(self, purpose: str, epsilon: float) -> Integers:
         """Draw the noise of every document: draw number d of a stream for the document with number d."""
@@ -174,7 +158,9 @@ class SearchOwner:
         digests = table_digests(documents.body, hashing, documents.ids, derived_key(key, "contents"))
         numbers = self.ledger.number_documents(digests)
         self.table = SearchTable(documents.body, hashing, key, terms, numbers)
-        self.limits = SearchLimits.of(terms, self.table.lengths, distinct)
+        pairs = distinct * float(np.sum(self.table.lengths))  # (document, term), estimated from noisy lengths
+        one, everyone = (math.floor(share * pairs) for share in (terms.share, terms.share_of_all))
+        self.limits = SearchLimits(one, everyone, terms.questions_a_day)
         entries = np.ceil(terms.share_of_document * distinct * self.table.lengths)
         self._most = np.maximum(entries, terms.least_of_document).astype(np.int64)
 
