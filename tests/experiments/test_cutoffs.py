@@ -15,9 +15,7 @@ from small_runs import experiment
 from quorank.data import load
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.learning import Simulation
-from quorank.learning.client_loop import list_ndcg
-from quorank.metrics.lists import dcg, ndcg, reciprocal_rank
+from quorank.metrics.lists import ndcg, reciprocal_rank
 from quorank.rankers import scores
 from quorank.rankers.ranker_file import read_ranker
 
@@ -53,22 +51,6 @@ def test_cutoffs_change_nothing_else(tmp_path: Path) -> None:
     ranker = [(tmp_path / name / "ranker.json").read_bytes() for name in ("plain", "more")]
     assert ranker[0] == ranker[1] and plain["online"] == more["online"]
     assert {name: more["offline"][name] for name in plain["offline"]} == plain["offline"]
-
-
-@pytest.mark.parametrize("k", [3, 10, 15])
-def test_online_ndcg_is_at_ten_however_long_the_list(tiny_graded, k: int) -> None:
-    from quorank.rankers import Linear
-    from quorank.users import Cascade
-
-    data = tiny_graded.train
-    world = Simulation(data, Linear(), Cascade(), tiny_graded.grades, 1, k).world()
-    for q in range(data.n_queries):
-        labels = data.labels[data.rows_of(q)]
-        shown = np.random.default_rng(q).permutation(len(labels))[:k]
-        best = dcg(np.sort(labels)[::-1], 10)
-        expected = dcg(labels[shown], 10) / best if best else 0.0
-        found = list_ndcg(world, q, shown, len(shown))
-        assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_depths_that_are_none_are_refused() -> None:

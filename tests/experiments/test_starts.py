@@ -13,7 +13,6 @@ from quick_runs import run_quickly
 from refusals import refused
 from small_runs import document, experiment, files_of
 
-from quorank.data.source import DataSource, load
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
@@ -22,8 +21,6 @@ from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
-from quorank.rankers.starting import SPREAD
-from quorank.text.features import FEATURE_NAMES
 
 WEIGHTS = "ranker.start={3=0.5,46=-0.25}"
 FEW = ("federation.rounds=2", "federation.keep_every=0", "evaluation.every=2")
@@ -94,39 +91,6 @@ def test_unlearning_begins_where_the_run_began(tmp_path: Path, method: str) -> N
     assert request.start.tobytes() == theta.tobytes()
     rebuilt = request.rebuilt.theta
     assert 0.0 < np.linalg.norm(rebuilt - theta) < np.linalg.norm(rebuilt)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_scale_and_names_are_numbers_in_the_run(tmp_path: Path, letor_folder: Path, temperature: float) -> None:
-    """Lists are drawn from scores/τ, whose spread is the rule's."""
-    chosen = experiment(
-        f'data={{source="{letor_folder}"}}',
-        'ranker={start={bm25-of-body=3.0,13=1.0},start_scale="rule"}',
-        f"learner.temperature={temperature}",
-    )
-    found = Runner(chosen, 1).experiment.ranker
-    assert isinstance(found, Linear) and found.start == {"5": 3.0, "13": 1.0}
-    sample = load(DataSource(str(letor_folder))).validation  # what the owner may see: never the clients' lists
-    assert sample is not None
-    theta = np.zeros(16)
-    theta[[4, 12]] = 3.0, 1.0
-    spreads = [np.ptp(sample.features[sample.rows_of(q)].astype(np.float64) @ theta) for q in range(sample.n_queries)]
-    expected = SPREAD * temperature / np.median([s for s in spreads if s > 0.0])
-    assert found.start_scale == pytest.approx(expected, rel=0.006)
-
-
-@pytest.fixture
-def letor_folder(tmp_path: Path) -> Path:
-    """A collection with the names of the text features."""
-    from quorank.data.letor.writer import write_letor
-    from quorank.data.ranking import RankingData
-
-    random = np.random.default_rng(3)
-    for split in ("train", "vali", "test"):
-        data = RankingData.from_arrays(random.random((60, 16)), random.integers(0, 3, 60), np.arange(0, 61, 6))
-        write_letor(data, tmp_path / "named" / f"{split}.txt")
-    (tmp_path / "named" / "features.txt").write_text("\n".join(FEATURE_NAMES) + "\n\n")
-    return tmp_path / "named"
 
 
 @pytest.mark.parametrize(

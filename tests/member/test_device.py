@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from devices import (
     CLIENTS,
-    SEED,
     answered,
     device_of,
     killed,
@@ -30,7 +29,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.federation.reply import decode_reply, decode_task, encode_reply
-from quorank.learning import PDGD, Counterfactual, Evolution
+from quorank.learning import PDGD, Counterfactual
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
 from quorank.member import device as device_module
@@ -297,22 +296,6 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path) -> None:
     assert device.answer(task) == expected
 
 
-def test_features_and_clicks_that_are_no_numbers_are_refused(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    device = device_of(simulator, tmp_path)
-    device.answer(task_of(simulator))
-    rows = np.random.default_rng(0).normal(size=(5, simulator.simulation.data.n_features))
-    for bad in (np.nan, np.inf, -np.inf):
-        with pytest.raises(BadInput, match="finite"):
-            device.rank(np.where(np.arange(rows.shape[1]) == 1, bad, rows))
-    shown = device.rank(rows)
-    with pytest.raises(BadInput, match="clicks must be true or false"):
-        device.record(shown, np.full(5, np.nan))
-    assert device.store.waiting() == 0
-    device.record(shown, [1, 0, 0, 0, 0])
-    assert device.store.waiting() == 1
-
-
 @pytest.mark.parametrize("privacy", [NoPrivacy(), Signs()], ids=str)
 def test_an_update_that_is_not_finite_stays(privacy, tiny_collection, tmp_path) -> None:
     federation = Federation(CLIENTS, 3, learner=PDGD(eta=1e308), privacy=privacy)
@@ -455,12 +438,6 @@ def test_lists_of_an_older_ranker_weigh_as_they_were_drawn(step, tiny_collection
         local += 0.5 * gradient
     assert pairs > 5
     np.testing.assert_allclose(late, local - new, rtol=1e-4, atol=1e-7)
-
-
-def test_evolution_is_refused(tiny_collection) -> None:
-    with pytest.raises(BadInput, match="devices learn with pdgd"):
-        terms_of(simulator_of(tiny_collection), 0, learner=Evolution())
-    assert SEED == 3
 
 
 def test_a_guard_keeps_a_poisoned_ranker_from_the_owner_s_lists(tiny_collection, tmp_path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from refusals import refused
 
 from quorank.member.private_store import PrivateStore
-from quorank.silos.session.records import Record, encode
 from quorank.silos.session.streams import SiloStore
 
 
@@ -44,20 +43,3 @@ def test_a_file_of_another_kind_or_a_newer_one_is_refused(mark, code, tmp_path) 
         for _ in range(2):  # it was let go of
             with refused(code, str(tmp_path / f"{name}.sqlite")):
                 make()
-
-
-@pytest.mark.parametrize("change", ["sent = 'x'", "heard = -1", "came = 1.5", "heard = x'00'"])
-def test_places_of_another_type_are_refused(change, tmp_path) -> None:
-    store = SiloStore(tmp_path, "party")
-    with store.transaction():
-        store.put("server", encode(Record.KEPT))
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "party.sqlite")) as database:
-        database.execute(f"UPDATE places SET {change}")
-        database.commit()
-    store = SiloStore(tmp_path, "party")
-    try:
-        with refused("file.damaged"):
-            store.message("server", 0, bytes(16))
-    finally:
-        store.close()

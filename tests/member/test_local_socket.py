@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 
 import numpy as np
 import pytest
@@ -135,22 +134,6 @@ def test_connections_lists_and_idle_time_are_bounded(client, monkeypatch) -> Non
         while len(serving.server.open) > 2:
             pass
         assert Caller(client.folder)("status")["ok"]
-
-
-def test_many_callers_at_once(client) -> None:
-    with LocalSocket(client):
-
-        def work() -> None:
-            ask = Caller(client.folder)
-            for _ in range(5):
-                assert ask("record", list=ask("rank", features=ROWS)["list"], clicks=[True] + [False] * 9)["ok"]
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert client.status()["waiting"] == 40
 
 
 def test_a_folder_with_a_long_name(service, tmp_path) -> None:

@@ -6,14 +6,11 @@ import json
 import re
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 import refusals
-from silo_groups import KEYS, call, made, refused, workplace, write_collection
-from typer.testing import CliRunner
+from silo_groups import KEYS, call, made, refused, workplace
 
-from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.member.party_folder import FolderSource, PartyFolder
 from quorank.member.party_keys import member_key
@@ -161,25 +158,3 @@ def test_a_party_enrols_once_and_with_the_terms_that_its_owner_has_read(bundle, 
     call("invite", "home", "north", "--out", "again.json")
     PartyFolder.accept(here / "data", Invitation.read(here / "again.json"))
     assert PartyFolder.open(here / "data").service().member is None, "with a new one it enrols anew"
-
-
-def test_a_party_is_told_what_its_collection_lost(tmp_path, monkeypatch) -> None:
-    """On stderr before anything is sent, and in its state for `--status --json`."""
-    here = workplace(tmp_path, monkeypatch)
-    made(here / "home")
-    call("invite", "home", "north")
-    texts = write_collection(here / "texts", "north")
-    with (texts / "qrels" / "test.tsv").open("a") as out:
-        out.write("north-query-0\tgone\t1\n")
-
-    def ended(*_: Any, **__: Any) -> bool:
-        return True
-
-    monkeypatch.setattr("quorank.member.party.take_part", ended)
-    words = ("join", "--data", "data", "--bundle", here / "north.json", "--collection", texts, "--json")
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exit_code == 0, result.output
-    assert "texts: left out 1 judgement of unknown documents ('gone')" in result.stderr
-    lost = {"texts": {"judgements_of_unknown_documents": {"count": 1, "example": "gone"}}}
-    assert json.loads(result.stdout)["skipped"] == lost
-    assert json.loads(call("join", "--data", "data", "--status", "--json"))["skipped"] == lost

@@ -19,7 +19,6 @@ from quorank.federation.rounds import Report
 from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
-from quorank.protocol.terms import Terms
 from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
 
 CLIENTS, ROUNDS = 5, 3
@@ -121,27 +120,6 @@ def test_a_report_is_of_the_lists_that_the_update_is_made_of(tiny_collection, tm
 
 
 # terms
-
-
-def test_terms_with_reports_and_back(tiny_collection) -> None:
-    simulator = simulator_of(tiny_collection)
-    terms = terms_of(simulator, 0, report_epsilon=0.5)
-    assert Terms.read(json.loads(json.dumps(terms.table()))) == terms
-    assert terms.figure == MetricResponse(0.5)
-    assert terms.reports["epsilon"] == 0.5 * terms.rounds and terms.reports["composed"]["delta"] == 1e-5
-    silent = terms_of(simulator, 0)
-    assert Terms.read(silent.table()).figure is None and silent.reports is None
-    budget = ClippedGaussian(noise_multiplier=1.0, delta=1e-7)
-    assert terms_of(simulator, 0, report_epsilon=1.0, privacy=budget).reports["composed"]["delta"] == 1e-7
-    for value in ("1", None, True, math.nan, -1.0, 1000.0):
-        with pytest.raises(BadInput, match="terms"):
-            Terms.read(terms.table() | {"report_epsilon": value})
-    missing = terms.table()
-    del missing["report_epsilon"]
-    with pytest.raises(BadInput, match="terms: something is missing"):
-        Terms.read(missing)
-    with pytest.raises(BadInput, match="terms: of version 4"):
-        Terms.read(terms.table() | {"version": 4})
 
 
 def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:

@@ -171,26 +171,6 @@ def test_before_the_training_nobody_is_asked_once_a_party_has_left(group_of) -> 
 # ---------------------------------------------------------------- killed and started again
 
 
-@pytest.mark.parametrize(("training", "seed"), [("prior", None), ("trees", SEED)])
-def test_everybody_is_killed_after_every_message(group_of, training, seed) -> None:
-    """Alternately before the answer is handed in, so that it is lost, and after it."""
-    terms = terms_of(training, seed=seed)
-    group = group_of(terms)
-    turn = 0
-    while not group.server.done:
-        for name in NAMES:
-            turn += 1
-            if group.message(name, answered=turn % 2 == 0):
-                group.kill(name)
-                group.kill_server()
-        assert turn < 1_000
-    assert group.kills > 40
-    calm = group_of(terms, "calm")
-    step_through(calm)
-    assert group.rankers() == calm.rankers() and len(calm.rankers()) == 1
-    assert seed is None or group.rankers() == {expected(terms).tobytes()}
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_every_commit(group_of, monkeypatch, when) -> None:
     """A process ends at its first commit, the next one at its second, and so on, and again from the first."""
@@ -395,35 +375,6 @@ def test_records_at_the_wrong_time_are_refused(record) -> None:
     with pytest.raises(BadInput):
         server.receive("north", message.to_bytes(to_party=False))
     assert [server.due(name) for name in NAMES] == before and sum(server.refused.values()) == 1
-
-
-def test_a_party_declines_what_it_did_not_agree_to(group_of) -> None:
-    group = group_of(terms_of())
-    content = group.server.due("north")
-    assert content is not None
-    party, other = group.parties["north"], terms_of("trees")
-    for raw, code in (
-        (b"", "malformed"),
-        (content[:-1], "malformed"),
-        (content + b"\0", "malformed"),
-        (group.server.due("south"), "client"),
-        (changed(content, to_party=True, digest=other.digest[:16]), "run"),
-        (changed(content, to_party=True, have=2**63), "place"),
-    ):
-        assert raw is not None and party.answer(raw) == Declined(code)
-    for record in (
-        encode(Record.ASK_SUM, np.zeros(17), head=SumHead(0, (0, 1, 2))),
-        encode(Record.RANKER, np.zeros(16)),
-        encode(Record.TOTAL, np.zeros(16)),
-        encode(Record.KEPT),
-        enclose(Envelope(Kind.HELLO, "east", "north", 0, b"x").to_bytes()),
-        enclose(Envelope(Kind.FOUND, "south", "north", 1, b"x").to_bytes()),
-    ):
-        fresh = Group(group.folder / f"{record[0]}-{len(record)}", group.terms)
-        message = SiloMessage(0, group.terms.digest[:16], 0, 0, tuple(cut(record)))
-        assert fresh.parties["north"].answer(message.to_bytes(to_party=True)) == Declined("stopped")
-        assert "cannot continue" in fresh.parties["north"].progress
-        fresh.close()
 
 
 def test_a_message_that_cannot_be_written_now_is_answered_later(group_of, monkeypatch) -> None:
