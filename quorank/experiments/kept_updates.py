@@ -12,7 +12,7 @@ exchanged updates are refused when a run resumes or a ranker is rebuilt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class KeptUpdates:
 
     every: int  # Δt
     folder: Path  # of the run
-    rows: dict[int, dict[int, Floats]] = field(default_factory=dict)  # round → client → (parameters,) update
+    rows: dict[int, dict[int, Floats]] = field(default_factory=dict)  # client → round → (parameters,) update
 
     def due(self, done: int) -> bool:
         """Return whether the round after `done` rounds is kept."""
@@ -53,40 +53,38 @@ class KeptUpdates:
             rows = updates.astype(np.float32)
         sentence = f"an update of round {round_} is too long to be kept; set federation.keep_every = 0 to keep none"
         require(np.isfinite(rows).all(), "update.too-long", sentence)
-        self.rows.setdefault(round_, {}).update(zip(clients.tolist(), rows, strict=True))
+        for client, row in zip(clients.tolist(), rows, strict=True):
+            self.rows.setdefault(client, {})[round_] = row
 
     def write(self) -> dict[str, str]:
         """Write every client's file atomically; return their digests by name."""
         digests = {}
         make_private_folder(self.folder / CLIENTS)
-        for client, entries in self._by_client().items():
-            rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
-            content = archive_bytes({"rounds": rounds, "updates": np.array([update for _, update in entries])})
+        for client, rounds, updates in self._own():
+            content = archive_bytes({"rounds": rounds, "updates": updates})
             write_whole(kept_file(self.folder, client), content, private=True)
             digests[kept_name(client)] = sha256(content)
         return digests
 
     def arrays(self) -> Arrays:
         """Return the clients with kept updates and a digest of each one's, for the checkpoint."""
-        own = sorted(self._by_client().items())
-        digests = [_digest(client, [r for r, _ in entries], [u for _, u in entries]) for client, entries in own]
+        digests = [_digest(*own) for own in self._own()]
         return {
-            "kept_clients": np.array([client for client, _ in own], dtype=np.int64),
+            "kept_clients": np.array(sorted(self.rows), dtype=np.int64),
             "kept_digests": np.array(digests, dtype=np.uint8).reshape(-1, _DIGEST),
         }
 
-    def _by_client(self) -> dict[int, list[tuple[int, Floats]]]:
-        own: dict[int, list[tuple[int, Floats]]] = {}
-        for round_, rows in sorted(self.rows.items()):
-            for client, update in rows.items():
-                own.setdefault(client, []).append((round_, update))
-        return own
+    def _own(self) -> Iterator[tuple[int, Integers, Floats]]:
+        """Yield each client with (rounds,) its rounds and (rounds, parameters) its updates."""
+        for client, own in sorted(self.rows.items()):
+            rounds = sorted(own)
+            yield client, np.array(rounds, dtype=np.int64), np.array([own[round_] for round_ in rounds])
 
     def load(self, size: int) -> None:
         """Read the files of clients on a network, which an earlier process of this run wrote."""
         for client in clients_with_kept(self.folder):
-            for round_, row in zip(*read_kept(self.folder, client, size), strict=True):
-                self.rows.setdefault(int(round_), {})[client] = row
+            rounds, updates = read_kept(self.folder, client, size)
+            self.rows[client] = dict(zip(rounds.tolist(), updates, strict=True))
 
     def restore(self, done: int, everyone: int | None, size: int, rounds: int, known: Arrays | None = None) -> None:
         """Read the files up to a checkpoint after `done` of so many rounds; later rounds are played again.
@@ -94,46 +92,38 @@ class KeptUpdates:
         `everyone` is the number of clients where all take part in each round: then nothing may be missing. `known` are
         the checkpoint's digests (`arrays`); a checkpoint of clients on a network has none.
         """
-        most = -(-rounds // self.every)
-        own = {client: read_kept(self.folder, client, size, most=most) for client in clients_with_kept(self.folder)}
-        wanted = range(1, done + 1, self.every)
+        most, wanted = -(-rounds // self.every), range(1, done + 1, self.every)
+        for client in clients_with_kept(self.folder):
+            own = zip(*read_kept(self.folder, client, size, most=most), strict=True)
+            found = {int(round_): row for round_, row in own if round_ <= done}
+            if found:
+                self.rows[client] = found
         for client in range(everyone or 0):
-            found = own[client][0] if client in own else np.empty(0, dtype=np.int64)
             sentence = (
                 f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
             )
-            where = str(kept_file(self.folder, client))
-            require(np.isin(np.array(wanted), found).all(), "kept-updates.missing", sentence, where)
+            complete = {*wanted} <= self.rows.get(client, {}).keys()
+            require(complete, "kept-updates.missing", sentence, str(kept_file(self.folder, client)))
         if known is not None:
-            _check_digests(self.folder, own, done, known)
-        for client, (found, rows) in sorted(own.items()):
-            for round_, row in zip(found.tolist(), rows, strict=True):
-                if round_ in wanted:
-                    self.rows.setdefault(round_, {})[client] = row
+            before = dict(zip(known["kept_clients"].tolist(), known["kept_digests"].tolist(), strict=True))
+            now = {client: _digest(client, rounds, updates) for client, rounds, updates in self._own()}
+            sentence = (
+                "damaged or exchanged: not what this client had kept at the checkpoint; start again with --overwrite"
+            )
+            for client in sorted({*before, *now}):
+                same = before.get(client) == now.get(client)
+                require(same, "kept-updates.damaged", sentence, str(kept_file(self.folder, client)))
+        self.rows = {c: {r: row for r, row in own.items() if r in wanted} for c, own in self.rows.items()}
 
 
 _DIGEST = 32
 
 
-def _digest(client: int, rounds: Sequence[int], updates: Sequence[Floats]) -> list[int]:
+def _digest(client: int, rounds: Integers, updates: Floats) -> list[int]:
     """Return the SHA-256 of a client's number, rounds and updates."""
     digest = hashlib.sha256(np.array([client, len(rounds), *rounds], dtype="<i8").tobytes())
-    for update in updates:
-        digest.update(np.ascontiguousarray(update, dtype="<f4").tobytes())
+    digest.update(np.ascontiguousarray(updates, dtype="<f4").tobytes())
     return list(digest.digest())
-
-
-def _check_digests(folder: Path, own: dict[int, tuple[Integers, Floats]], done: int, kept: Arrays) -> None:
-    """Refuse files that differ from the digests of the checkpoint."""
-    known = dict(zip(kept["kept_clients"].tolist(), kept["kept_digests"].tolist(), strict=True))
-    for client in sorted({*known, *own}):
-        rounds, updates = own.get(client, (np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.float32)))
-        before = rounds <= done
-        if client not in known and not before.any():
-            continue  # it took part after the checkpoint, in rounds that are played again
-        found = _digest(client, rounds[before].tolist(), list(updates[before]))
-        sentence = "damaged or exchanged: not what this client had kept at the checkpoint; start again with --overwrite"
-        require(known.get(client) == found, "kept-updates.damaged", sentence, str(kept_file(folder, client)))
 
 
 def read_kept(folder: Path, client: int, size: int, *, most: int = _NEVER) -> tuple[Integers, Floats]:
