@@ -8,7 +8,6 @@ the terms at enrolment must be those of the invitation, and everything else is r
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,6 @@ import numpy.typing as npt
 from quorank.errors import BadInput, require
 from quorank.federation.reply import LARGEST_MESSAGE
 from quorank.federation.unlearning import NOTHING
-from quorank.files.documents import parse_json
 from quorank.learning import Shown
 from quorank.learning.click_guard import ClickGuard
 from quorank.member.device import Device
@@ -38,8 +36,8 @@ from quorank.protocol.terms import Terms
 
 MOST_LETTERS = 12
 """Maximum number of letters of one exchange; a secure sum has five."""
-TASK, CONFIRMED = "task", "confirmed"
-"""Facts: the last task, and the digest of the last confirmed answer."""
+CONFIRMED = "confirmed"
+"""Fact: the digest of the last confirmed answer."""
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
 _HEAD_BYTES = 1 << 16  # of a task or letter beside its numbers
 
@@ -71,6 +69,7 @@ class Client(SyncedMembership[Terms]):
         super().__init__(store, invitation, **options)
         self._start, self._guard, self._seed = start, guard, seed
         self._recorded: WeakSet[Shown] = WeakSet()
+        self._task: ServedTask | None = None  # last one, for the service to say that it has not changed
         self._make_device()
 
     @classmethod
@@ -204,27 +203,15 @@ class Client(SyncedMembership[Terms]):
         return self._reply(service, task, answer)
 
     def _current_task(self, service: ServiceClient) -> ServedTask:
-        """Return the current task, from the store if it has not changed; without content where there is none."""
-        kept = self._stored_task()
-        private = sum(values.size for values in self.terms.client_mechanism.start().values())
+        """Return the current task, from memory if it has not changed; without content where there is none."""
+        kept, private = self._task, sum(values.size for values in self.terms.client_mechanism.start().values())
         longest = int(_HEAD_BYTES + 8 * (self.terms.parameters + private))
-        served = service.task(kept[0] if kept else "", longest)
-        if served.content is None:
-            same = kept is not None and served.etag == kept[0]
-            return served if kept is None or not same else replace(served, kind=kept[1], content=kept[2])
-        if _ETAG.fullmatch(served.etag):
-            head = json.dumps([served.etag, served.kind]).encode()
-            with self.store.transaction():
-                self.store.set_fact(TASK, head + b"\n" + served.content)
+        served = service.task("" if kept is None else kept.etag, longest)
+        if served.content is not None:
+            self._task = served if _ETAG.fullmatch(served.etag) else None
+        elif kept is not None and served.etag == kept.etag:
+            return replace(served, kind=kept.kind, content=kept.content)
         return served
-
-    def _stored_task(self) -> tuple[str, str, bytes] | None:
-        """Return (tag, kind, content) of the last task."""
-        head, _, content = (self.store.fact(TASK) or b"").partition(b"\n")
-        if not head:
-            return None
-        etag, kind = parse_json(head, tuple[str, str], f"{self.folder}: task")
-        return etag, kind, content
 
     def _reply(self, service: ServiceClient, task: ServedTask, answer: bytes) -> SyncReport:
         """Send an answer unless the service has confirmed it."""

@@ -18,7 +18,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -28,7 +27,6 @@ from quorank.files.documents import decode_document, parse_json
 from quorank.learning import Shown
 from quorank.member.client import Client
 from quorank.member.device import error_place
-from quorank.member.membership import LOG
 from quorank.member.sync import FINAL, SyncReport
 from quorank.protocol.requests import refusal
 
@@ -40,8 +38,6 @@ MOST_CONNECTIONS = 16
 MOST_LISTS = 1000
 """Maximum number of shown lists that can still be recorded."""
 IDLE_SECONDS = 600.0
-LONGEST_LOG, LOGS = 1 << 20, 3
-"""Bytes of a log before it is rotated, and number of older logs."""
 _PEER = struct.Struct("3i")  # process, user, group
 _MOST_PATH = 100  # bytes of a socket's name that every system takes
 
@@ -209,7 +205,6 @@ class LocalSocket:
 
     def _sync(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         report = self.client.sync(force=asked.get("force", False))
-        logging.getLogger(__name__).info("%s %s", report.outcome, report.code)
         return {"sync": report.table()}
 
     def _status(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,11 +277,10 @@ def run_device(client: Client, notify: Callable[[SyncReport], None], search: Sea
     While programs show lists by its socket, it goes on after the run as well.
     """
     woken = threading.Event()
-    with LocalSocket(client, woken.set) as serving, _log_file(client.folder):
+    with LocalSocket(client, woken.set) as serving:
         while True:
             report = sync_with_search(client, search)
             notify(report)
-            logging.getLogger(__name__).info("%s %s", report.outcome, report.code)
             if report.outcome == "left" or (report.outcome == "over" and not serving.ranks):
                 return report
             if report.code in FINAL:
@@ -304,22 +298,3 @@ def sync_with_search(client: Client, search: Search | None = None) -> SyncReport
         search(client)
         report = client.sync(force=True)
     return report
-
-
-@contextmanager
-def _log_file(folder: Path) -> Iterator[None]:
-    """Log codes and sentences of this package in the device's folder."""
-    path = folder / LOG
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    handler = RotatingFileHandler(path, maxBytes=LONGEST_LOG, backupCount=LOGS, encoding="utf-8", errors="replace")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logger = logging.getLogger("quorank")
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-        handler.close()

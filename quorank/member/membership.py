@@ -33,7 +33,7 @@ INVITATION, IDENTITY, TERMS, MEMBER, OFFSET, PINS = (
 """Facts: invitation, secret key, agreed terms, member number, clock offset, identities met in secure sums."""
 LEAVING, HEARD = "leaving", "leaving heard"
 """Facts of a member that leaves: its request, and that the service has it."""
-LEFT, LOG = "left.json", "join.log"
+LEFT = "left.json"
 
 
 class MemberTerms(AgreedTerms, Protocol):
@@ -221,7 +221,7 @@ class Membership(ABC, Generic[T]):
         note = {"run": terms.run, "client": terms.client, "request": digest, "at": self._clock()}
         write_whole(self.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
         self._closed = True
-        return _note_erased(self.folder, note, self.store.erase(_logs(self.folder)))
+        return _note_erased(self.folder, note, self.store.erase())
 
 
 def _terms_bytes(terms: MemberTerms) -> bytes:
@@ -259,14 +259,10 @@ def resume_erasure(folder: Path, note: LeftNote) -> Erased:
     try:
         store = PrivateStore(folder)
     except Damaged:
-        doomed = [*files_of(folder), folder / LOCK, *_logs(folder)]
+        doomed = [*files_of(folder), folder / LOCK]
         names = tuple(path.name for path in doomed if path.exists())
         return _note_erased(folder, fields, Erased(names, wipe(doomed), 0, 0))
-    return _note_erased(folder, fields, store.erase(_logs(folder)))
-
-
-def _logs(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{LOG}*"))
+    return _note_erased(folder, fields, store.erase())
 
 
 def _note_erased(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:

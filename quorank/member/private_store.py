@@ -374,12 +374,12 @@ class PrivateStore(PrivateDatabase):
 
     # ------------------------------------------------------------ erasure
 
-    def erase(self, beside: Sequence[Path] = ()) -> Erased:
-        """Overwrite and delete the store and the files `beside`, then search the folder for remains."""
+    def erase(self) -> Erased:
+        """Overwrite and delete the store, then search the folder for remains."""
         traces = self._traces()
-        doomed = [self.folder / FILE, self.folder / LOCK, *beside]
+        doomed = [self.folder / FILE, self.folder / LOCK]
         names = tuple(path.name for path in doomed if path.exists())
-        total = self.overwrite() + wipe([self.folder / LOCK, *beside])
+        total = self.overwrite() + wipe([self.folder / LOCK])
         searched = 0
         for path in sorted(self.folder.rglob("*")):
             if path.is_file():

@@ -197,13 +197,12 @@ def test_an_erasure_leaves_nothing(tiny_collection, tmp_path) -> None:
     search(device, user_of(simulator), 2)
     rows = [bytes(row[0]) for row in store.rows("SELECT features FROM interactions")]
     assert any(piece[:40] in path.read_bytes() for piece in rows for path in tmp_path.iterdir())
-    (tmp_path / "invitation.json").write_text("secret key")
     held = (tmp_path / FILE).open("rb")  # whoever still has the file open finds zeros in it
     logged = (tmp_path / f"{FILE}-wal").open("rb")
     (tmp_path / "other.txt").write_text("mine")
-    erased = store.erase([tmp_path / "invitation.json"])
+    erased = store.erase()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt"]
-    assert set(erased.files) == {FILE, LOCK, "invitation.json"}
+    assert set(erased.files) == {FILE, LOCK}
     assert erased.bytes > sum(map(len, rows))
     assert erased.traces == len({row[:44] for row in rows if any(row[:44])}) + 1  # first documents, and the reply
     assert erased.searched == 1
