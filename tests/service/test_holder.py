@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from devices import SEED, killed, shoot, simulator_of
-from fleets import SERVICE, Fleet, enrolled, sent
+from fleets import SERVICE, Fleet, enrolled, in_process, sent
 
 from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
@@ -29,13 +29,6 @@ def coordinator_of(simulator: Simulator, holder: Holder, **options) -> Coordinat
         simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, limits,
         KeptInStore(holder.store), holder.clock, **options,
     )  # fmt: skip
-
-
-def in_process(simulator: Simulator, rounds: int = ROUNDS) -> bytes:
-    state = simulator.initial()
-    for _ in range(rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    return state.theta.tobytes()
 
 
 @pytest.fixture
@@ -77,7 +70,7 @@ def test_rounds_come_to_the_bits_of_the_run_in_process(federation, tiny_collecti
     enrolled(fleet.store, CLIENTS)
     fleet.together = 2
     coordinator = played(fleet)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
     assert all(not outcome.code for _, outcome in fleet.outcomes)
     assert fleet.store.replies("run", 0) == [] and not fleet.store.replies("run", ROUNDS - 1)
     over = fleet.store.publication()
@@ -118,7 +111,7 @@ def test_a_holder_that_is_killed_is_followed_to_the_same_bits(moment, fleet, sim
     assert committed == {"in a round": 2, "before the checkpoint": CLIENTS, "after it": 0}[moment]
     done = {"in a round": 1, "before the checkpoint": 0, "after it": 2}[moment]
     coordinator = played(after, ROUNDS - done)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
     assert len(after.outcomes) == CLIENTS * (ROUNDS - done) - committed
     assert [report.participants for report in coordinator.reports] == [CLIENTS] * ROUNDS
 
@@ -160,7 +153,7 @@ def test_two_holders_and_one_that_only_slept(fleet, simulator) -> None:
         first.round(slow)
     assert slow.state.round == 1
     assert second.store.publication().kind == "over", "it has changed nothing"
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
 
 
 def test_a_holder_that_lost_its_place_notices_while_it_waits(fleet, simulator) -> None:
@@ -237,26 +230,6 @@ def test_what_cannot_count_is_counted_by_code_and_not_waited_for(fleet, simulato
     coordinator = played(fleet, 1)
     assert coordinator.reports[0].participants == 3
     assert coordinator.refused == {"reply.other-client": 1, "reply.malformed": 1, "reply.not-finite": 1}
-
-
-def test_a_full_disk_changes_nothing(fleet, simulator, monkeypatch) -> None:
-    holder = fleet.holder()
-    coordinator, keep = coordinator_of(simulator, holder), fleet.store.publish
-
-    def full(*values, **options):
-        raise OSError(28, "no space")
-
-    holder.round(coordinator)
-    monkeypatch.setattr(fleet.store, "publish", full)
-    for _ in range(2):
-        with pytest.raises(OSError, match="no space"):
-            holder.round(coordinator)
-    assert coordinator.state.round == 1
-    monkeypatch.setattr(fleet.store, "publish", keep)
-    for _ in range(2):
-        holder.round(coordinator)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
-    assert len(fleet.outcomes) == CLIENTS * ROUNDS
 
 
 def test_before_something_else_nobody_is_asked(fleet, simulator) -> None:

@@ -42,14 +42,10 @@ keep_every = 0
 """
 SAME = (storage.RANKER, storage.HISTORY, storage.LEDGER)
 MORE = {
-    "full": "",
-    "sampled": 'participation = { kind = "sampled", cohort = 4 }\n',
     "arrivals": 'participation = { kind = "arrivals", enough = 4, least = 2, most = 3, rest = 0, rate = 0.6 }\n',
-    "gaussian": '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.2\n',
     "start": '[ranker]\nstart = { 5 = 20.0, 13 = 10.0 }\nstart_scale = "rule"\n',
     "momentum": 'client_momentum = 0.9\nparticipation = { kind = "sampled", cohort = 5 }\n',
     "secure with momentum": 'client_momentum = 0.9\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
-    "secure": '[privacy]\nkind = "secure-sum"\nclip = 0.1\n',
 }
 
 
@@ -155,13 +151,7 @@ def played_in_process(experiment: Experiment, folder: Path, database: str = "", 
     assert interruptions.moments == [], "it was stopped as often as it should"
 
 
-NIGHTLY = ("full", "sampled", "gaussian", "momentum", "secure")
-"""Settings that the others contain."""
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind in NIGHTLY else kind for kind in MORE]
-)
+@pytest.mark.parametrize("kind", MORE)
 def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp_path) -> None:
     experiment = experiment_of(MORE[kind])
     run_experiment(experiment, tmp_path / "process", threads=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from devices import SEED, simulator_of
-from fleets import Fleet, enrolled, sent
+from fleets import Fleet, enrolled, in_process, sent
 
 from quorank.engines.process import Simulator
 from quorank.engines.simulated_clients import SimulatedClients
@@ -76,13 +76,6 @@ def coordinator_of(fleet: SecureFleet, holder: Holder) -> Coordinator:
     )  # fmt: skip
 
 
-def expected(simulator: Simulator) -> bytes:
-    state = simulator.initial()
-    for _ in range(ROUNDS):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    return state.theta.tobytes()
-
-
 @whole
 def test_secure_rounds_come_to_the_bits_of_the_run_in_process(fleet) -> None:
     holder = fleet.holder()
@@ -91,7 +84,7 @@ def test_secure_rounds_come_to_the_bits_of_the_run_in_process(fleet) -> None:
     fleet.then = lambda: kinds.append(fleet.store.publication().kind)
     for _ in range(ROUNDS):
         holder.round(coordinator)
-    assert coordinator.state.theta.tobytes() == expected(fleet.simulator)
+    assert coordinator.state.theta.tobytes() == in_process(fleet.simulator, ROUNDS)
     assert set(kinds) == {"secure"} and fleet.store.publication().kind == "over"
     found = fleet.store.publication()
     assert all(fleet.store.letter(member) is None for member in range(CLIENTS)), "no letter is left behind"
@@ -185,4 +178,4 @@ def test_simulated_members_answer_in_bundles_and_begin_again(fleet) -> None:
     coordinator = coordinator_of(fleet, holder)
     for _ in range(ROUNDS):
         assert holder.round(coordinator).participants == CLIENTS
-    assert coordinator.state.theta.tobytes() == expected(simulator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)

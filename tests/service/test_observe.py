@@ -65,22 +65,22 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("event", sorted(EVENTS))
-def test_no_hostile_value_gets_into_the_log(event) -> None:
-    stream = io.StringIO()
-    log = EventLog(stream, clock=lambda: 1e9)
-    for value in HOSTILE:
-        log.write(event, **dict.fromkeys(EVENTS[event].fields, value), path=SECRET, **{SECRET: value})
-    lines = stream.getvalue().splitlines()
-    assert len(lines) == len(HOSTILE)
-    for line in lines:
-        found = json.loads(line, parse_constant=lambda word: pytest.fail(word))
-        assert found.pop("time") == 1e9 and found.pop("event") == event
-        assert set(found) == set(EVENTS[event].fields)
-        assert found.pop("reason", OTHER) == OTHER
-        assert set(found.values()) <= {None}
-    spelled = str(int.from_bytes(SECRET.encode(), "big"))
-    assert SECRET not in stream.getvalue() and spelled not in stream.getvalue()
+def test_no_hostile_value_gets_into_the_log() -> None:
+    for event, kind in EVENTS.items():
+        stream = io.StringIO()
+        log = EventLog(stream, clock=lambda: 1e9)
+        for value in HOSTILE:
+            log.write(event, **dict.fromkeys(kind.fields, value), path=SECRET, **{SECRET: value})
+        lines = stream.getvalue().splitlines()
+        assert len(lines) == len(HOSTILE)
+        for line in lines:
+            found = json.loads(line, parse_constant=lambda word: pytest.fail(word))
+            assert found.pop("time") == 1e9 and found.pop("event") == event
+            assert set(found) == set(kind.fields)
+            assert found.pop("reason", OTHER) == OTHER
+            assert set(found.values()) <= {None}
+        spelled = str(int.from_bytes(SECRET.encode(), "big"))
+        assert SECRET not in stream.getvalue() and spelled not in stream.getvalue()
 
 
 def test_numbers_are_written_and_unknown_events_are_not() -> None:
@@ -89,15 +89,10 @@ def test_numbers_are_written_and_unknown_events_are_not() -> None:
     log.write(SECRET, round=3)
     log.write("reply_refused", round=3, client=8, reason="reply.norm", name=SECRET)
     log.write("disk_back", round=0, seconds=0.1 + 0.2)
-    refused, ready = map(json.loads, stream.getvalue().splitlines())
+    refused, back = map(json.loads, stream.getvalue().splitlines())
     assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "reply.norm"}
-    assert ready == {"time": 5.0, "event": "disk_back", "round": 0, "seconds": 0.3}
-
-
-def test_events_of_others_are_cleaned_likewise() -> None:
+    assert back == {"time": 5.0, "event": "disk_back", "round": 0, "seconds": 0.3}
     assert plain_event(1.0, SECRET, {}) is None
-    found = plain_event(1.0, "reply_refused", {"round": 3, "client": SECRET, "reason": SECRET, "path": SECRET})
-    assert found == Event(1.0, "reply_refused", {"round": 3, "client": None, "reason": OTHER})
 
 
 def test_a_log_that_cannot_be_written_ends_nothing() -> None:
@@ -146,17 +141,14 @@ def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
     assert coordinator.refused == dict.fromkeys(found, 1)
 
 
-def test_refusals_are_added_up_by_code() -> None:
-    counts = {"reply.norm": 1, SECRET: 2}, {"reply.norm": 4, "": 1, "reply.clip": 5}
-    assert add_refusals(*counts) == {"reply.norm": 5, OTHER: 3, "reply.clip": 5}
-
-
 @given(st.text(alphabet="aZ0-._ \n/", max_size=50) | st.text())
 def test_what_does_not_look_like_a_code_is_not_written(text) -> None:
     thing, _, wrong = text.partition(".")
     letters = set("abcdefghijklmnopqrstuvwxyz0123456789-")
     is_code = bool(thing and wrong) and set(thing + wrong) <= letters and len(text) <= 40
     assert plain_code(text) == (text if is_code else OTHER)
+    counts = {"reply.norm": 1, SECRET: 2}, {"reply.norm": 4, "": 1, "reply.clip": 5}
+    assert add_refusals(*counts) == {"reply.norm": 5, OTHER: 3, "reply.clip": 5}
 
 
 @cache
@@ -232,9 +224,6 @@ def test_a_log_that_several_processes_print_into_begins_anew(tmp_path) -> None:
     lines = [line for file in files for line in file.read_text().splitlines()]
     assert all(re.fullmatch(r"(child|parent) \d+", line) for line in lines), "no line is torn"
     assert "parent 299" in lines
-
-
-def test_what_is_printed_elsewhere_is_not_turned_over(tmp_path) -> None:
-    (tmp_path / "log").write_text("x" * 5000)
-    assert not rotate(tmp_path / "log", longest=10) and not rotate(tmp_path / "none", longest=0)
-    assert [file.name for file in tmp_path.iterdir()] == ["log"]
+    (tmp_path / "else").write_text("x" * 5000)
+    assert not rotate(tmp_path / "else", longest=10) and not rotate(tmp_path / "none", longest=0)
+    assert not (tmp_path / "else.1").exists(), "what is printed elsewhere is not turned over"

@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import pytest
 from full_status import FULL
-from refusals import refused
 from signed_calls import folder_of
 
 from quorank.protocol.messages import Publication
-from quorank.service.dashboard.page import draw_page
 from quorank.service.dashboard.status import LISTED, Event, MemberStatus
 from quorank.service.home import STATUS, Home
 from quorank.service.overview import Overview
@@ -36,15 +34,11 @@ def enrol(store: SqlStore, count: int) -> list[int]:
     return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
 
 
-def test_a_new_folder_has_nobody(place) -> None:
-    found = Overview(place[0]).read()
-    assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
-    assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.is_healthy
-    assert "No device has enrolled yet" in draw_page(found)
-
-
 def test_members_are_those_of_the_store(place) -> None:
     home, store = place
+    found = Overview(home).read()
+    assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
+    assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.is_healthy
     enrol(store, 3)
     store.invite("late-comer", "device", secrets.token_bytes(32))
     store.revoke(store.members()[2].name)
@@ -117,14 +111,6 @@ def test_awaited_members_are_listed_however_many_there_are(place) -> None:
     assert len(found.members) == LISTED
     assert [member.client for member in found.members if member.waiting] == [awaited]
     assert next(member.name for member in found.members if member.waiting)
-
-
-def test_a_status_of_another_kind_is_refused(place) -> None:
-    home, store = place
-    store.hold()
-    store.keep({STATUS: b'{"at": 1e9, "state": "running"}'})
-    with refused("status.malformed"):
-        Overview(home).read()
 
 
 def test_parties_that_nobody_has_invited_yet_are_shown(place) -> None:

@@ -37,7 +37,6 @@ from quorank.service.holders.devices import Service, coordinator_of
 from quorank.service.holders.holder_process import hold
 from quorank.service.home import Home, Settings
 from quorank.service.store.backup import backup, restore
-from quorank.service.store.sql_store import HolderLost
 
 ROUNDS, CLIENTS = 3, 3
 FILE = f"""\
@@ -173,13 +172,6 @@ def test_a_full_disk_and_a_store_that_is_away_are_waited_for(devices, expected, 
     assert service.coordinator.done and devices.store.document("ranker.json") == expected
     assert len(devices.outcomes) == CLIENTS * ROUNDS
     assert "disk_back" in devices.events() and "checkpoint_failed" in devices.log.getvalue()
-
-
-def test_one_that_was_followed_ends_at_once(devices) -> None:
-    service = devices.service()
-    devices.store.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
-    with pytest.raises(HolderLost):
-        service.play(stay=True)
 
 
 def test_a_service_from_yesterday_s_backup(devices, runner) -> None:

@@ -6,10 +6,11 @@ import errno
 import os
 import resource
 import secrets
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def enrol(store: SqlStore, count: int) -> int:
     return epoch
 
 
-def replies(first: int, count: int, length: int = 200) -> list[Call]:
+def replies(first: int, count: int, length: int = 200, round_: int = 1) -> list[Call]:
     members = range(first, first + count)
-    return [Call(m, secrets.token_bytes(16), "reply", 1, content_of(1, m, length)) for m in members]
+    return [Call(m, secrets.token_bytes(16), "reply", 1, content_of(round_, m, length)) for m in members]
 
 
 def test_a_worker_that_is_killed_has_committed_whole_groups(place: tuple[Path, str]) -> None:
@@ -61,16 +62,9 @@ def test_a_worker_that_is_killed_has_committed_whole_groups(place: tuple[Path, s
         found = [one.member for one in store.replies("run", number + 1)]
         assert len(found) == len(set(found)) and len(found) % 50 == 0
         assert {one[1] for what, ones in lines if what == "accepted" for one in ones} <= set(found)
-        assert codes(store, number) <= {""}
+        again = [call._replace(number=number + 2) for call in replies(0, 2000, round_=number + 1)]
+        assert {outcome.code for outcome in store.take(again)} == {""}, "what is there is confirmed again"
     store.close()
-
-
-def codes(store: SqlStore, number: int) -> set[str]:
-    """What becomes of the same replies once more: those that are there are `again`."""
-    found = store.publication()
-    assert found is not None
-    calls = [Call(m, secrets.token_bytes(16), "reply", found.number, content_of(number + 1, m)) for m in range(2000)]
-    return {outcome.code for outcome in store.take(calls)}
 
 
 # ------------------------------------------------------------ full disks
@@ -176,7 +170,7 @@ def test_a_store_that_another_process_writes_to_is_waited_for_and_then_refused(
 # ------------------------------------------------------------ damaged
 
 
-@pytest.mark.parametrize("damage", ["head", "middle", "short", "text", "other"])
+@pytest.mark.parametrize("damage", ["head", "middle", "short", "other"])
 def test_a_damaged_file_is_refused_with_a_sentence(tmp_path: Path, damage: str) -> None:
     store = open_store(tmp_path)
     enrol(store, 300)
@@ -191,18 +185,11 @@ def test_a_damaged_file_is_refused_with_a_sentence(tmp_path: Path, damage: str) 
             content[start : start + 200] = secrets.token_bytes(200)
     elif damage == "short":
         del content[len(content) // 2 :]
-    elif damage == "text":
-        content = bytearray(b"no database at all" * 1000)
-    else:
-        import sqlite3
-
-        path.unlink()
-        made = sqlite3.connect(path)
-        made.execute("CREATE TABLE t (x)")
-        made.commit()
-        made.close()
-        content = bytearray(path.read_bytes())
     path.write_bytes(content)
+    if damage == "other":
+        path.unlink()
+        with closing(sqlite3.connect(path)) as made:
+            made.execute("CREATE TABLE t (x)")
     with refused("file.other-kind" if damage == "other" else "file.damaged", str(path)):
         opened = open_store(tmp_path)
         opened.take(replies(0, 300))

@@ -36,6 +36,14 @@ def sent(store: SqlStore, member: int, what: Any = "look", number: int = 0, cont
     return store.take([Call(member, os.urandom(16), what, number, content)])[0]
 
 
+def in_process(simulator: Simulator, rounds: int) -> bytes:
+    """Parameters after these rounds in process."""
+    state = simulator.initial()
+    for _ in range(rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state.theta.tobytes()
+
+
 class Fleet:
     """The clients of a simulator as members; `step` is the holder's sleep, in which they do what there is to do."""
 

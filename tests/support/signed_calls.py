@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import http.client
 import json
 import os
@@ -196,8 +195,3 @@ def over_tls(
         return Got(answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()})
     finally:
         connection.close()
-
-
-def digest(body: bytes) -> str:
-    """As `Quorank-Digest` has it."""
-    return hashlib.sha256(body).hexdigest()
