@@ -1137,6 +1137,7 @@ def others() -> Seeds:
 KINDS = {
     "elasticsearch": ("linear", "trees"),
     "ranklib": ("linear", "trees"),
+    "solr": ("linear", "trees"),
     "vespa": ("linear", "trees"),
     "lightgbm": ("trees",),
     "xgboost": ("trees",),

@@ -21,7 +21,7 @@ LONGEST_NAME = 60
 Family = Literal["linear", "network", "trees"]
 FAMILIES: dict[Family, str] = {
     "linear": "a linear ranker; choose onnx, elasticsearch, opensearch, solr, vespa or ranklib",
-    "network": "a network; choose onnx or solr",
+    "network": "a network; choose onnx",
     "trees": "trees; choose another format",
 }
 """Families of functions that rankers belong to, and the formats that hold them."""

@@ -38,8 +38,7 @@ def _not_installed() -> BadInput:
     return BadInput("export.not-installed", sentence, "onnx")
 
 
-def onnx_model(exported: ExportedRanker) -> bytes:
-    """Return the model of a ranker."""
+def _write(exported: ExportedRanker) -> dict[str, bytes]:
     try:
         from onnx import TensorProto, helper
     except ImportError:
@@ -65,7 +64,7 @@ def onnx_model(exported: ExportedRanker) -> bytes:
     model = helper.make_model(built, opset_imports=opsets, producer_name="quorank")
     model.ir_version = IR_VERSION
     helper.set_model_props(model, {"ranker": exported.saved.digest})
-    return bytes(model.SerializeToString())
+    return {FILE: bytes(model.SerializeToString())}
 
 
 class _Graph:
@@ -136,10 +135,10 @@ def _tree_attributes(trees: list[NodeTree]) -> dict[str, Any]:
 # ------------------------------------------------------------ checker
 
 
-def load_onnx(files: Mapping[str, bytes], n_features: int) -> Scorer:
+def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     """Check the model of an export and return it, run by `onnxruntime`."""
     content = content_of(files, FILE)
-    check_graph(content, n_features)
+    check_graph(content, len(names))
     try:
         import onnxruntime
     except ImportError:
@@ -255,14 +254,6 @@ rows = np.zeros((3, {n}), dtype=np.float32)
 (scores,) = session.run(["{OUTPUT}"], {{"{INPUT}": rows}})
 ```
 """
-
-
-def _write(exported: ExportedRanker) -> dict[str, bytes]:
-    return {FILE: onnx_model(exported)}
-
-
-def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
-    return load_onnx(files, len(names))
 
 
 ONNX = ExportTarget("onnx", "ONNX", ("linear", "network", "trees"), _write, _load, _instructions)

@@ -1,8 +1,8 @@
-"""Solr's learning-to-rank module: a feature store, and a LinearModel, NeuralNetworkModel or MultipleAdditiveTreesModel.
+"""Solr's learning-to-rank module: a feature store, and a LinearModel or MultipleAdditiveTreesModel.
 
 Solr scores in float32. A FieldValueFeature has a `defaultValue`, else 0, for documents without the field. MinMaxNormalizer
-is (x − min) / (max − min). LinearModel is Σ x·weight; NeuralNetworkModel is layers
-a(Wx + b), each sum begun with its bias; MultipleAdditiveTreesModel is Σ weight·leaf, left where x ≤ threshold + 1e-6.
+is (x − min) / (max − min). LinearModel is Σ x·weight, MultipleAdditiveTreesModel Σ weight·leaf, left where
+x ≤ threshold + 1e-6.
 
 The written threshold is therefore a number that becomes the right one when 1e-6 is added. Where no such number exists the
 sum is the next one above: one float32 step for some negative thresholds, at most 1.2e-13 for those within 1e-6 of 0. A
@@ -18,7 +18,6 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.export.contents import (
-    damaged,
     entry,
     fill_missing,
     finite_float32,
@@ -34,7 +33,6 @@ from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FEATURES, MODEL = "features.json", "model.json"
 STORE, MODEL_NAME = "quorank", "quorank"
-MOST_UNITS = 1 << 16
 _SLACK = np.float32(1e-6)
 _MODELS, _NORMS = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm."
 
@@ -76,17 +74,8 @@ def _normalised_features(exported: ExportedRanker) -> list[dict[str, Any]]:
 def _model(exported: ExportedRanker) -> tuple[str, dict[str, Any]]:
     if exported.family == "linear":
         return "LinearModel", {"weights": dict(zip(exported.names, short_floats(exported.weights), strict=True))}
-    if exported.family == "trees":
-        trees = [{"weight": "1.0", "root": _root(tree, exported.names)} for tree in exported.trees]
-        return "MultipleAdditiveTreesModel", {"trees": trees}
-    layer = exported.layer
-    hidden = {
-        "matrix": [short_floats(row) for row in layer.weights],
-        "bias": short_floats(layer.bias),
-        "activation": layer.activation,
-    }
-    output = {"matrix": [short_floats(layer.output)], "bias": [0.0], "activation": "identity"}
-    return "NeuralNetworkModel", {"layers": [hidden, output]}
+    trees = [{"weight": "1.0", "root": _root(tree, exported.names)} for tree in exported.trees]
+    return "MultipleAdditiveTreesModel", {"trees": trees}
 
 
 def _root(tree: NodeTree, names: tuple[str, ...]) -> dict[str, Any]:
@@ -125,15 +114,9 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     order = [places[name] for name in names]
     low, span = _read_normalisers(listed)
     kind, params = entry(model, "class", str, MODEL), entry(model, "params", dict, MODEL)
-    readers = {
-        "LinearModel": _read_linear,
-        "NeuralNetworkModel": _read_network,
-        "MultipleAdditiveTreesModel": _read_trees,
-    }
-    reader = readers.get(kind.removeprefix(_MODELS)) if kind.startswith(_MODELS) else None
-    if reader is None:
-        raise damaged(MODEL, f"expected a model of {_MODELS}*")
-    inner = reader(params, names)
+    readers = {f"{_MODELS}LinearModel": _read_linear, f"{_MODELS}MultipleAdditiveTreesModel": _read_trees}
+    require(kind in readers, "export.damaged", f"expected a model of {_MODELS}*", MODEL)
+    inner = readers[kind](params, names)
 
     def score(features: Floats, offsets: Integers) -> Doubles:
         with np.errstate(all="ignore"):
@@ -162,39 +145,6 @@ def _read_linear(params: dict[str, Any], names: list[str]) -> Callable[[Floats],
     require(set(weights_by_name) == set(names), "export.damaged", "expected a weight of each feature", MODEL)
     weights = np.array([finite_float32(weights_by_name[name], MODEL, f"weight of {name}") for name in names])
     return lambda x: sum_of_products(x, weights)
-
-
-def _read_network(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
-    layers: list[tuple[Floats, Floats, str]] = []
-    width = len(names)
-    for layer in entry(params, "layers", list, MODEL):
-        rows, bias = entry(layer, "matrix", list, MODEL), entry(layer, "bias", list, MODEL)
-        fits = 0 < len(rows) == len(bias) <= MOST_UNITS
-        fits = fits and all(isinstance(row, list) and len(row) == width for row in rows)
-        require(fits, "export.damaged", f"the shape of layer {len(layers)} does not fit its input", MODEL)
-        matrix = np.array([[finite_float32(value, MODEL, "matrix") for value in row] for row in rows])
-        added = np.array([finite_float32(value, MODEL, "bias") for value in bias])
-        activation = entry(layer, "activation", str, MODEL)
-        require(activation in ("relu", "sigmoid", "identity"), "export.damaged", "unknown activation", MODEL)
-        layers.append((matrix, added, activation))
-        width = len(rows)
-    require(layers and width == 1, "export.damaged", "expected layers that end in one unit", MODEL)
-
-    def score(x: Floats) -> Any:
-        for matrix, bias, activation in layers:
-            units = [sum_of_products(x, row, start) for row, start in zip(matrix, bias, strict=True)]
-            x = _activate(np.stack(units, axis=1), activation)
-        return x[:, 0]
-
-    return score
-
-
-def _activate(x: Floats, activation: str) -> Floats:
-    if activation == "relu":
-        return np.where(x < 0, np.float32(0.0), x)
-    if activation == "sigmoid":
-        return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.float32)
-    return x
 
 
 def _read_trees(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
@@ -240,4 +190,4 @@ https://solr.apache.org/guide/solr/latest/query-guide/learning-to-rank.html
 """
 
 
-SOLR = ExportTarget("solr", "Solr", ("linear", "network", "trees"), _write, _load, _instructions, deepest=300)
+SOLR = ExportTarget("solr", "Solr", ("linear", "trees"), _write, _load, _instructions, deepest=300)

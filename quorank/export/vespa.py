@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.export.contents import damaged, next_float32, text_of
+from quorank.export.contents import next_float32, text_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree
 from quorank.kernels.arrays import Doubles, Floats, Integers
@@ -28,16 +28,9 @@ _TOKEN = re.compile(r"\s+|(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_]*
 _FUNCTION = re.compile(r"function ([A-Za-z_][A-Za-z0-9_]*)\(\) \{")
 _BINDING = {"==": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": np.equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-}
+    "==": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide,
+}  # fmt: skip
 
 
 def _write(exported: ExportedRanker) -> dict[str, bytes]:
@@ -140,81 +133,76 @@ class _Evaluator:
 
     def evaluate(self) -> Any:
         """Evaluate the expression up to its end."""
-        value = self.expression(1)
-        self.require(self.at == len(self.tokens), "holds something behind an expression")
+        value = self._expression(1)
+        _check(self.at == len(self.tokens), "holds something behind an expression")
         return value
 
-    def require(self, condition: object, sentence: str) -> None:
-        require(condition, "export.damaged", sentence, PROFILE)
-
-    def next(self, expected: str = "") -> str:
-        self.require(self.at < len(self.tokens), "holds an expression that ends too early")
+    def _next(self, expected: str = "") -> str:
+        _check(self.at < len(self.tokens), "holds an expression that ends too early")
         token = self.tokens[self.at]
-        self.require(not expected or token == expected, f"expected {expected!r} in an expression, got {token[:40]!r}")
+        _check(expected in ("", token), f"expected {expected!r} in an expression, got {token[:40]!r}")
         self.at += 1
         return token
 
-    def expression(self, least: int) -> Any:
-        value = self.atom()
+    def _expression(self, least: int) -> Any:
+        value = self._atom()
         while self.at < len(self.tokens) and _BINDING.get(self.tokens[self.at], 0) >= least:
-            operator = self.next()
+            operator = self._next()
             # the right operand binds closer: a − b − c is (a − b) − c
-            value = _OPERATIONS[operator](value, self.expression(_BINDING[operator] + 1)) * 1.0
+            value = _OPERATIONS[operator](value, self._expression(_BINDING[operator] + 1)) * 1.0
         return value
 
-    def atom(self) -> Any:
+    def _arguments(self, count: int) -> list[Any]:
+        arguments = []
+        for number in range(count):
+            self._next("," if number else "(")
+            arguments.append(self._expression(1))
+        self._next(")")
+        return arguments
+
+    def _atom(self) -> Any:
+        token = self._next()
         self.depth += 1
-        self.require(self.depth <= DEEPEST, "holds an expression that is nested too deep")
-        value = self._atom()
+        _check(self.depth <= DEEPEST, "holds an expression that is nested too deep")
+        if token[0].isdigit():
+            value: Any = float(token)
+            _check(math.isfinite(value), "holds a number that is too large")
+        elif token == "-":
+            value = 0.0 - self._atom()
+        elif token == "(":
+            value = self._expression(1)
+            self._next(")")
+        elif token == "if":
+            condition, yes, no = self._arguments(3)
+            value = np.where(np.asarray(condition) != 0.0, yes, no)
+        elif token == "isNan":
+            value = np.isnan(self._arguments(1)[0]) * 1.0
+        elif token == "attribute":
+            self._next("(")
+            name = self._next()
+            self._next(")")
+            _check(name in self.attributes, "reads an attribute that is no feature of the export")
+            value = self.attributes[name]
+        else:
+            _check(token in self.functions, f"calls {token[:40]!r}, which is not defined before")
+            value = self.functions[token]
         self.depth -= 1
         return value
 
-    def _atom(self) -> Any:
-        token = self.next()
-        if token[0].isdigit():
-            self.require(math.isfinite(float(token)), "holds a number that is too large")
-            return float(token)
-        if token == "-":
-            return 0.0 - self.atom()
-        if token == "(":
-            value = self.expression(1)
-            self.next(")")
-            return value
-        if token == "if":
-            condition, yes, no = self._arguments(3)
-            return np.where(np.asarray(condition) != 0.0, yes, no)
-        if token == "isNan":
-            (value,) = self._arguments(1)
-            return np.isnan(value) * 1.0
-        if token == "attribute":
-            self.next("(")
-            name = self.next()
-            self.next(")")
-            self.require(name in self.attributes, "reads an attribute that is no feature of the export")
-            return self.attributes[name]
-        self.require(token in self.functions, f"calls {token[:40]!r}, which is not defined before")
-        return self.functions[token]
 
-    def _arguments(self, count: int) -> list[Any]:
-        self.next("(")
-        arguments = [self.expression(1)]
-        while len(arguments) < count:
-            self.next(",")
-            arguments.append(self.expression(1))
-        self.next(")")
-        return arguments
+def _check(condition: object, sentence: str) -> None:
+    require(condition, "export.damaged", sentence, PROFILE)
 
 
 def _tokens(text: str) -> list[str]:
     tokens, at = [], 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise damaged(PROFILE, f"holds {text[at]!r}, which is no part of an expression")
+    for match in _TOKEN.finditer(text):
+        _check(match.start() == at, f"holds {text[at]!r}, which is no part of an expression")
         at = match.end()
         if match.group(1):
             tokens.append(match.group(1))
-            require(len(tokens) <= MOST_TOKENS, "export.damaged", "holds an expression that is too long", PROFILE)
+            _check(len(tokens) <= MOST_TOKENS, "holds an expression that is too long")
+    _check(at == len(text), "holds something that is no part of an expression")
     return tokens
 
 

@@ -61,10 +61,7 @@ def _tree_table(number: int, tree: NodeTree, n_features: int) -> dict[str, Any]:
     values = np.array(tree.leaf_values, dtype=np.float32).tolist()
     return {
         "base_weights": [0.0] * splits + values,
-        "categories": [],
-        "categories_nodes": [],
-        "categories_segments": [],
-        "categories_sizes": [],
+        **dict.fromkeys(("categories", "categories_nodes", "categories_segments", "categories_sizes"), ()),
         "default_left": [int(to_left) for to_left in tree.missing_left],
         "id": number,
         "left_children": tree.left,
@@ -100,19 +97,17 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
 
 
 def _read_tree(table: Any) -> NodeTree:
-    keys = ("left_children", "right_children", "split_indices", "default_left")
-    left, right, features, missing = (entry(table, key, list, FILE) for key in keys)
-    conditions = entry(table, "split_conditions", list, FILE)
-    valid = len(left) == len(right) == len(features) == len(missing) == len(conditions) <= MOST_NODES
-    valid = valid and all(type(value) is int for column in (left, right, features, missing) for value in column)
+    keys = ("left_children", "right_children", "split_indices", "default_left", "split_conditions")
+    columns = [entry(table, key, list, FILE) for key in keys]
+    valid = len(set(map(len, columns))) == 1 and len(columns[0]) <= MOST_NODES
+    valid = valid and all(type(value) is int for column in columns[:4] for value in column)
     require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
     tree = NodeTree()
-    for node in range(len(left)):
-        is_leaf = left[node] == -1
-        require(is_leaf or features[node] >= 0, "export.damaged", "splits by no feature", FILE)
-        condition = float(finite_float32(conditions[node], FILE, "condition"))
-        tree.add(-1 if is_leaf else features[node], condition, bool(missing[node]))
-        tree.left[node], tree.right[node] = left[node], right[node]
+    for left, right, feature, missing, condition in zip(*columns, strict=True):
+        require(left == -1 or feature >= 0, "export.damaged", "splits by no feature", FILE)
+        value = float(finite_float32(condition, FILE, "condition"))
+        node = tree.add(-1 if left == -1 else feature, value, bool(missing))
+        tree.left[node], tree.right[node] = left, right
     return tree
 
 

@@ -75,7 +75,7 @@ def test_what_a_format_cannot_hold_is_refused_with_what_to_do(quorank: Quorank, 
     saved_ranker("relu", "fixed").save(own_folder / "network.json")
     sentence = quorank("export", "within.json", "--to", "onnx", "--out", "out").refused()
     assert 'normalize = "fixed"' in sentence and "--normalised" in sentence
-    assert "choose onnx or solr" in quorank("export", "network.json", "--to", "ranklib").refused()
+    assert "choose onnx" in quorank("export", "network.json", "--to", "ranklib").refused()
     assert "unknown format 'solar'" in quorank("export", "ranker.json", "--to", "solar").refused()
     assert quorank("export", "ranker.json", "--to", "onnx", "--normalised").refused().startswith("--normalised: ")
     assert quorank("export", "none.json", "--to", "onnx").refused().startswith("none.json: no ranker here")

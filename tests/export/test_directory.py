@@ -70,7 +70,7 @@ def test_a_changed_ranker_or_name_is_found(tmp_path: Path) -> None:
     with_new_digests(folder)
     with refused("ranker-file.damaged", f"{folder / 'ranker.json'}"):
         read_export(folder)
-    (folder / "ranker.json").write_bytes((written(tmp_path / "x", "solr", "relu") / "ranker.json").read_bytes())
+    (folder / "ranker.json").write_bytes((written(tmp_path / "x", "solr", "trees") / "ranker.json").read_bytes())
     with_new_digests(folder)
     with refused("export.damaged", f"{folder / 'ranker.json'}"):
         read_export(folder)

@@ -60,22 +60,13 @@ def test_solr_trees_of_the_reference_guide() -> None:
     assert found == [-100 - 20, -100 - 20, 50 - 20, 75 - 20, 50 - 20]
 
 
-def test_solr_linear_and_network_models_with_normalisers() -> None:
+def test_solr_linear_models_with_normalisers() -> None:
     kind = "org.apache.solr.ltr.norm.MinMaxNormalizer"
     norms = tuple({"class": kind, "params": {"min": low, "max": high}} for low, high in (("0", "50"), ("100", "110")))
     weights = {"weights": {"title": 2.0, "score": 0.5}}
     rows = [[25.0, 110.0], [NAN, 100.0]]
     found = score("solr", solr("LinearModel", weights, norms), ("title", "score"), rows)
     assert found == pytest.approx([2 * 0.5 + 0.5 * 1, 2 * 7 / 50])
-    layers = [
-        {"matrix": [[1.0, 0.0], [-1.0, -1.0]], "bias": [0.5, 0.0], "activation": "relu"},
-        {"matrix": [[3.0, 4.0]], "bias": [1.0], "activation": "identity"},
-    ]
-    found = score("solr", solr("NeuralNetworkModel", {"layers": layers}), ("title", "score"), [[1.0, 2.0], [-3.0, 1.0]])
-    assert found == [3 * 1.5 + 4 * 0 + 1, 3 * 0 + 4 * 2 + 1]
-    layers[0]["activation"] = "sigmoid"
-    (found,) = score("solr", solr("NeuralNetworkModel", {"layers": layers}), ("title", "score"), [[1.0, 2.0]])
-    assert found == pytest.approx(3 / (1 + np.exp(-1.5)) + 4 / (1 + np.exp(3)) + 1)
 
 
 @given(st.lists(FLOATS | st.floats(-1.0, 1.0, width=32), min_size=1, max_size=50))

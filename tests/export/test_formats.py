@@ -23,7 +23,7 @@ HELD = {
     "onnx": {"linear", "relu", "sigmoid", "trees"},
     "elasticsearch": {"linear", "trees"},
     "opensearch": {"linear", "trees"},
-    "solr": {"linear", "relu", "sigmoid", "trees"},
+    "solr": {"linear", "trees"},
     "vespa": {"linear", "trees"},
     "ranklib": {"linear", "trees"},
     "lightgbm": {"trees"},

@@ -98,7 +98,7 @@ def test_trees_in_a_ring_are_refused() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_files_end_in_a_sentence(name: str) -> None:
     """Each file of each export cut off, and with bytes changed: read, or refused, within a moment."""
-    kind = "trees" if name in ("lightgbm", "xgboost", "ranklib", "elasticsearch", "vespa") else "relu"
+    kind = "trees" if name in ("lightgbm", "xgboost", "ranklib", "elasticsearch", "vespa", "solr") else "relu"
     exported = exported_ranker("linear" if name == "opensearch" else kind)
     files = TARGETS[name].write(exported)
     features, offsets = np.zeros((2, FEATURES), dtype=np.float32), np.array([0, 2])
