@@ -16,21 +16,16 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     # what the file says → what the sentence must hold
     "unknown key": ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clints'", "did you mean 'clients'"]),
     "no clients": ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients", "at least 1", "got 0"]),
-    "huge rounds": ("[federation]\nclients = 1\nrounds = 2147483647\n", ["bad.toml", "rounds"]),
     "negative eta": ("[learner]\neta = -1\n", ["bad.toml line 2", "eta", "above 0", "-1"]),
     "unknown learner": ('[learner]\nkind = "pdgt"\n', ["bad.toml line", "'pdgt'", "did you mean 'pdgd'"]),
-    "list as kind": ('[learner]\nkind = ["pdgd"]\n', ["bad.toml line", "learner", "['pdgd']"]),
-    "section is a number": ("federation = 3\n", ["bad.toml line 1", "federation", "got 3"]),
     "odd interactions": (
         '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
         ["bad.toml line", "interactions: must be even", "got 3"],
     ),
-    "response with pdgd": ('[privacy]\nkind = "randomised-response"\n', ["bad.toml", "randomised-response", "pdgd"]),
     "cohort beyond the clients": (
         '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',
         ["bad.toml line", "cohort of 21", "20 clients"],
     ),
-    "second fold of generated data": ("[data]\nfold = 2\n", ["bad.toml line 2", "one fold", "fold = 2"]),
     "unknown collection": ('[data]\nsource = "nowhere"\n', ["'nowhere'", "no folder"]),
     "too few probabilities": ("[users]\nclick = [0.1]\nstop = [0.1]\n", ["click", "1 probabilities", "0..2"]),
     "syntax": ("[federation]\nclients = \n", ["bad.toml", "TOML", "line 2"]),
@@ -86,13 +81,6 @@ def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> No
     assert again == sentence
 
 
-def test_a_demo_of_bad_data_is_refused_and_leaves_nothing(quorank: Quorank) -> None:
-    write_data(Path("label"), "label")
-    demo = quorank("demo", "--data", "label", "--clients", 3, "--rounds", 2, "--out", "shown")
-    assert demo.code == 2 and "label/train.txt:3:" in demo.err and "Traceback" not in demo.err
-    assert not any(path.is_file() for path in Path("shown").rglob("*"))
-
-
 @pytest.mark.usefixtures("no_pages")
 def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is one sentence also where nothing is compiled yet."""
@@ -104,23 +92,11 @@ def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypa
     assert quorank("run", "small.toml", "--out", "again", "--quiet").err == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, ["bad.toml", "no such experiment file"]),
-        ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clients'"]),
-        ('[data]\nsource = "cut off"\n', ["cut off/train.txt.gz", "cut off"]),
-    ],
-)
-def test_a_process_ends_with_two_and_one_sentence(
-    process: Quorank, own_folder: Path, text: str | None, words: list[str]
-) -> None:
-    if text is not None:
-        Path("bad.toml").write_text(text)
-        write_data(Path("cut off"), "cut off")
+def test_a_process_ends_with_two_and_one_sentence(process: Quorank, own_folder: Path) -> None:
+    Path("bad.toml").write_text("[federation]\nclints = 5\n")
     before = {path.name for path in own_folder.iterdir()}
     sentence = process("run", "bad.toml", "--out", "made").refused()
-    assert all(word in sentence for word in words), sentence
+    assert "bad.toml line 2" in sentence and "'clints'" in sentence
     assert {path.name for path in own_folder.iterdir()} == before
 
 

@@ -55,10 +55,3 @@ def test_generated_files_give_what_the_generator_gives(quorank: Quorank) -> None
     text, made = (json.loads(Path(name, "ranker.json").read_text()) for name in ("text", "made"))
     assert text["parameters"] == made["parameters"]
     assert text["origin"]["experiment"] != made["origin"]["experiment"]  # which names the data
-
-
-@pytest.mark.parametrize("flag", [("--clients", 0), ("--rounds", 0), ("--seed", "x")])
-def test_what_it_cannot_do_is_refused(quorank: Quorank, flag: tuple[str, object]) -> None:
-    outcome = quorank("demo", *flag)
-    assert outcome.code == 2 and flag[0] in outcome.err
-    assert not Path("runs").exists()

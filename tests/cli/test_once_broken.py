@@ -1,11 +1,9 @@
 """Regression tests of defects that were once found by hand."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,28 +14,10 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Grid
 
 
-def test_ctrl_c_in_the_demo(tmp_path, own_folder):
-    eager = "from quorank.cli import display, main\ndisplay.LINE_SECONDS = 0.05\nmain.main()"
-    p = subprocess.Popen(
-        [sys.executable, "-c", eager, "demo", "--clients", "20", "--rounds", "100000", "--out", "shown"],
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in p.stderr:
-        if ": round " in line:
-            break
-    p.send_signal(signal.SIGINT)
-    _, err = p.communicate(timeout=60)
-    assert p.returncode == 130 and "Traceback" not in err
-
-
-def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
-    Path("g.toml").write_text(
-        SMALL.replace("rounds = 12", "rounds = 300000").replace("clients = 20", "clients = 2")
-        + "[grid]\nseed = [1, 2, 3]\n"
-    )
+@contextlib.contextmanager
+def running_grid(tmp_path, text):
+    """A grid with two jobs as a process, once both of them run."""
+    Path("g.toml").write_text(SMALL.replace("rounds = 12", "rounds = 300000") + text)
     p = subprocess.Popen(
         command("run", "g.toml", "--jobs", 2, "--out", "made"),
         env=environment(tmp_path),
@@ -49,26 +29,30 @@ def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     try:
         while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
             time.sleep(0.05)
+        yield p
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+
+
+def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
+    with running_grid(tmp_path, "[grid]\nseed = [1, 2, 3]\n") as p:
         time.sleep(0.2)
         os.killpg(p.pid, signal.SIGINT)  # what a terminal does
         p.communicate(timeout=15)
-    finally:
-        os.killpg(p.pid, signal.SIGKILL)
     assert p.returncode == 130
     assert not Path("made/seed=3").exists()
 
 
-@pytest.mark.usefixtures("no_pages")
-def test_seed_only_grid_with_seed(quorank):
-    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
-    o = quorank("run", "g.toml", "--seed", 7, "--json", "-q", "--out", "made")
-    assert o.code == 0, o.err
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_empty_grid(quorank):
-    Path("g.toml").write_text(SMALL + "[grid]\n")
-    assert quorank("run", "g.toml", "--json", "-q", "--out", "made").code == 0
+def test_worker_killed(tmp_path, own_folder):
+    with running_grid(tmp_path, "[grid]\nseed = [1, 2]\n") as p:
+        kids = subprocess.run(
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
+        ).stdout
+        kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
+        os.kill(kid, signal.SIGKILL)
+        _, err = p.communicate(timeout=30)
+    assert "Traceback" not in err, err[-300:]
 
 
 def test_too_large_eta_leaves_nothing(quorank):
@@ -81,15 +65,6 @@ def test_foreign_files_are_kept(quorank):
     Path("made/report.html").write_text("mine")
     quorank("run", "small.toml", "--out", "made", "-q")
     assert Path("made/report.html").read_text() == "mine"
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_run_over_grid(quorank):
-    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
-    quorank("run", "g.toml", "--out", "made", "-q")
-    quorank("run", "small.toml", "--out", "made", "--overwrite", "-q")
-    found = json.loads(quorank("compare", "made", "--json").out)
-    assert found["settings"][0]["n"] == 1
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -115,13 +90,6 @@ def test_long_cell_names():
 )
 def test_places(text, key, line):
     assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
-
-
-@pytest.mark.parametrize("name", ['a"b', "a\\tb"])
-@pytest.mark.usefixtures("no_pages")
-def test_demo_data_with_quote(quorank, name):
-    quorank("data", "synthesize", "mq2007", "--queries", 30, "--out", name)
-    assert quorank("demo", "--data", name, "--clients", 3, "--rounds", 2).code == 0
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -153,31 +121,6 @@ def test_full_disk_names_the_file(quorank, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", w)
     o = quorank("run", "small.toml", "--out", "made", "-q")
     assert o.code != 0 and "made" in o.err
-
-
-def test_worker_killed(tmp_path, own_folder):
-    Path("g.toml").write_text(SMALL.replace("rounds = 12", "rounds = 300000") + "[grid]\nseed = [1, 2]\n")
-    p = subprocess.Popen(
-        command("run", "g.toml", "--jobs", 2, "--out", "made"),
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
-            time.sleep(0.1)
-        kids = subprocess.run(
-            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
-        ).stdout
-        kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
-        os.kill(kid, signal.SIGKILL)
-        _, err = p.communicate(timeout=30)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(p.pid, signal.SIGKILL)
-    assert "Traceback" not in err, err[-300:]
 
 
 @pytest.mark.usefixtures("no_pages")

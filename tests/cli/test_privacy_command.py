@@ -161,16 +161,6 @@ def test_an_audit_of_an_honest_run_passes(quorank: Quorank, private_run: Path) -
     assert "passed" in quorank("privacy", "audit", private_run, *flags[:3], "1", "-q").out
 
 
-def test_an_audit_of_clients_with_momentum_does_not_read_one_round_alone(quorank: Quorank) -> None:
-    file = PRIVATE.replace("rounds = 30", "rounds = 6\nclient_momentum = 0.8")
-    Path("carrying.toml").write_text(file)
-    assert quorank("run", "carrying.toml", "--out", "carrying", "-q").code == 0
-    outcome = quorank("privacy", "audit", "carrying", "--canaries", "100", "--victims", "3", "-q", "--json")
-    assert outcome.code == 0, outcome.err
-    result = json.loads(outcome.out)
-    assert result["passed"] and "client_momentum" in result["reconstruction"]["skipped"]
-
-
 def test_an_audit_takes_noise_in_floating_point_off(
     quorank: Quorank, private_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

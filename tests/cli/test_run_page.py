@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
+from quorank.cli.run import run
 from quorank.cli.run_page import RunWatch, watched_run
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
@@ -180,8 +181,6 @@ def test_the_command_prints_an_address_that_works_and_stays_only_if_asked(tmp_pa
     assert (tmp_path / "run" / "ranker.json").is_file()
 
 
-def test_options_of_the_page_need_the_page(tmp_path) -> None:
-    (tmp_path / "file.toml").write_text(FILE)
-    with command("file.toml", "--port", "9999", "--out", "run", cwd=tmp_path) as process:
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 2 and "--watch" in err and "Traceback" not in err
+def test_options_of_the_page_need_the_page() -> None:
+    with refused("option.conflict"):
+        run(Path("small.toml"), port=9999)
