@@ -71,15 +71,6 @@ def test_rows_may_stand_in_any_order(tiny_collection: Collection) -> None:
     assert np.array_equal(one.predict(x, group=query)[order], one.predict(x[order], group=query[order]))
 
 
-def test_sizes_stand_for_groups(tiny_collection: Collection) -> None:
-    x, y, query = rows_of(tiny_collection.train)
-    sizes = np.diff(tiny_collection.train.offsets)
-    one = qr.FederatedRanker(**QUICK, clients=5, normalize="query").fit(x, y, group=query)
-    two = qr.FederatedRanker(**QUICK, clients=5, normalize="query").fit(x, y, group=sizes)
-    assert np.array_equal(one.ranker_.theta, two.ranker_.theta)
-    assert np.array_equal(one.predict(x, group=sizes), two.predict(x, group=query))
-
-
 @pytest.mark.parametrize("normalize", ["query", "none", "fixed"])
 def test_the_score_is_the_ndcg_of_the_evaluator(tiny_graded: Collection, normalize: str) -> None:
     found = fitted(tiny_graded, normalize=normalize)

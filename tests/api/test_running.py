@@ -71,12 +71,6 @@ def test_arrays_give_the_ranker_of_the_source_that_they_are_of(own_folder: Path)
     assert not Path("again").exists()
 
 
-def test_one_split_is_searched_and_judged(own_folder: Path) -> None:
-    lists = qr.load("synthetic:mq2007", queries=60).train
-    found = qr.run("fpdgd", data=lists, set={"federation.rounds": 2, "federation.clients": 3}, out="x", report=False)
-    assert found.summary["evaluation"]["test_queries"] == lists.n_queries
-
-
 def test_the_history_has_every_round_however_seldom_it_is_evaluated(own_folder: Path) -> None:
     each = qr.run("fpdgd", set=SMALL, out="each", report=False).history()
     seldom = qr.run("fpdgd", set={**SMALL, "evaluation.every": 5}, out="seldom", report=False)
@@ -88,17 +82,6 @@ def test_the_history_has_every_round_however_seldom_it_is_evaluated(own_folder: 
         assert np.array_equal(shown, each[name][shown.index]), name
     assert found.loc[~evaluated, "offline_ndcg@10"].isna().all()
     assert not Path("each/rounds.parquet").exists()
-
-
-def test_polars_has_what_pandas_has(own_folder: Path) -> None:
-    pytest.importorskip("polars", reason="polars is not installed")
-    found = qr.run("fpdgd", set={**SMALL, "evaluation.every": 7}, out="run", report=False)
-    frame = found.history("polars")
-    assert type(frame).__module__.startswith("polars")
-    for name, values in found.history().items():
-        assert np.array_equal(frame[name].to_numpy(), values.to_numpy(), equal_nan=True)
-    with refused("option.unknown-value", "frame"):
-        found.history("arrow")  # type: ignore[arg-type]
 
 
 def test_a_changed_history_of_rounds_is_refused(own_folder: Path) -> None:

@@ -83,15 +83,6 @@ def test_other_splits_and_cuts(quorank: Quorank, finished_run: tuple[Path, Outco
         assert found["ndcg@5"]["interval"] == pytest.approx(interval, rel=0.02)
 
 
-def test_the_table_names_the_rule(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
-    outcome = quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007")
-    summary = json.loads((finished_run[0] / "summary.json").read_text())
-    lines = outcome.out.splitlines()
-    assert lines[0].startswith(f"ndcg@10  {summary['offline']['ndcg@10']:.4f} ± ")
-    assert "left out" in lines[-2] and "test queries" in lines[-2] and "95 %" in lines[-1]
-    assert max(map(len, lines)) <= 80
-
-
 def test_data_of_another_width_are_refused(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
     Path("narrow").mkdir()
     for split in ("train", "test"):

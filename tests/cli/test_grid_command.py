@@ -61,30 +61,8 @@ def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Qu
     assert [(run["run"], run["seed"]) for run in found] == [("preset=perfect", 7), ("preset=informational", 7)]
 
 
-@pytest.mark.usefixtures("no_pages")
-def test_set_reaches_the_grid(quorank: Quorank, file: Path) -> None:
-    flags = ("--set", "grid.seed=[5]", "--set", 'grid.users.preset=["perfect"]')
-    found = json.loads(quorank("run", file, *flags, "--json", "-q").out)
-    assert [run["seed"] for run in found] == [5]
-
-
 def test_a_bad_combination_is_refused_before_any_is_run(quorank: Quorank) -> None:
     Path("grid.toml").write_text(GRID + '"federation.clients" = [20, 0]\n')
     sentence = quorank("run", "grid.toml", "--out", "made").refused()
     assert "grid.toml line" in sentence and "clients: must be at least 1" in sentence
     assert not Path("made").exists()
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_folds_are_repetitions_of_one_setting(quorank: Quorank) -> None:
-    for fold in (1, 2):
-        flags = ("--queries", 30, "--seed", fold, "--out", f"five/Fold{fold}")
-        assert quorank("data", "synthesize", "mq2007", *flags).code == 0
-    Path("folds.toml").write_text(
-        '[data]\nsource = "five"\n[federation]\nclients = 5\nrounds = 2\n[grid]\n"data.fold" = [1, 2]\n'
-    )
-    found = json.loads(quorank("run", "folds.toml", "--out", "made", "--json", "-q").out)
-    assert [run["run"] for run in found] == ["fold=1", "fold=2"]
-    assert found[0]["offline"] != found[1]["offline"]
-    compared = json.loads(quorank("compare", "made", "--json").out)
-    assert [setting["n"] for setting in compared["settings"]] == [2]

@@ -94,15 +94,6 @@ def test_trec_files_give_the_figures_of_evaluate(quorank: Quorank) -> None:
     assert next(iter(found.values())) == pytest.approx(told["ndcg@10"]["mean"], abs=1e-9)
 
 
-def test_lines_keep_their_order_where_the_rows_of_a_query_do_not_stand_together(quorank: Quorank) -> None:
-    lines = ["1 qid:a 1:1 2:5", "0 qid:b 1:7", "0 qid:a 1:3 2:1", "2 qid:b 1:2", "0 qid:a 1:2"]
-    Path("mixed.txt").write_text("\n".join(lines))
-    SavedRanker(Linear(), 2, np.array([1.0, 10.0])).save("r.json")
-    assert quorank("predict", "r.json", "mixed.txt").out.split() == ["10.0", "1.0", "3.0", "0.0", "0.5"]
-    quorank("predict", "r.json", "mixed.txt", "--trec-run", "run", "--tag", "mine")
-    assert Path("run").read_text().splitlines()[:2] == ["a Q0 a.1 1 10.0 mine", "a Q0 a.2 2 3.0 mine"]
-
-
 def test_an_empty_field_is_a_missing_feature(quorank: Quorank) -> None:
     SavedRanker(Linear(), 2, np.array([1.0, 10.0]), RawFeatures(), ("a", "b"), missing=-3.0).save("r.json")
     written({"b": [1.0, None], "a": [None, 2.5]}, Path("t.csv"))

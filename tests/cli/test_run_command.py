@@ -61,13 +61,6 @@ def test_json_is_the_summary_alone_on_stdout(finished_run: tuple[Path, Outcome])
     assert all(line.startswith("run: round ") for line in outcome.err.splitlines()), outcome.err
 
 
-@pytest.mark.parametrize("learner", ["pdgd", "evolution"])
-def test_quiet_prints_nothing_but_the_result(quorank: Quorank, learner: str) -> None:
-    outcome = quorank("run", "small.toml", "--set", f"learner={learner}", "--quiet", "--json", "--out", "made")
-    assert outcome.code == 0 and outcome.err == ""
-    assert json.loads(outcome.out)["rounds"] == 12
-
-
 def test_progress_goes_to_stderr_and_the_table_to_stdout(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
     outcome = quorank("run", "small.toml", "--out", "made")
@@ -156,17 +149,6 @@ def test_the_history_agrees_with_the_summary(finished_run: tuple[Path, Outcome])
     assert all(np.isfinite(column).all() for column in history.values())
 
 
-@pytest.mark.parametrize(
-    ("every", "rounds"), [(5, [5, 10, 12]), (12, [12]), (100, [12]), (4, [4, 8, 12]), (11, [11, 12])]
-)
-@pytest.mark.usefixtures("no_pages")
-def test_the_history_has_a_row_per_evaluated_round_and_the_last(
-    quorank: Quorank, every: int, rounds: list[int]
-) -> None:
-    assert quorank("run", "small.toml", "--set", f"evaluation.every={every}", "--out", "made", "-q").code == 0
-    assert history_of(Path("made"))["round"].tolist() == rounds
-
-
 @pytest.mark.usefixtures("no_pages")
 def test_evaluating_seldom_changes_neither_the_ranker_nor_its_figures(
     finished_run: tuple[Path, Outcome], quorank: Quorank
@@ -197,15 +179,6 @@ def test_a_run_is_not_written_over_unasked(quorank: Quorank) -> None:
     assert quorank("run", "small.toml", "--seed", 2, "--out", "made", "--overwrite", "-q").code == 0
     assert Path("made/ranker.json").read_bytes() != before[str(Path("made/ranker.json"))]
     assert {path.name for path in Path("made").iterdir()} == WRITTEN
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_overwriting_with_bad_data_keeps_the_old_run(quorank: Quorank) -> None:
-    quorank("run", "small.toml", "--out", "made", "-q")
-    before = {str(path): path.read_bytes() for path in Path("made").rglob("*") if path.is_file()}
-    again = quorank("run", "small.toml", "--set", "data.source=nowhere", "--out", "made", "--overwrite")
-    assert "nowhere" in again.refused()
-    assert {str(path): path.read_bytes() for path in Path("made").rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -259,30 +232,6 @@ def test_shipped_experiments_run_by_name(quorank: Quorank, name: str, clients: i
     assert (written["learner"]["kind"], written["learner"]["eta"]) == ("pdgd", 0.1)
 
 
-@pytest.mark.usefixtures("no_pages")
-def test_randomised_response_states_its_epsilon_with_unit_delta_and_horizon(quorank: Quorank) -> None:
-    flags = ("--set", "learner=evolution", "--set", "privacy=randomised-response", "--set", "privacy.p=0.9")
-    outcome = quorank("run", "small.toml", *flags, "--out", "made", "--json", "-q")
-    privacy = json.loads(outcome.out)["privacy"]
-    each = float(np.log(0.9 * 10 / 0.1))  # eq. 6 with n = k + 1 = 11 values
-    assert privacy["epsilon"] == pytest.approx(2 * 12 * each)  # two numbers a round, twelve rounds
-    assert privacy["unit"] == "client" and privacy["delta"] == 0.0 and "12 rounds" in privacy["horizon"]
-    ledger = json.loads(Path("made/ledger.json").read_text())
-    assert ledger["privacy"] == privacy
-    assert ledger["mechanism"] == {"kind": "randomised-response", "p": 0.9, "per": "message"}
-    (entry,) = ledger["releases"]
-    assert (entry["first_round"], entry["last_round"], entry["releases"]) == (1, 12, 12 * 20)
-    assert ledger["setting"]["clients"] == ledger["setting"]["cohort"] == 20
-
-
-def test_the_report_is_one_page_about_this_run(finished_run: tuple[Path, Outcome]) -> None:
-    page = (finished_run[0] / "report.html").read_text()
-    summary = json.loads((finished_run[0] / "summary.json").read_text())
-    assert page.startswith("<!doctype html>")
-    assert f"{summary['offline']['ndcg@10']:.4f}" in page
-    assert "<script src=" not in page and "<link" not in page
-
-
 def test_a_misspelt_experiment_is_answered_with_those_that_are_shipped(quorank: Quorank) -> None:
     outcome = quorank("run", "fpgdd")
     assert outcome.code == 2 and len(outcome.err.strip().splitlines()) == 1
@@ -290,12 +239,6 @@ def test_a_misspelt_experiment_is_answered_with_those_that_are_shipped(quorank: 
     for name in ("fpdgd", "private", "recommended", "search", "trees", "trees-private"):
         assert name in outcome.err
     assert "silo-group" not in outcome.err
-
-
-def test_jobs_of_a_single_run_say_that_they_do_nothing(quorank: Quorank, no_pages: None) -> None:
-    outcome = quorank("run", "small.toml", "--out", "made", "--jobs", 2, "--json", "--quiet")
-    assert outcome.code == 0 and json.loads(outcome.out)["rounds"] == 12
-    assert len(outcome.err.strip().splitlines()) == 1 and "--jobs" in outcome.err
 
 
 def test_logs_are_for_single_runs_and_known_tools(quorank: Quorank, own_folder: Path) -> None:

@@ -65,12 +65,6 @@ def test_refusals_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...],
     assert words in quorank("silo", "demo", "--json", "--trials", 1, *arguments).err
 
 
-def test_too_few_queries_for_the_parties(quorank: Quorank, tmp_path: Path) -> None:
-    small = write_collection(tmp_path / "small", documents=12, queries=3)
-    outcome = quorank("silo", "demo", "--collection", small, "--trials", 1)
-    assert outcome.code == 2 and "too few for 4 parties" in outcome.err
-
-
 @pytest.fixture
 def lossy(tmp_path: Path) -> Path:
     """A collection with an empty document and a judgement of a document that is not there."""

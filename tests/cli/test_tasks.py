@@ -40,14 +40,6 @@ def tasks(environment, *arguments) -> subprocess.Popen[str]:
     )
 
 
-def test_an_unknown_job_prints_the_known_ones(environment) -> None:
-    process = tasks(environment, "nothing")
-    out, told = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert out == ""
-    assert "tasks.py demo" in told
-
-
 def test_the_exit_code_and_the_sentence_are_those_of_the_command(environment, tmp_path) -> None:
     process = tasks(environment, "quorank", "run", "fpdgd", "--set", "federation.clients=0", "--out", tmp_path / "run")
     _, told = process.communicate(timeout=60)

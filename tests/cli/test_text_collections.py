@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from command_line import Quorank
 
-from quorank.text.formats import TEXT_FORMATS
-
 ENGLISH = "the heat of a wing that was measured at high speed, and what it has to do with the shape which it had"
 
 
@@ -69,23 +67,9 @@ def test_import_tells_texts_by_themselves_and_what_was_left_out(quorank: Quorank
     assert json.loads(quorank("data", "stats", "texts", "--json").out)["kind"] == "text"  # the folder comes first
 
 
-def test_a_collection_that_loses_all_judgements_is_one_sentence(quorank: Quorank) -> None:
-    folder = write_smart(Path("texts"))
-    (folder / "x.rel").write_text("Q1 0 1 1\n")
-    for verb in ("stats", "import"):
-        sentence = quorank("data", verb, folder).refused()
-        assert "none of its 1 judgements is of a query and a document that are here" in sentence
-
-
 @pytest.mark.parametrize("name", ["test.txt", "part.txt.gz"])
 def test_letor_rows_without_their_layout_are_no_texts(quorank: Quorank, name: str) -> None:
     Path("letor").mkdir()
     (Path("letor") / name).write_text("2 qid:1 1:0.5 2:0.1\n0 qid:1 1:0.2 2:0.3\n")
     for verb in ("stats", "import"):
         assert "train.txt" in quorank("data", verb, "letor").refused()
-
-
-@pytest.mark.parametrize("verb", [("data", "stats"), ("data", "import"), ("silo", "demo"), ("silo", "join")])
-def test_help_names_every_format(quorank: Quorank, verb: tuple[str, ...]) -> None:
-    shown = " ".join(quorank(*verb, "--help").out.replace("│", " ").split())
-    assert all(name in shown for name in TEXT_FORMATS)

@@ -44,13 +44,6 @@ def test_an_optimiser_by_word_and_by_its_fields(quorank: Quorank, setting: str, 
     assert found["optimiser"].startswith(shown)
 
 
-def test_the_table_for_people_fits_a_terminal(quorank: Quorank) -> None:
-    outcome = quorank("tune", "simulate", "--start", "random", *QUICK)
-    assert outcome.code == 0
-    assert max(map(len, outcome.out.splitlines())) <= 80
-    assert "rank accuracy" in outcome.out and "recency.90-days" in outcome.out and "people's" in outcome.out
-
-
 def test_versions_are_written_and_shown(quorank: Quorank, own_folder: Path) -> None:
     made = json.loads(quorank("tune", "simulate", *QUICK, "--out", "models", "--json").out)
     names = sorted(path.name for path in (own_folder / "models").iterdir())

@@ -23,7 +23,7 @@ from quorank.experiments import runner
 from quorank.experiments.unlearning import commit
 from quorank.experiments.unlearning.commit import erase
 from quorank.experiments.workload import collection_of
-from quorank.federation.unlearning.methods import KeptRound, fresh_seed, rebuild, scaled_steps
+from quorank.federation.unlearning.methods import KeptRound, fresh_seed, rebuild
 from quorank.files.atomic import write_whole
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
@@ -91,22 +91,6 @@ def test_fresh_and_retrained_rankers_do_not_depend_on_the_leaver(quorank: Quoran
         assert (found[0] == found[1]) is (method in ("fresh", "retrain")), method
 
 
-@pytest.mark.parametrize("method", ["retrain", "published"])
-def test_what_other_methods_release_anew_is_counted(quorank: Quorank, method: str) -> None:
-    """Also of a private run whose clients were asked to keep updates: what is sent again is noisy again."""
-    folder = made(
-        extra='keep_every = 2\n[privacy]\nkind = "gaussian"\nepsilon = 8.0\nclip = 0.3', clients=60, rounds=20
-    )
-    alone = json.loads((folder / "summary.json").read_text())["privacy"]["epsilon"]
-    result = json.loads(quorank("unlearn", folder, "--client", 7, "--method", method, "--json", "-q").out)
-    book = json.loads((folder / "ledger.json").read_text())
-    (entry,) = book["unlearning"]
-    (release,) = entry["releases"]
-    assert release["releases"] == result["rounds"] * 59 == (20 if method == "retrain" else 2) * 59
-    assert result["privacy"]["rounds"] == result["rounds"] and book["altogether"]["epsilon"] > alone + 1.0
-    assert quorank("privacy", "ledger", folder).code == 0
-
-
 def test_nothing_that_was_kept_is_needed_or_read_by_default(quorank: Quorank) -> None:
     """Neither the others' kept updates nor, through them, anything that the leaver did."""
     shutil.copytree(made(), "other")
@@ -118,19 +102,6 @@ def test_nothing_that_was_kept_is_needed_or_read_by_default(quorank: Quorank) ->
     for name in ("made", "other", "none"):
         assert quorank("unlearn", name, "--client", 1, "-q").code == 0
     assert len({(Path(name) / "ranker.json").read_bytes() for name in ("made", "other", "none")}) == 1
-
-
-def test_two_leavers_at_once_or_threads_are_the_same_request(quorank: Quorank) -> None:
-    made()
-    results = []
-    for name, flags in (("a", ("--threads", 1)), ("b", ("--threads", 3)), ("c", ())):
-        shutil.copytree("made", name)
-        clients = (1, 4) if name != "c" else (4, 1)
-        who = [x for c in clients for x in ("--client", c)]
-        assert quorank("unlearn", name, *who, *flags, "-q").code == 0
-        results.append((Path(name) / "ranker.json").read_bytes())
-        assert sorted(kept(Path(name))) == ["0.npz", "2.npz", "3.npz", "5.npz"]
-    assert len(set(results)) == 1
 
 
 def test_a_leaver_s_data_are_gone_and_the_others_are_untouched(quorank: Quorank) -> None:
@@ -275,14 +246,6 @@ def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ..
     result = json.loads(outcome.out)
     assert 0 < result["after"] <= 1 and 0 < result["retrained"] <= 1
     assert "0.npz" not in kept(folder)
-
-
-def test_clients_who_search_more_also_do_more_of_the_rebuilding(quorank: Quorank) -> None:
-    folder = made(extra='[partition]\nkind = "quantity"')
-    each = runner.Runner(storage.read_experiment(folder), 1).simulator.interactions
-    assert each is not None and len(set(each.tolist())) > 1
-    result = json.loads(quorank("unlearn", folder, "--client", 2, "--local-steps", 3, "--json", "-q").out)
-    assert result["local_updates"] == 4 * int(np.delete(scaled_steps(each, 5, 3), 2).sum())
 
 
 def test_what_a_private_run_states_covers_its_rebuilding(quorank: Quorank) -> None:

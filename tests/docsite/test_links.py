@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from docsite.__main__ import for_site, foreign_requests, site_pages
+from docsite.__main__ import foreign_requests, site_pages
 from docsite.links import broken_links
-from docsite.markdown import anchors, first_heading, first_sentence, headings
+from docsite.markdown import first_heading, first_sentence, headings
 from docsite.navigation import navigation
 from docsite.reference import generated_pages
 
@@ -75,19 +75,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert "new.md" in str(navigation(more, {path: first_heading(text) for path, text in more.items()}))
 
 
-def test_links_out_of_the_documentation_become_text() -> None:
-    text = "[a](../../examples/plugin) [b](../protocol.md) [c](../../CONTRIBUTING.md)"
-    assert for_site("search/x.md", text) == "a [b](../protocol.md) [c](../contributing.md)"
-
-
 def test_foreign_requests_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<script src="https://cdn.example/x.js"></script> <a href="https://example.org">')
     (tmp_path / "b.css").write_text("@font-face { src: url(//fonts.example/f.woff2) } a { background: url(own.png) }")
     assert foreign_requests(tmp_path) == ["a.html: https://cdn.example/x.js", "b.css: //fonts.example/f.woff2"]
-
-
-def test_anchors_are_those_of_forges() -> None:
-    assert anchors("# A `b_c`, ε = 0.5!\n## Same\n## Same\n") == {"a-b_c-ε--05", "same", "same_1"}
 
 
 def test_generated_pages_hold_every_key_verb_and_option() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -70,10 +69,3 @@ def test_relative_links_of_the_index_page_are_found(page: str, faults: int) -> N
     )
     assert len(program.metadata_faults(message_from_string(head + page), __version__)) == faults
     assert len(program.metadata_faults(message_from_string(head + page), "9.9")) == faults + 1
-
-
-def test_a_wheel_that_fails_is_told_with_what_it_said(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="ended with 3:\nwords"):
-        program.run([sys.executable, "-c", "print('words'); raise SystemExit(3)"], tmp_path)
-    with pytest.raises(SystemExit, match="no such Python"):
-        program.try_wheel(tmp_path / "x.whl", "python2.0")

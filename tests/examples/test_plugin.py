@@ -56,14 +56,6 @@ def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path)
 
 
 @pytest.mark.slow
-def test_misspelt_kinds_are_answered_with_foreign_ones_too(installed, tmp_path) -> None:
-    words = command("run", "fpdgd", "--set", "federation.server.kind=nestero", "--out", tmp_path / "run")
-    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "did you mean 'nesterov'" in done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "kind"), [("learner", "click-contrast"), ("privacy", "one-bit")])
 def test_devices_cannot_be_asked_for_foreign_parts(installed, tmp_path, key: str, kind: str) -> None:
     (tmp_path / "foreign.toml").write_text(f'[{key}]\nkind = "{kind}"\n')

@@ -10,13 +10,12 @@ import pytest
 from exported_rankers import FEATURES, exported_ranker, fixed_range, rankers, saved_ranker
 from refusals import refused
 
-from quorank.data.letor.reader import read_letor
 from quorank.data.normalisation import FixedRange, RawFeatures
 from quorank.export import TARGETS, target_of
 from quorank.export.comparison import compare_lists, with_gaps
 from quorank.export.directory import files_of
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.rankers import MLP, Linear, Ranker
+from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker
 
 HELD = {
@@ -118,23 +117,6 @@ def test_trees_too_deep_for_an_engine_are_refused() -> None:
             files_of(target_of(name), ExportedRanker(saved), "here")
     for name in ("onnx", "ranklib", "lightgbm", "xgboost"):
         assert files_of(target_of(name), ExportedRanker(saved), "here")
-
-
-def test_every_format_on_mq2008(mq2008: Path) -> None:
-    """The same order, scores within 1e-5; in the second part with features missing."""
-    splits = [read_letor(mq2008 / f"S{number}.txt.gz") for number in (1, 5)]
-    rng = np.random.default_rng(8)
-    chosen: dict[str, tuple[Ranker, int]] = {"linear": (Linear(), 46), "relu": (MLP(8), 48 * 8)}
-    low, high = (tuple(limit(axis=0).tolist()) for limit in (splits[0].features.min, splits[0].features.max))
-    for kind, (ranker, size) in chosen.items():
-        exported = ExportedRanker(SavedRanker(ranker, 46, rng.normal(size=size), FixedRange(low, high)))
-        for name in (name for name in HELD if kind in HELD[name]):
-            model = target_of(name).load(files_of(target_of(name), exported, "here"), exported.names)
-            for data in splits:
-                features = with_gaps(data.features) if data is splits[1] else data.features
-                compared = compare_lists(exported, model, features, data.offsets)
-                assert compared.same, (kind, name, compared)
-                assert compared.lists == data.n_queries
 
 
 # ------------------------------------------------------------ other readers of the same files

@@ -14,10 +14,9 @@ from made_up_runs import load_run, load_runs
 from rich.console import Console
 from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
-from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, letter, p_text
+from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, p_text
 from quorank.reports.report import comparison_page, report_page
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
@@ -41,13 +40,6 @@ def test_means_by_hand(make_grid) -> None:
     assert first.mean == pytest.approx(sum(values) / 3)
     assert first.sd == pytest.approx(np.std(values, ddof=1))
     assert table.rows[0].against_first == ()
-
-
-def test_matching_seeds_are_paired(make_grid) -> None:
-    groups = _groups(make_grid(seeds=3))
-    found = compare_table(groups).rows[1].against_first[0]
-    expected = paired_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
-    assert found == replace(expected, unit="seed")
 
 
 def test_seeds_of_a_fold_are_averaged_before_the_test(make_run) -> None:
@@ -115,11 +107,6 @@ def test_a_figure_that_no_run_has_is_a_dash(make_run) -> None:
     json.dumps(table.as_dict(), allow_nan=False)
 
 
-def test_nothing_to_compare_is_refused() -> None:
-    with pytest.raises(BadInput, match="nothing to compare"):
-        compare_table([])
-
-
 @pytest.mark.parametrize("scale", [1, 10_000])
 def test_eighty_columns_hold_every_figure(make_run, scale: int) -> None:
     paths = []
@@ -161,18 +148,6 @@ def test_settings_that_differ_in_privacy_each_state_theirs(make_run) -> None:
     assert "Gaussian: ε = 2 at δ = 1e-05 (unit: client; horizon: whole run)." in text
 
 
-def test_conventions_that_differ_are_not_named_as_one(make_run) -> None:
-    table = compare_table(_groups(make_run("a"), make_run("b", no_relevant="zero")))
-    assert "settings differ in how queries count" in table.notes()[0]
-
-
-def test_shorter_lists_are_named(make_run) -> None:
-    folder = make_run()
-    text = (folder / "run.toml").read_text()
-    (folder / "run.toml").write_text(text.replace("every = 10", "every = 10\nk = 5"))
-    assert "show lists of 5 documents" in compare_table(_groups(folder)).notes()[2]
-
-
 def test_further_cutoffs_are_measures_of_their_own(make_run) -> None:
     paths = [make_run("a"), make_run("b", preset="navigational"), make_run("c", seed=2)]
     for number, path in enumerate(paths):
@@ -199,10 +174,6 @@ def test_as_dict_is_json(make_grid) -> None:
     assert (first["n"], first["against_first"]) == (3, None)
     assert second["against_first"]["offline.ndcg@10"]["mark"] in "▲▼△▽"
     assert second["differs"] == {"users.preset": "navigational"}
-
-
-def test_letters() -> None:
-    assert [letter(i) for i in (0, 1, 25, 26, 27)] == ["A", "B", "Z", "A2", "B2"]
 
 
 def test_p_in_words() -> None:
@@ -239,25 +210,6 @@ def test_epsilon_never_stands_alone() -> None:
     assert fields["epsilon per round"] == "ε = 0.1 at δ = 1e-05 (unit: client; horizon: per round)"
     assert (fields["clients"], fields["honest"], fields["δ"]) == ("1,000", "yes", "1e-05")
     assert "epsilon" not in fields
-
-
-def test_durations_and_counts_for_people() -> None:
-    assert [statement.seconds(s) for s in (0.838, 12.34, 200, 7512, float("nan"))] == [
-        "0.84 s",
-        "12.3 s",
-        "3 min 20 s",
-        "2 h 05 min",
-        "–",
-    ]
-    assert statement.words({"a_b": [1, 2.5, "x"]}) == "a b 1; 2.5; x"
-
-
-def test_seeds_and_folds_are_repetitions(make_run) -> None:
-    runs = load_runs([make_run(f"{s}-{f}", seed=s, fold=f) for s in (1, 2) for f in (1, 2)])
-    (group,) = group_runs(runs)
-    assert group.runs == tuple(runs)
-    assert group.label == "pdgd on synthetic:mq2007"
-    assert group.figures("offline", "maxrr").shape == (4,)
 
 
 def test_settings_are_named_by_what_differs(make_run) -> None:

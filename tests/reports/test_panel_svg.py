@@ -154,8 +154,3 @@ def test_logarithmic_axes_points_and_error_bars() -> None:
     assert np.diff(at, axis=0)[0] == pytest.approx(np.diff(at, axis=0)[1], abs=0.02)  # equal factors, equal distances
     assert lines(root)[0].get("d", "").count("V") == 3
     assert [text for _, _, text in texts(root, "middle")] == ["1", "2", "5", "10", "20", "50", "100", "interactions"]
-
-
-def test_without_names_the_page_has_the_legend() -> None:
-    panel = Panel("nDCG", "x", "", (curve("first"), curve("second")))
-    assert "first" not in panel_svg(panel, "", named=False) and "first" in panel_svg(panel, "")

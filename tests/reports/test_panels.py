@@ -8,18 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.experiments.run_directory import load_run, load_runs
+from quorank.experiments.run_directory import load_runs
 from quorank.reports.comparison import group_runs
-from quorank.reports.panels import Curve, aligned, block_means, compact, panels_of, spread_out, thin
+from quorank.reports.panels import Curve, aligned, block_means, panels_of, spread_out, thin
 
 
 def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:
     x = np.arange(1, points + 1) * 80_000.0
     return Curve(label, x, np.linspace(0.2, 0.4567891, points) + np.arange(runs)[:, None] * 0.01)
-
-
-def test_compact() -> None:
-    assert [compact(v) for v in (0, 750, 2500, 4e6, 1.5e9)] == ["0", "750", "2.5k", "4M", "1.5G"]
 
 
 def test_a_curve_has_a_value_per_run_and_point() -> None:
@@ -79,10 +75,3 @@ def test_aligned_interpolates_where_all_runs_were(make_run) -> None:
     assert x.tolist() == [4000 * r for r in (20, 30, 40, 50, 60)]
     between, at = runs[1].curve("offline_ndcg@10")
     assert values[1, 0] == pytest.approx(np.interp(80_000, between, at))
-
-
-def test_aligned_of_nothing_is_empty(make_run) -> None:
-    run = load_run(make_run())
-    run.history["offline_maxrr"][:] = np.nan  # type: ignore[index]
-    x, values = aligned([run], "offline_maxrr")
-    assert len(x) == 0 and values.size == 0
