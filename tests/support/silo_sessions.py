@@ -17,8 +17,7 @@ from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, generated_holdings
-from quorank.silos.session.coordinator import SiloServer
-from quorank.silos.session.post import SiloPost
+from quorank.silos.session.coordinator import SiloPost, SiloServer
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.comparison import joint_ranker

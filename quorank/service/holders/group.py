@@ -21,9 +21,7 @@ from quorank.service.enrolment import enlist
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.home import RANKER, TERMS, Home, Settings
 from quorank.service.store.sql_store import Member, SqlStore
-from quorank.silos.session.coordinator import SiloServer
-from quorank.silos.session.phases import PHASES
-from quorank.silos.session.post import SiloPost
+from quorank.silos.session.coordinator import PHASES, SiloPost, SiloServer
 from quorank.silos.session.streams import SiloStreams
 from quorank.silos.session.terms import PublicKey, SiloTerms
 from quorank.text import FEATURE_NAMES
