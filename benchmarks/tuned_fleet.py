@@ -24,11 +24,11 @@ from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
 from quorank.service.enrolment import open_enrolment
 from quorank.service.home import Home
-from quorank.tuning.closing import Count
 from quorank.tuning.field import DeviceSums, read_field_tuning, read_task
 from quorank.tuning.heuristics.constraints import random_weights
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
+from quorank.tuning.rules import Count
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning, simulate_tuning
 

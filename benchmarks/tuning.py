@@ -28,15 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from quorank.tuning.closing import Stable, Time
 from quorank.tuning.coordinator import RELATIVE_MARGIN, Rprop
-from quorank.tuning.guards import ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
-from quorank.tuning.releases import GradientRelease, Release, SignRelease
+from quorank.tuning.rules import GradientRelease, ImmediateGuard, JudgedGuard, Release, SignRelease, Stable, Time
 from quorank.tuning.simulation import Traffic, Tuning, TuningHistory, simulate_tuning
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]

@@ -11,8 +11,7 @@ from quorank.service.holders.tuning import TuningHome
 from quorank.tuning.field import TuningTerms, read_task
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.browser import find_searches
-from quorank.tuning.histories.visits import read_histories, read_visits
+from quorank.tuning.histories.visits import find_searches, read_histories, read_visits
 from quorank.tuning.models import checksum, read_model
 from quorank.tuning.studies.study import Study, read_collected, read_pilot, read_study
 

@@ -60,13 +60,11 @@ def simulate(
     """
     from quorank.experiments.experiment_file import ExperimentFile, set_values
     from quorank.files.codec import decode
-    from quorank.tuning.closing import CLOSINGS
     from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
-    from quorank.tuning.guards import GUARDS
     from quorank.tuning.histories.scenarios import find_scenario, recorded_scenario
     from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.models import model_file_name, write_model
-    from quorank.tuning.releases import RELEASES
+    from quorank.tuning.rules import CLOSINGS, GUARDS, RELEASES
     from quorank.tuning.simulation import Tuning, simulate_tuning
 
     given = {"heuristic": heuristic, "start": start, "people": people, "iterations": iterations, "seed": seed}

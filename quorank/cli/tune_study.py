@@ -15,8 +15,7 @@ from quorank.cli.options import Json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.tuning.studies.analysis import Analysis
-    from quorank.tuning.studies.private_means import PrivateAnalysis
+    from quorank.tuning.studies.analysis import Analysis, PrivateAnalysis
     from quorank.tuning.studies.study import Study
 
 app = typer.Typer(help="Studies of a tuned heuristic: plan, assign, analyse.", no_args_is_help=True)
@@ -104,8 +103,8 @@ def analyse(
     With --epsilon, each client answers by randomised response and the arms'
     means are estimated from the answers alone, as a service would.
     """
+    from quorank.tuning.studies.analysis import PrivateMeans, simulate_answers
     from quorank.tuning.studies.analysis import analyse as analyse_study
-    from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
     from quorank.tuning.studies.study import read_collected, read_study
 
     study = read_study(file)

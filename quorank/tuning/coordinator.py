@@ -1,7 +1,7 @@
 """Coordinator of a tuning: updates are summed, an iteration closes, a new version of the weights is made.
 
 Hartmann et al. 2019, §5.5, with the changes that §6.4 asks for. The coordinator adds each update to running sums and
-keeps nothing else of it. The simulation and the service (`open_version`) drive the same object.
+keeps nothing else of it. The simulation and the service (`field`) drive the same object.
 
 The optimisers are those of a federation's server, on weights counted in their declared steps: one number serves weights
 of any size, and Rprop's `most` = 1 is the largest change that the constraints allow.
@@ -19,12 +19,20 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
-from quorank.tuning.closing import Closing, Count, Estimate
-from quorank.tuning.guards import Evidence, Guard, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.constraints import project
 from quorank.tuning.heuristics.heuristic import HeuristicDeclaration
 from quorank.tuning.models import Model, check_model
-from quorank.tuning.releases import GradientRelease, Release
+from quorank.tuning.rules import (
+    Closing,
+    Count,
+    Estimate,
+    Evidence,
+    GradientRelease,
+    Guard,
+    ImmediateGuard,
+    JudgedGuard,
+    Release,
+)
 
 OPTIMISERS: Family[Server] = Family("server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server")
 _DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Add(step=40.0))

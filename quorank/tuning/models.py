@@ -42,7 +42,7 @@ class Model:
     sums: tuple[list[float], ...] = ()  # that undecided weights take along: updates, Σ u and Σ u² of each weight
     trial: Mapping[str, float] | None = None  # weights on trial, at which clients take slopes
     reference: Mapping[str, float] | None = None  # weights at the start of the tuning
-    evidence: tuple[tuple[float, float, float, float], ...] = ()  # (`guards`): published, trial against both others
+    evidence: tuple[tuple[float, float, float, float], ...] = ()  # (`rules`): published, trial against both others
     shortened: Annotated[int, Range(0)] = 0  # number of times the step to the trial was halved
 
 

@@ -20,13 +20,13 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.closing import Closing, Count, Time
 from quorank.tuning.coordinator import TuningSettings, TuningState, Updates
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, Scenario, find_scenario
 from quorank.tuning.loss import first_places, gradients, mean_loss_and_accuracy
 from quorank.tuning.models import Model
+from quorank.tuning.rules import Closing, Count, Time
 from quorank.tuning.searches import slice_searches
 
 CHECK_EVERY = 25  # updates between two checks of the closing rule

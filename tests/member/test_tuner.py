@@ -20,12 +20,12 @@ from quorank.member.private_store import FILE
 from quorank.protocol.keys import MemberKey
 from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
-from quorank.tuning.closing import Count
 from quorank.tuning.field import TuningTask
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
+from quorank.tuning.rules import Count
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning
 from quorank.tuning.studies.study import Study

@@ -28,9 +28,9 @@ from quorank.service.overview import Overview
 from quorank.service.store.backup import backup
 from quorank.service.store.database import TABLES
 from quorank.service.store.sql_store import SqlStore
-from quorank.tuning.closing import Count
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS
+from quorank.tuning.rules import Count
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning
 

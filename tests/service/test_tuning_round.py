@@ -15,14 +15,12 @@ from tuned_fleets import TunedFleet, field_of, rehearsed
 from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
-from quorank.tuning.closing import Stable
 from quorank.tuning.field import FieldTuning, TuningTerms, read_field_tuning, read_task, study_reply
-from quorank.tuning.guards import ImmediateGuard
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model
-from quorank.tuning.releases import SignRelease
+from quorank.tuning.rules import ImmediateGuard, SignRelease, Stable
 from quorank.tuning.simulation import Tuning
-from quorank.tuning.studies.private_means import PrivateMeans
+from quorank.tuning.studies.analysis import PrivateMeans
 from quorank.tuning.studies.study import Study
 
 DEVICES, ITERATIONS = 20, 4

@@ -14,10 +14,10 @@ from quorank.service.dashboard.event_log import EventLog
 from quorank.service.holders.tuning import TuningHome, TuningService, settings_of
 from quorank.service.store.group_commit import Outcome
 from quorank.service.store.sql_store import SqlStore
-from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningSettings
 from quorank.tuning.field import DeviceSums, FieldTuning, read_task
 from quorank.tuning.histories.scenarios import SCENARIOS
+from quorank.tuning.rules import Count
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import Tuning, TuningHistory, simulate_tuning
 

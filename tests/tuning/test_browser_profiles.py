@@ -17,9 +17,8 @@ from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import VISIT_TYPES, transition_type
 from quorank.errors import BadInput
 from quorank.files.untrusted_database import UntrustedDatabase
-from quorank.tuning.histories.browser import History, find_searches, page_words, pages_at
 from quorank.tuning.histories.generated import Suggestions
-from quorank.tuning.histories.visits import read_histories
+from quorank.tuning.histories.visits import History, find_searches, page_words, pages_at, read_histories
 
 DAY = 86_400_000_000  # microseconds
 NOW = 1_700_000_000_000_000

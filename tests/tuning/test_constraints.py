@@ -16,14 +16,13 @@ from scipy.optimize import isotonic_regression
 
 from quorank.errors import BadInput
 from quorank.federation.server_optimisers import Adam, Add, Momentum
-from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.constraints import interpolate_steps, project, random_weights, violations
 from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
-from quorank.tuning.releases import GradientRelease, SignRelease
+from quorank.tuning.rules import Count, GradientRelease, SignRelease
 
 SHIPPED = {heuristic.name: heuristic for heuristic in (FRECENCY, FIREFOX, DECAY_FRECENCY)}
 TREE = Heuristic(

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
-from quorank.tuning.guards import GUARDS, Evidence, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
-from quorank.tuning.releases import GradientRelease
+from quorank.tuning.rules import GUARDS, Count, Evidence, GradientRelease, ImmediateGuard, JudgedGuard
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
 D = len(FRECENCY.weights)

@@ -17,8 +17,7 @@ from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import read_bookmarks
 from quorank.errors import BadInput
 from quorank.files.untrusted_database import UntrustedDatabase
-from quorank.tuning.histories.browser import find_searches
-from quorank.tuning.histories.visits import read_histories
+from quorank.tuning.histories.visits import find_searches, read_histories
 
 ODD = [None, "text", "", b"blob", 2**63 - 1, -(2**63), 1.5, 1e300, -1, 0, "7", b"\xff" * 3]
 PAGES = [(page, f"https://one.example/{page}", title) for page, title in ((1, "One"), (2, "Other"), (3, None))]

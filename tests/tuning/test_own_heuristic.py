@@ -9,11 +9,20 @@ import pytest
 from refusals import refused
 
 from quorank.parts import Family
-from quorank.tuning.closing import CLOSINGS, Count, Stable, Time
-from quorank.tuning.guards import GUARDS, ImmediateGuard, JudgedGuard
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.histories.scenarios import Scenario, find_heuristic, find_scenario
-from quorank.tuning.releases import RELEASES, GradientRelease, SignRelease
+from quorank.tuning.rules import (
+    CLOSINGS,
+    GUARDS,
+    RELEASES,
+    Count,
+    GradientRelease,
+    ImmediateGuard,
+    JudgedGuard,
+    SignRelease,
+    Stable,
+    Time,
+)
 
 MODULE = """
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight

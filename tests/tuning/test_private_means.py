@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from quorank.privacy.mechanisms.randomised_response import other_probability, true_probability
-from quorank.tuning.studies.private_means import PrivateMeans, simulate_answers
+from quorank.tuning.studies.analysis import PrivateMeans, simulate_answers
 from quorank.tuning.studies.study import Study, TypedSearches, study_of
 
 STUDY = Study("means", {"treatment": 0.5, "control": 0.5})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.errors import BadInput
-from quorank.tuning.releases import GradientRelease, Release, SignRelease
+from quorank.tuning.rules import GradientRelease, Release, SignRelease
 
 slopes = st.integers(1, 30).flatmap(
     lambda d: arrays.arrays(

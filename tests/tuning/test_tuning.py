@@ -10,12 +10,10 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.closing import Count, Stable, Time
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
-from quorank.tuning.guards import ImmediateGuard
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.histories.scenarios import SCENARIOS, find_scenario
-from quorank.tuning.releases import SignRelease
+from quorank.tuning.rules import Count, ImmediateGuard, SignRelease, Stable, Time
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import DAY, SearchTimes, Traffic, Tuning, simulate_tuning
 

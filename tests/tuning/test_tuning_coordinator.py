@@ -13,11 +13,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.closing import CLOSINGS, Count, Estimate, Stable, Time
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model, write_model
-from quorank.tuning.releases import GradientRelease, SignRelease
+from quorank.tuning.rules import CLOSINGS, Count, Estimate, GradientRelease, SignRelease, Stable, Time
 
 D = len(FRECENCY.weights)
 

@@ -11,9 +11,8 @@ import pytest
 from refusals import refused
 
 from quorank.data.logs.browser_history import VISIT_TYPES
-from quorank.tuning.histories.browser import find_searches
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, recorded_scenario
-from quorank.tuning.histories.visits import generate_visits, read_histories, read_visits, write_visits
+from quorank.tuning.histories.visits import find_searches, generate_visits, read_histories, read_visits, write_visits
 from quorank.tuning.searches import count_searches, join_searches, pick_searches, slice_searches
 
 HEADER = "person,time,url,type,title,bookmarked\n"

@@ -25,12 +25,12 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions, idle_days
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import first_places, firsts, gradients, losses
+from quorank.tuning.rules import Count
 from quorank.tuning.studies.address_bar import DECAY, People, decayed, observe_study
 from quorank.tuning.studies.analysis import Analysis, analyse
 from quorank.tuning.studies.study import ARMS, Study

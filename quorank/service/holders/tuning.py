@@ -1,6 +1,6 @@
 """Holder of a tuning: publishes versions of a heuristic's weights, collects devices' updates, closes iterations.
 
-`python -m quorank.service.holders.tuning DIR [--exit-when-done]`. `tuning.open_version` learns; this module stores
+`python -m quorank.service.holders.tuning DIR [--exit-when-done]`. `tuning.field.OpenVersion` learns; this module stores
 replies and checkpoints. The end of a version is one transaction: checkpoint, next task, end of its replies. A killed
 holder reads the open version's replies again. After the last version, devices answer for the metrics of a study with
 an ε: `study.json`.
@@ -26,9 +26,8 @@ from quorank.service.home import TERMS, Home, Settings
 from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
-from quorank.tuning.field import FieldTuning
+from quorank.tuning.field import FieldTuning, OpenVersion
 from quorank.tuning.models import Model, model_file_name, model_of, model_text
-from quorank.tuning.open_version import OpenVersion
 
 TUNING, WEIGHTS, VERSIONS, STUDY = "tuning.json", "weights.json", "versions", "study.json"
 """Files: settings, current weights, all versions, and the result of the study."""

@@ -20,8 +20,8 @@ from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, load_object
-from quorank.tuning.histories.browser import History, find_searches
 from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices, generate_suggestions
+from quorank.tuning.histories.visits import History, find_searches
 from quorank.tuning.searches import check_scores, count_searches, join_searches, pick_searches
 
 ShowItems = Callable[[int, int, int], Any]

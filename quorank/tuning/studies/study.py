@@ -64,7 +64,7 @@ class Study:
         effect: Fall of its mean that must not be missed.
         alpha: α of the whole study.
         power: Probability to detect such an effect.
-        epsilon: ε of a device's report by randomised response (`private_means`).
+        epsilon: ε of a device's report by randomised response (`analysis`).
         largest: Upper bound on the mean of each metric in such a report.
 
     >>> Study("spring").comparisons
