@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from fuzz.target import as_file, as_folder, scratch, target
 from quorank.text.collection import describe_skipped
-from quorank.text.description import describe_text
 from quorank.text.function_words import FUNCTION_WORDS
-from quorank.text.languages import detect_language
+from quorank.text.languages import describe_text, detect_language
 from quorank.text.readers import read_collection
 from quorank.text.readers.qrels import parse_judgements
 

@@ -14,7 +14,7 @@ from quorank.cli.display import print_result, print_rows, print_text, progress_l
 from quorank.cli.options import Fold, Json
 from quorank.cli.text_collections import find_text, report_skipped, skipped_table
 from quorank.errors import require
-from quorank.text.formats import NAMED_FORMATS
+from quorank.text.collection import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.data.library import ImportedCollection
@@ -107,7 +107,7 @@ def stats(
 
 
 def _describe_texts(texts: TextCollection, source: str, as_json: bool) -> None:
-    from quorank.text.description import describe_text
+    from quorank.text.languages import describe_text
 
     path = shlex.quote(source)
     learning = {
@@ -254,7 +254,7 @@ def import_(
     texts = read_collection(path) if text else find_text(path)
     if texts is not None:
         from quorank.data.library import library_folder
-        from quorank.text.letor_folder import write_letor_folder
+        from quorank.text.ranking_rows import write_letor_folder
 
         name, texts = collection_name(path, name), texts.without_empty()
         path = library_folder("collections") / name

@@ -12,7 +12,7 @@ from quorank.cli import service, silo_group, silo_join, silo_search
 from quorank.cli.display import print_result, print_rows, print_text, say, table_of
 from quorank.cli.options import Json
 from quorank.cli.text_collections import read_texts, skipped_of
-from quorank.text.formats import NAMED_FORMATS
+from quorank.text.collection import NAMED_FORMATS
 
 app = typer.Typer(
     help="Ranking and search across organisations that may not show their documents.", no_args_is_help=True

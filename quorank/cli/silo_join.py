@@ -15,7 +15,7 @@ from quorank.cli.display import consent_line, print_result, print_rows, print_te
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import require
-from quorank.text.formats import NAMED_FORMATS
+from quorank.text.collection import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from quorank.member.party import SiloParty

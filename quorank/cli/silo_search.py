@@ -11,7 +11,7 @@ from quorank.cli.display import print_result, print_rows, print_text, say, table
 from quorank.cli.options import Json
 from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import BadInput, require
-from quorank.text.formats import NAMED_FORMATS
+from quorank.text.collection import NAMED_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

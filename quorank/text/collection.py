@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +12,15 @@ from quorank.text.tokens import normalised_words
 
 _NAME = 32
 """Characters of a name that are shown."""
-_PLURAL = re.compile("judgements|documents|queries|messages|files")
-_SINGULAR = {"queries": "query"}
+TEXT_FORMATS = ("BEIR", "JSON lines", "SMART", "TREC", "Reuters SGML", "folder of text files", "mbox")
+"""Names of the readable formats, as `TextCollection.format` has them."""
+NAMED_FORMATS = f"{', '.join(TEXT_FORMATS[:-1])} or {TEXT_FORMATS[-1]}"
+"""The formats in one line, for an option's help."""
+LAYOUTS = (
+    "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
+    "TREC text (<DOC>), Reuters SGML (<REUTERS>), a folder of .txt or .md files, or an mbox file"
+)
+"""Layouts of the formats, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +84,25 @@ class TextCollection:
         silent = {query.id: None for query in self.queries if not normalised_words(query.text).strip()}
         if not (empty or silent):
             return self
-        graded = [(query, document) for query, grades in self.judgements.items() for document in grades]
-        lost = [document for query, document in graded if document in empty and query not in silent]
-        unasked = [query for query, _ in graded if query in silent]
-        left = {
-            query: {document: grade for document, grade in grades.items() if document not in empty}
-            for query, grades in self.judgements.items()
-            if query not in silent
-        }
+        lost: dict[str, list[str]] = {"of_empty_documents": [], "of_queries_without_a_word": []}
+        judgements: dict[str, dict[str, int]] = {}
+        for query, grades in self.judgements.items():
+            if query in silent:
+                lost["of_queries_without_a_word"] += [query] * len(grades)
+                continue
+            lost["of_empty_documents"] += [document for document in grades if document in empty]
+            kept = {document: grade for document, grade in grades.items() if document not in empty}
+            judgements |= {query: kept} if kept else {}
         return replace(
             self,
             documents=tuple(document for document in self.documents if document.id not in empty),
             queries=tuple(query for query in self.queries if query.id not in silent),
-            judgements={query: grades for query, grades in left.items() if grades},
+            judgements=judgements,
             skipped=add_skipped(
                 self.skipped,
                 empty_documents=list(empty),
-                judgements_of_empty_documents=lost,
                 queries_without_a_word=list(silent),
-                judgements_of_queries_without_a_word=unasked,
+                **{f"judgements_{reason}": names for reason, names in lost.items()},
             ),
         )
 
@@ -115,22 +121,17 @@ def describe_skipped(skipped: SkipRecord, name: str = "", width: int = 80) -> st
     """Return lines of at most `width` columns that say what was left out, or nothing where nothing was.
 
     >>> describe_skipped({"empty_documents": Skipped(2, "471")}, "cranfield")
-    "cranfield: left out 2 empty documents ('471', …)"
+    "cranfield: left out 2 × empty documents ('471', …)"
     """
     if not skipped:
         return ""
-    told = [_told(reason, left_out) for reason, left_out in skipped.items()]
+    told = [
+        f"{left_out.count:,} × {reason.replace('_', ' ')} ({brief(left_out.example, _NAME)}{', …' * (left_out.count > 1)})"
+        for reason, left_out in skipped.items()
+    ]
     beginning = f"{brief(name, _NAME)[1:-1]}: left out " if name else "left out "
     wrapped = textwrap.wrap(beginning + ", ".join(told), width, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(wrapped)
-
-
-def _told(reason: str, left_out: Skipped) -> str:
-    words = reason.replace("_", " ")
-    if left_out.count == 1:  # "1 empty document": the first plural is that of what is counted
-        words = _PLURAL.sub(lambda found: _SINGULAR.get(found[0], found[0][:-1]), words, count=1)
-    more = ", …" if left_out.count > 1 else ""
-    return f"{left_out.count:,} {words} ({brief(left_out.example, _NAME)}{more})"
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,19 +45,6 @@ class EmbeddedTexts:
         """Compute (rows,) the cosine of a query with some documents."""
         chosen = self.documents[rows].astype(np.float64)
         return np.asarray((chosen * self.queries[query].astype(np.float64)).sum(axis=1))
-
-
-class Embedder(Protocol):
-    """Embedder of a party's texts."""
-
-    def embedded(self, documents: Sequence[str], queries: Sequence[str]) -> EmbeddedTexts: ...
-
-
-def open_embedder(path: Path) -> Embedder:
-    """Return the embedder of a path: an encoder for a folder with model.onnx or such a file, else word vectors."""
-    if path.is_dir() or path.suffix == ".onnx":
-        return OnnxEncoder(path if path.is_dir() else path.parent, path.name if path.is_file() else "model.onnx")
-    return WordVectors(path)
 
 
 @dataclass(frozen=True)
@@ -103,17 +90,13 @@ class WordVectors:
             key = word.casefold()
             if key in wanted and key not in found:
                 try:
-                    vector = np.array(rest, dtype=np.float32)
+                    found[key] = np.array(rest, dtype=np.float32)
                 except ValueError:
                     raise BadInput("word-vectors.malformed", expected, f"{where}, line {number}") from None
-                require(bool(np.isfinite(vector).all()), "word-vectors.malformed", expected, f"{where}, line {number}")
-                found[key] = vector
-        require(
-            found,
-            "word-vectors.none",
-            "none of the words of this party's texts is in it; is it another language?",
-            where,
-        )
+                finite = bool(np.isfinite(found[key]).all())
+                require(finite, "word-vectors.malformed", expected, f"{where}, line {number}")
+        sentence = "none of the words of this party's texts is in it; is it another language?"
+        require(found, "word-vectors.none", sentence, where)
         return found, size
 
 
@@ -166,13 +149,10 @@ class OnnxEncoder:
             try:
                 states = session.run(None, {name: value for name, value in inputs.items() if name in names})[0]
             except Exception as error:  # the library's own kinds
-                sentence = (
-                    f"does not run ({brief(str(error))}); expected an encoder that takes input_ids and attention_mask"
-                )
+                expected = "expected an encoder that takes input_ids and attention_mask"
+                sentence = f"does not run ({brief(str(error))}); {expected}"
                 raise BadInput("encoder.unreadable", sentence, f"{self.folder}") from None
-            sentence = (
-                f"the encoder gives numbers of the shape {np.shape(states)}; expected (texts, tokens, dimensions)"
-            )
+            sentence = f"gives numbers of the shape {np.shape(states)}; expected (texts, tokens, dimensions)"
             require(np.ndim(states) == 3, "encoder.other-output", sentence, f"{self.folder}")
             shares = mask[:, :, None] / np.maximum(mask.sum(axis=1), 1)[:, None, None]
             parts.append((np.asarray(states, dtype=np.float64) * shares).sum(axis=1))
@@ -183,3 +163,14 @@ def _unit(rows: Doubles) -> Floats:
     """Return rows of length 1; a row of zeros stays one."""
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), dtype=np.float32)
+
+
+Embedder = WordVectors | OnnxEncoder
+"""Embedder of a party's texts."""
+
+
+def open_embedder(path: Path) -> Embedder:
+    """Return the embedder of a path: an encoder for a folder with model.onnx or such a file, else word vectors."""
+    if path.is_dir() or path.suffix == ".onnx":
+        return OnnxEncoder(path if path.is_dir() else path.parent, path.name if path.is_file() else "model.onnx")
+    return WordVectors(path)

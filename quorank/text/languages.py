@@ -1,4 +1,6 @@
-"""Language of a collection, told by function words: in most text they are a tenth to a half of all words.
+"""Language and statistics of a collection.
+
+The language is told by function words: in most text they are a tenth to a half of all words.
 
 The share of each language's function words is counted in a bounded sample, spread evenly over the texts. Words that
 programs are written with (`in`, `for`, `do`, …) and single Latin letters do not count, so that code and formulas have no
@@ -8,8 +10,9 @@ language; English loses most by that, and English passages do not change the lan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from quorank.text.collection import TextCollection
 from quorank.text.function_words import FUNCTION_WORDS, Language
@@ -92,3 +95,37 @@ def language_of(collection: TextCollection) -> DetectedLanguage:
     step = -(-len(collection.documents) // MOST_TEXTS) or 1
     sample = collection.documents[::step]
     return detect_language([f"{each.title[:MOST_CHARACTERS]}\n{each.body[:MOST_CHARACTERS]}" for each in sample])
+
+
+def describe_text(collection: TextCollection) -> dict[str, Any]:
+    """Return the statistics of a collection for JSON; lengths are mean numbers of words."""
+    grades = Counter(grade for of_query in collection.judgements.values() for grade in of_query.values())
+    detected = language_of(collection)
+    documents, queries = collection.documents, collection.queries
+    return {
+        "name": collection.name,
+        "kind": "text",
+        "format": collection.format,
+        "documents": len(documents),
+        "queries": len(queries),
+        "judged_queries": len(collection.judgements),
+        "judgements": collection.n_judgements,
+        "grades": {str(grade): grades[grade] for grade in sorted(grades)},
+        "mean_words": {
+            "title": _mean_words(document.title for document in documents),
+            "body": _mean_words(document.body for document in documents),
+            "query": _mean_words(query.text for query in queries),
+        },
+        "language": {
+            "language": detected.language,
+            "candidates": [{"language": name, "share": share} for name, share in detected.candidates],
+            "words": detected.words,
+            "told": str(detected),
+        },
+        "skipped": {reason: asdict(left_out) for reason, left_out in collection.skipped.items()},
+    }
+
+
+def _mean_words(texts: Iterable[str]) -> float | None:
+    lengths = [len(normalised_words(text).split()) for text in texts]
+    return sum(lengths) / len(lengths) if lengths else None

@@ -88,7 +88,7 @@ def test_what_was_left_out_is_told(quorank: Quorank, lossy: Path, collection: Pa
     outcome = quorank("silo", *words, lossy)
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["skipped"] == {"lossy": LOST}
-    assert "lossy: left out 1 judgement of unknown documents ('gone'), 1 empty" in outcome.err
+    assert "lossy: left out 1 × judgements of unknown documents ('gone'), 1 × empty" in outcome.err
     assert max(map(len, outcome.err.splitlines())) <= 80
     outcome = quorank("silo", *words, collection)
     assert json.loads(outcome.out)["skipped"] == {} and "left out" not in outcome.err

@@ -29,7 +29,7 @@ def test_stats_say_what_a_text_collection_is_and_what_to_do_with_it(quorank: Quo
                   "grades 1: 13 (100.0 %)", "english (", "quorank silo demo --collection 'my texts'",
                   "quorank data import 'my texts'", "quorank silo search"):  # fmt: skip
         assert words in outcome.out, outcome.out
-    assert outcome.err.startswith("my texts: left out 1 judgement of unknown queries ('77'), 1 judgement of unknown")
+    assert outcome.err.startswith("my texts: left out 1 × judgements of unknown queries ('77'), 1 × judgements of")
     assert max(map(len, (outcome.out + outcome.err).splitlines())) <= 80
 
 
@@ -63,7 +63,7 @@ def test_import_tells_texts_by_themselves_and_what_was_left_out(quorank: Quorank
     assert (found["name"], found["queries"], found["features"]) == ("texts", 7, 16)
     assert found["skipped"]["queries_without_judgements"] == {"count": 1, "example": "8"}
     assert found["skipped"]["empty_documents"]["count"] == 1
-    assert "texts: left out 1 judgement of unknown queries ('77')" in outcome.err
+    assert "texts: left out 1 × judgements of unknown queries ('77')" in outcome.err
     assert json.loads(quorank("data", "stats", "texts", "--json").out)["kind"] == "text"  # the folder comes first
 
 

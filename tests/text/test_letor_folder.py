@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from quorank.cli.data import app
 from quorank.data.source import DataSource, feature_names, load, typed_name
 from quorank.text import FEATURE_NAMES, IndexedDocuments, Query, TextCollection
-from quorank.text.letor_folder import write_letor_folder
+from quorank.text.ranking_rows import write_letor_folder
 
 
 def collection(queries: int = 10) -> TextCollection:

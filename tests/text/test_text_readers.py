@@ -98,7 +98,7 @@ def test_an_unknown_query_does_not_renumber_the_others(tmp_path) -> None:
         "judgements_of_unknown_queries": Skipped(1, "35"),
         "judgements_of_unknown_documents": Skipped(2, "77"),
     }
-    said = "cacm: left out 1 judgement of unknown queries ('35'), 2 judgements of unknown\n  documents ('77', …)"
+    said = "cacm: left out 1 × judgements of unknown queries ('35'), 2 × judgements of\n  unknown documents ('77', …)"
     assert describe_skipped(found.skipped, "cacm") == said
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home
 from quorank.files.untrusted import read_head
-from quorank.text.collection import TextCollection, add_skipped
-from quorank.text.formats import LAYOUTS
+from quorank.text.collection import LAYOUTS, TextCollection, add_skipped
 from quorank.text.readers import beir, folder, mbox, sgml, smart
 
 _HEAD = 64

@@ -7,8 +7,7 @@ folder, as in NFCorpus, whose own tables hold one grade only for training, they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from quorank.errors import brief, first_line, require
@@ -21,7 +20,6 @@ from quorank.text.readers.qrels import judgements_of, parse_judgements
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 _TEXT, _ID = ("text", "body", "contents"), ("_id", "id")
-Files = dict[str, Callable[[], bytes]]
 
 
 def read_jsonl(path: Path) -> TextCollection:
@@ -32,16 +30,15 @@ def read_jsonl(path: Path) -> TextCollection:
 def read_beir(path: Path, name: str | None = None) -> TextCollection:
     """Read a folder or a zip file with a corpus; a folder may hold the zip file and graded judgements."""
     archive = path if path.is_file() else zip_in(path)
-    files = _zipped(archive) if archive else _folder(path)
+    files = _unzipped(archive) if archive else _read_folder(path)
     qrel_files = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
     where = f"{archive or path}/"
-    documents = _documents(where + CORPUS, files[CORPUS]())
-    queries = _queries(where + QUERIES, files[QUERIES]()) if QUERIES in files else ()
+    documents = _documents(where + CORPUS, files[CORPUS])
+    queries = _queries(where + QUERIES, files[QUERIES]) if QUERIES in files else ()
     if qrel_files:
         tables = [(f"{file}", read_bytes(file)) for file in qrel_files]
     else:
-        members = sorted(member for member in files if member.startswith("qrels/"))
-        tables = [(where + member, files[member]()) for member in members]
+        tables = [(where + member, files[member]) for member in sorted(files) if member.startswith("qrels/")]
     found = [one for table, content in tables for one in parse_judgements(content, table)]
     graded, skipped = judgements_of(found, queries, documents, " + ".join(table for table, _ in tables))
     return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, graded, skipped, "BEIR")
@@ -66,27 +63,20 @@ def is_beir_zip(path: Path) -> bool:
         return any(PurePosixPath(member).name == CORPUS for member in packed.members)
 
 
-def _zipped(archive: Path) -> Files:
+def _unzipped(archive: Path) -> dict[str, bytes]:
+    """Return the members of a zip file beside its corpus that are read, by their names."""
     with UntrustedZip(archive) as packed:
-        members = list(packed.members)
-    root = next(m for m in members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
-    inside = [m for m in members if m.startswith(root)]
-    return {member.removeprefix(root): partial(_unzipped, archive, member) for member in inside}
+        root = next(m for m in packed.members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
+        names = {m: m.removeprefix(root) for m in packed.members if m.startswith(root)}
+        return {n: packed.read(m) for m, n in names.items() if n in (CORPUS, QUERIES) or n.startswith("qrels/")}
 
 
-def _unzipped(archive: Path, member: str) -> bytes:
-    with UntrustedZip(archive) as packed:
-        return packed.read(member)
-
-
-def _folder(folder: Path) -> Files:
-    plain_last = [name + end for end in (".gz", "") for name in (CORPUS, QUERIES)]  # where both are there it counts
-    tables = [f"qrels/{table.name}" for table in sorted(folder.glob("qrels/*.tsv*"))]
-    files = [name for name in plain_last if (folder / name).is_file()]
-    return {
-        **{name.removesuffix(".gz"): partial(read_bytes, folder / name) for name in files},
-        **{name: partial(read_bytes, folder / name) for name in tables},
-    }
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    """Return the files that are read, by their names; a plain file precedes a packed one."""
+    packed_first = [folder / f"{name}{end}" for end in (".gz", "") for name in (CORPUS, QUERIES)]
+    found = {file.name.removesuffix(".gz"): file for file in packed_first if file.is_file()}
+    found |= {f"qrels/{table.name}": table for table in folder.glob("qrels/*.tsv*")}
+    return {name: read_bytes(file) for name, file in found.items()}
 
 
 def _documents(where: str, content: bytes) -> tuple[Document, ...]:

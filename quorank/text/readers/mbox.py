@@ -40,22 +40,16 @@ def read_mbox(path: Path) -> TextCollection:
         raise bad_line(path, 1, "mbox.malformed", "expected `From …`, as in mbox")
     found: dict[str, Document] = {}
     repeated = []
-    for place, raw in enumerate(_raw_messages(path), 1):
-        message, body = parse_message(raw)
-        id_ = header_text(message, "Message-ID").strip("<> \t") or f"message-{place}"
-        if id_ in found:
-            repeated.append(id_)
-        else:
-            found[id_] = Document(id_, header_text(message, "Subject"), body)
+    with open_bounded(path) as file:
+        for place, raw in enumerate(split_messages(file, path), 1):
+            message, body = parse_message(raw.content)
+            id_ = header_text(message, "Message-ID").strip("<> \t") or f"message-{place}"
+            if id_ in found:
+                repeated.append(id_)
+            else:
+                found[id_] = Document(id_, header_text(message, "Subject"), body)
     skipped = add_skipped({}, repeated_messages=repeated)
     return TextCollection(path.name.split(".")[0], tuple(found.values()), skipped=skipped, format="mbox")
-
-
-def _raw_messages(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of each message of a mailbox, plain or packed."""
-    with open_bounded(path) as file:
-        for message in split_messages(file, path):
-            yield message.content
 
 
 class RawMessage(NamedTuple):
@@ -67,52 +61,30 @@ class RawMessage(NamedTuple):
     digest: str  # of all its bytes
 
 
-class _PartialMessage:
-    """Message that is being read: its digest and its first bytes."""
-
-    def __init__(self, begin: int, most: int | None) -> None:
-        self.begin, self._most, self._digest = begin, most, blake2b(digest_size=8)
-        self._kept, self._lines, self._size = bytearray(), list[bytes](), 0
-
-    def add(self, line: bytes) -> None:
-        self._lines.append(line)
-        self._size += len(line)
-        if self._size > _LINE:
-            self._join()
-
-    def message(self, end: int) -> RawMessage:
-        self._join()
-        return RawMessage(self.begin, end, bytes(self._kept), self._digest.hexdigest())
-
-    def _join(self) -> None:
-        content = b"".join(self._lines)
-        self._lines, self._size = [], 0
-        self._digest.update(content)
-        self._kept += content if self._most is None else content[: max(0, self._most - len(self._kept))]
-
-
-def split_messages(file: IO[bytes], where: object, *, begin: int = 0, most: int | None = None) -> Iterator[RawMessage]:
+def split_messages(file: IO[bytes], where: object, *, begin: int = 0, most: int = 1 << 62) -> Iterator[RawMessage]:
     """Yield each message of a stream at position `begin`, with its first `most` bytes.
 
     A line `From …` begins a message. Memory is bounded by `most`.
     """
-    message, place = _PartialMessage(begin, most), begin
+    start = place = begin
+    kept, digest = bytearray(), blake2b(digest_size=8)
     begins, first = True, True  # a line may be read in several pieces
     with translate_errors(where, "a readable mailbox"):
         while line := file.readline(_LINE):
-            start = place
-            place += len(line)
             if begins and line.startswith(MARK):
                 if not first:
-                    yield message.message(start)
-                message, first = _PartialMessage(start, most), False
+                    yield RawMessage(start, place, bytes(kept), digest.hexdigest())
+                start, kept, digest, first = place, bytearray(), blake2b(digest_size=8), False
+                place += len(line)
                 while not line.endswith(b"\n") and (rest := file.readline(_LINE)):
                     line = rest
                     place += len(rest)
             else:
-                message.add(line)
+                place += len(line)
+                digest.update(line)
+                kept += line[: most - len(kept)]
             begins = line.endswith(b"\n")
-    yield message.message(place)
+    yield RawMessage(start, place, bytes(kept), digest.hexdigest())
 
 
 class _ShortHeaders(Compat32):
@@ -127,32 +99,18 @@ _POLICY = _ShortHeaders()
 
 
 def parse_message(raw: bytes) -> tuple[Message, str]:
-    """Return a message and the text of its body."""
-    try:
-        message = _parse(raw)
-        return message, _body(message)
-    except RecursionError:
-        message = _parse_headers_only(raw)
-        return message, _body(message)
-
-
-def _parse(raw: bytes) -> Message:
-    """Parse a message with its parts, unless these are too many."""
-    if len(_BOUNDARY.findall(raw)) > MOST_BOUNDARIES:
-        return _parse_headers_only(raw)
-    try:
-        return email.message_from_bytes(raw, policy=_POLICY)
-    except (ValueError, LookupError, AttributeError, TypeError):  # the library's own, over headers that are no such
-        return _parse_headers_only(raw)
-
-
-def _parse_headers_only(raw: bytes) -> Message:
-    """Parse a message without its parts."""
+    """Return a message and the text of its body; one that cannot be divided into its parts is taken for plain text."""
+    if len(_BOUNDARY.findall(raw)) <= MOST_BOUNDARIES:
+        try:
+            message = email.message_from_bytes(raw, policy=_POLICY)
+            return message, _body(message)
+        except (RecursionError, ValueError, LookupError, AttributeError, TypeError):  # over headers that are no such
+            pass
     message = email.parser.BytesHeaderParser(policy=_POLICY).parsebytes(raw)
     if message.get_content_maintype() != "text":
         for name in ("Content-Type", "Content-Transfer-Encoding", "Content-Disposition"):
             del message[name]
-    return message
+    return message, _body(message)
 
 
 def header_text(message: Message, name: str) -> str:

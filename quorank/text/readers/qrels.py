@@ -8,7 +8,7 @@ relevant documents only (grade 1). A grade below 0 is read as 0. Of a repeated p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,31 +37,29 @@ def read_judgements(path: Path, grade_of: Callable[[int], int] | None = None) ->
 
 def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
     """Read the lines of a judgement file; `grade_of` turns a file's own code into a grade, higher being better."""
-    lines = decode(content).split("\n")
-    written = (number for number, line in enumerate(lines, 1) if line.strip())
-    first = next(written, 0)
-    if first and lines[first - 1].split(maxsplit=1)[0].lower() in ("query-id", "qid", "query_id"):
-        first = next(written, 0)
-    if not first:
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in enumerate(decode(content).split("\n"), 1):
+        if len(line) > LONGEST_LINE:
+            raise _malformed(where, number, line)
+        if row := line.split():
+            rows.append((number, row))
+    if rows and rows[0][1][0].lower() in ("query-id", "qid", "query_id"):
+        del rows[0]
+    if not rows:
         raise BadInput("qrels.empty", "holds no judgement; expected lines like `query 0 document grade`", where)
-
-    def rows() -> Iterator[tuple[int, list[str]]]:
-        for number, line in enumerate(lines[first - 1 :], first):
-            if len(line) > LONGEST_LINE:
-                raise _malformed(where, number, line)
-            if row := line.split():
-                yield number, row
-
-    width = len(next(rows())[1])
-    listing = False
-    for number, row in rows():
-        if len(row) != width or width not in (3, 4):
-            raise _malformed(where, number, " ".join(row))
-        listing = listing or (width == 4 and row[1] not in ("0", "Q0"))
+    width = len(rows[0][1])
+    wrong = next((one for one in rows if len(one[1]) != width or width not in (3, 4)), None)
+    if wrong is not None:
+        raise _malformed(where, wrong[0], " ".join(wrong[1]))
+    listing = width == 4 and any(row[1] not in ("0", "Q0") for _, row in rows)
     found = []
-    for number, row in rows():
-        code = _number(where, number, row)
-        if listing and code != 0:
+    for number, row in rows:
+        try:
+            value = float(row[-1])
+            code = int(value)
+        except (ValueError, OverflowError):
+            raise _malformed(where, number, " ".join(row)) from None
+        if code != value or (listing and code != 0):
             raise _malformed(where, number, " ".join(row))
         grade = 1 if listing else code if grade_of is None else grade_of(code)
         if grade > HIGHEST:
@@ -92,7 +90,15 @@ def judgements_of(
             grades = kept.setdefault(query, {})
             grades[document] = max(judgement.grade, grades.get(document, 0))
     if found and not kept:
-        raise _all_lost(found, queries, documents, f"{where}")
+        held = " and ".join(
+            f"{what} are called like {brief(there[0].id)}" if there else f"there are no {what}; add their file"
+            for what, there in (("queries", queries), ("documents", documents))
+        )
+        names = f"it names query {brief(found[0].query)} and document {brief(found[0].document)}"
+        sentence = (
+            f"none of its {len(found):,} judgements is of a query and a document that are here: {names}, while {held}"
+        )
+        raise BadInput("qrels.all-lost", sentence, f"{where}")
     skipped = add_skipped({}, judgements_of_unknown_queries=unasked, judgements_of_unknown_documents=unknown)
     return kept, skipped
 
@@ -108,29 +114,6 @@ def _finder(ids: Iterable[str]) -> Callable[[str], str | None]:
     times = Counter(map(without_zeros, exact))
     numbers = {number: id_ for id_ in exact if times[number := without_zeros(id_)] == 1}
     return lambda id_: exact.get(id_) or numbers.get(without_zeros(id_))
-
-
-def _all_lost(
-    found: Sequence[Judgement], queries: Sequence[Query], documents: Sequence[Document], where: str
-) -> BadInput:
-    names = f"it names query {brief(found[0].query)} and document {brief(found[0].document)}"
-    if queries and documents:
-        held = f"while queries are called like {brief(queries[0].id)} and documents like {brief(documents[0].id)}"
-    else:
-        held = f"and there are no {'documents' if queries else 'queries'}; add their file"
-    sentence = f"none of its {len(found):,} judgements is of a query and a document that are here: {names}, {held}"
-    return BadInput("qrels.all-lost", sentence, where)
-
-
-def _number(where: str, number: int, row: list[str]) -> int:
-    """Return the last number of a line."""
-    try:
-        value = float(row[-1])
-        if value != int(value):
-            raise ValueError
-        return int(value)
-    except (ValueError, OverflowError):
-        raise _malformed(where, number, " ".join(row)) from None
 
 
 def _malformed(where: str, number: int, line: str) -> BadInput:

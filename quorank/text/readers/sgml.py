@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +21,6 @@ from quorank.text.readers.decoding import bad_line, each_once, leading_title, on
 from quorank.text.readers.qrels import judgements_of, read_judgements
 
 DOCUMENT_MARK, TOPIC_MARK, STORY_MARKS = b"<doc>", b"<top>", (b"<!doctype lewis", b"<reuters")
-
-
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _TITLES = ("title", "headline", "hl", "ti")
 _STORY_NUMBER = re.compile(r'\bnewid="?(\w+)', re.IGNORECASE)
@@ -39,37 +36,22 @@ class _Element(NamedTuple):
     inside: str
 
 
-@cache
-def _tags(tag: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of the beginning `<tag` and of `</tag>`."""
-    return re.compile(rf"<{tag}(?=[\s>])", re.IGNORECASE), re.compile(f"</{tag}>", re.IGNORECASE)
-
-
-def _element(text: str, tag: str, start: int = 0, *, bare: bool = True) -> _Element | None:
-    """Return the first element `<tag> … </tag>` from `start` on, which ends at the first closing tag.
-
-    One pass over the text: where a tag does not close, no later one does. `bare` tags have no attributes.
-    """
-    opening, closing = _tags(tag)
-    begin = opening.search(text, start)
-    while begin is not None and bare and text[begin.end()] != ">":
-        begin = opening.search(text, begin.end())
-    if begin is None:
-        return None
-    opened = text.find(">", begin.end())
-    finish = closing.search(text, opened + 1) if opened >= 0 else None
-    if finish is None:
-        return None
-    inside = text[opened + 1 : finish.start()]
-    return _Element(begin.start(), finish.end(), text[begin.end() : opened], inside)
-
-
 def _elements(text: str, tag: str, *, bare: bool = True) -> Iterator[_Element]:
-    """Yield the elements of a tag one behind the other."""
-    place = 0
-    while (found := _element(text, tag, place, bare=bare)) is not None:
-        yield found
-        place = found.end
+    """Yield the elements `<tag> … </tag>`, each up to the first closing tag; `bare` tags have no attributes."""
+    opening = re.compile(f"<{tag}>" if bare else rf"<{tag}(?=[\s>])", re.IGNORECASE)
+    closing = re.compile(f"</{tag}>", re.IGNORECASE)
+    begin = opening.search(text)
+    while begin:
+        opened = begin.end() - 1 if bare else text.find(">", begin.end())
+        finish = closing.search(text, opened + 1) if opened >= 0 else None
+        if finish is None:  # where a tag does not close, no later one does
+            return
+        yield _Element(begin.start(), finish.end(), text[begin.end() : opened], text[opened + 1 : finish.start()])
+        begin = opening.search(text, finish.end())
+
+
+def _element(text: str, tag: str, *, bare: bool = True) -> _Element | None:
+    return next(_elements(text, tag, bare=bare), None)
 
 
 def read_trec(

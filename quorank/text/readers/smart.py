@@ -5,13 +5,10 @@ its titles at the beginning of the body (see `decoding.leading_title`). A query 
 zeros here and in the judgements: CACM's queries are .I 1, and its judgements speak of query 01. A field that stands
 twice in a record is joined.
 
-Cranfield's judgements need care. Their codes run from 1, a complete answer, to 4, of minimum interest, and 5 would be
-of no interest; here they become the grades 4, 3, 2, 1, 0. The code -1, which its readme does not explain, stands
-exactly once for each query, and mostly for a document that is very near to it (its median rank by BM25 is 2, that of a
-complete answer 11): probably the paper whose author asked the question. It is no grade of Cleverdon's scale, and becomes
-0, as programs that count grades above 0 as relevant have always read it. And its judgements count the queries from 1
-in file order, while the .I numbers of its queries have gaps: where judgements name a query that no .I has, and no number
-above that of the queries, they are taken to count.
+Cranfield's codes run from 1, a complete answer, to 5, of no interest; here they become the grades 4 to 0. The code -1,
+which its readme does not explain, becomes 0, as programs that count grades above 0 as relevant have always read it. Its
+judgements count the queries from 1 in file order, while the .I numbers have gaps: where judgements name a query that no
+.I has, and no number above that of the queries, they are taken to count.
 """
 
 from __future__ import annotations
