@@ -32,8 +32,7 @@ from quorank.federation.rounds import State
 from quorank.kernels.arrays import Doubles
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
-from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.growth import GrownTree
+from quorank.learning.trees.growth import UNIT, GrownTree
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.rankers import Linear

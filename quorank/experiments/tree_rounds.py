@@ -28,9 +28,9 @@ from quorank.federation.boosting import Boosting, TrainingLists, list_owners, re
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED
+from quorank.learning.lambdamart import LoggedLists, log_lists, production_ranker
 from quorank.learning.trees.bins import SHARES, Bins, agreed_bins, cell_counts, cell_shares, grid_bins, quantile_bins
 from quorank.learning.trees.growth import GrownTree, columns_of
-from quorank.learning.trees.logged_lists import LoggedLists, log_lists, production_ranker
 from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism, Setting

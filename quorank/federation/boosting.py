@@ -29,8 +29,7 @@ from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
 from quorank.learning.client_loop import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
-from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.growth import GrownTree, LevelTask, TreeGrower, TreePlan
+from quorank.learning.trees.growth import UNIT, GrownTree, LevelTask, TreeGrower, TreePlan
 from quorank.learning.trees.random_splits import (
     DrawnSplits,
     add_drawn_values,

@@ -23,9 +23,9 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.learning.exploration import IN_BLOCKS, block_denominators
+from quorank.learning.exploration import IN_BLOCKS
 from quorank.learning.online import Shown
-from quorank.learning.pdgd import last_included
+from quorank.learning.pdgd import last_included, prepare_odds, swap_odds
 from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
@@ -90,33 +90,18 @@ def agreement(scores: Doubles, better: Integers, worse: Integers) -> Doubles:
 
 
 def weighted_pairs(shown: Shown, clicked: Booleans) -> tuple[Integers, Integers, Doubles]:
-    """(preferred, other, ρ): the pairs of positions that a clicked list expresses, as in PDGD, and their weights.
-
-    For positions a < b that hold weights x and y, P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i with D_i what is left at i,
-    of the block where the list was drawn in blocks (`exploration`): pairs are of the same block then.
-    """
-    last = int(last_included(clicked, len(clicked)))
+    """(preferred, other, ρ): the pairs of positions that a clicked list expresses, as in PDGD, and their weights."""
+    n, k, last = len(shown.scores), len(clicked), int(last_included(clicked, len(clicked)))
+    buffers = buffers_for(n, 0, shown.padded_features, k)
+    buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
+    prepare_odds(shown.scores, n, k, shown.rest, last, buffers)
     first, second = np.triu_indices(last + 1, 1)
-    differ, blocks = clicked[first] != clicked[second], shown.rest <= IN_BLOCKS
-    if blocks:
-        differ &= shown.weights[first] == shown.weights[second]
-    first, second = first[differ], second[differ]
-    relative = np.exp(shown.scores.astype(np.float64) - float(shown.scores.max()))
-    left = float(relative.sum()) - np.concatenate(([0.0], np.cumsum(relative[shown.order])[:-1]))
-    if blocks:
-        n, k = len(shown.scores), len(clicked)
-        buffers = buffers_for(n, 0, shown.padded_features, k)
-        buffers.shown[:k], buffers.shown_weights[:k] = shown.order, shown.weights
-        block_denominators(shown.scores, n, shown.rest, k, buffers)
-        left = np.exp(buffers.logarithms[:k] - float(shown.scores.max()))
-    left = np.maximum(left, relative[shown.order])  # what subtractions may have lost
-    rho = np.empty(len(first))
-    for at, (a, b) in enumerate(zip(first, second, strict=True)):
-        x, y = relative[shown.order[a]], relative[shown.order[b]]
-        between = left[a + 1 : b + 1]
-        odds = float(np.prod(np.maximum(1.0 + (x - y) / between, x / between)))
-        rho[at] = 1.0 / (1.0 + odds)
-    above = clicked[first]
+    pairs = clicked[first] != clicked[second]
+    if shown.rest <= IN_BLOCKS:
+        pairs &= shown.weights[first] == shown.weights[second]
+    first, second = first[pairs], second[pairs]
+    odds = [swap_odds(shown.scores, int(a), int(b), shown.rest, buffers) for a, b in zip(first, second, strict=True)]
+    rho, above = 1.0 / (1.0 + np.array(odds, dtype=np.float64)), clicked[first]
     return np.where(above, first, second), np.where(above, second, first), rho
 
 

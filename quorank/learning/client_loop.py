@@ -417,3 +417,8 @@ def client_loop(
                         rows[at, j] -= cohort.theta[j] + offset
 
     return Kernel(play_clients, allocates=False, cached=cached)
+
+
+def play(loop: Callable[..., None], work: Work, rule: Any, rows: Doubles) -> None:
+    """Play a cohort's work by a learner's loop."""
+    loop(work.world, cohort_of(work), rule, memory_for(work.world), rows)

@@ -22,7 +22,7 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
-from quorank.learning.client_loop import STATISTICS, Impression, Work, World, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import STATISTICS, Impression, Work, World, client_loop, play
 from quorank.learning.exploration import Dial
 from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule, rank_propensities
 from quorank.learning.pdgd import ListLearner, check_dial, show_by_dial
@@ -84,7 +84,7 @@ def swap_counts(work: Work) -> Integers:
     """(clients, 2, k − 1) clicks of each client at rank r and at r + 1, on lists where those two were swapped by a coin."""
     counts = np.zeros((len(work.clients), 2, max(0, work.world.k - 1)), dtype=np.int64)
     rows = np.empty((len(work.clients), len(work.theta) + STATISTICS))
-    _play_swaps(work.world, cohort_of(work), SwapRule(FAIR_PAIRS, counts), memory_for(work.world), rows)
+    play(_loop, work, SwapRule(FAIR_PAIRS, counts), rows)
     return counts
 
 
@@ -118,4 +118,4 @@ def _count_clicks(
     return False
 
 
-_play_swaps = client_loop(show_by_dial, _count_clicks)
+_loop = client_loop(show_by_dial, _count_clicks)

@@ -19,7 +19,7 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, fill_normal, key_of, uniform_pair
-from quorank.learning.client_loop import Impression, Work, World, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import Impression, Work, World, client_loop, play
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
 from quorank.metrics.evaluator import top_k
@@ -43,9 +43,7 @@ class DBGD(CompiledLearner):
         require_range("gamma", self.gamma, above=0.0)
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        _play_duels(
-            work.world, cohort_of(work), _duel(work, 1, self.delta, self.gamma, mean=True), memory_for(work.world), rows
-        )
+        play(_loop, work, _duel(work, 1, self.delta, self.gamma, mean=True), rows)
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class MGD(CompiledLearner):
 
     def updates(self, work: Work, rows: Doubles) -> None:
         rule = _duel(work, self.candidates, self.delta, self.alpha, mean=self.winner == "mean")
-        _play_duels(work.world, cohort_of(work), rule, memory_for(work.world), rows)
+        play(_loop, work, rule, rows)
 
 
 class Duel(NamedTuple):
@@ -209,4 +207,4 @@ def _learn(
     return True
 
 
-_play_duels = client_loop(_show, _learn, scored=False)
+_loop = client_loop(_show, _learn, scored=False)

@@ -16,7 +16,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel, kernel
 from quorank.kernels.draws import Purpose, fill_normal, key_of, philox
-from quorank.learning.client_loop import Impression, Work, World, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import Impression, Work, World, client_loop, play
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
 from quorank.metrics.evaluator import top_k
@@ -56,7 +56,7 @@ class Evolution(CompiledLearner):
         draw_shifts(seeds, self.sigma, shifts)
         measured = np.empty((count, 2, max(1, interactions // 2)))
         rule = EvolutionRule(work.theta, shifts, self.metric == "ndcg", float(world.discount.sum()), measured)
-        _play_pairs(world, cohort_of(work._replace(offsets=shifts)), rule, memory_for(work.world), rows)
+        play(_loop, work._replace(offsets=shifts), rule, rows)
         privatise = work.privatise
         sent = measured.mean(axis=2) if privatise is None else privatise(measured, work.round, work.clients)
         rebuild(seeds, sent, self.sigma, rows[:, : len(work.theta)])
@@ -134,4 +134,4 @@ def _learn(
     return True
 
 
-_play_pairs = client_loop(_show, _learn)
+_loop = client_loop(_show, _learn)

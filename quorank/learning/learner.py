@@ -20,7 +20,7 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
 from quorank.kernels.compiled import Kernel, fixed_memory_kernel, intrinsic, kernel
 from quorank.kernels.draws import fill_uniform
-from quorank.learning.client_loop import Impression, Work, World, client_loop, cohort_of, memory_for
+from quorank.learning.client_loop import Impression, Work, World, client_loop, play
 from quorank.learning.plackett_luce import Buffers, log_denominators, sample_list
 from quorank.learning.trees.growth import TreePlan
 
@@ -201,14 +201,13 @@ def play_own_learner(learner: Learner, shows: bool, work: Work, rows: Doubles) -
         np.arange(longest), np.zeros(size), clicked,
     )  # fmt: skip
     if compiled:
-        loop = _compiled_loop(show if shows else None, learn)
-        loop(world, cohort_of(work), rule, memory_for(world), rows)
+        play(_compiled_loop(show if shows else None, learn), work, rule, rows)
         require(not rule.state[4], "learner.wrong-result", _WRONG_LIST, f"{learner.kind}.show")
         return
     errors: list[BaseException] = []
     callback = ctypes.CFUNCTYPE(None)(lambda: _answer(learner, rule, errors))
     address = ctypes.cast(callback, ctypes.c_void_p).value or 0
-    _play_called(world, cohort_of(work), rule._replace(callback=address), memory_for(world), rows)
+    play(_called_loop, work, rule._replace(callback=address), rows)
     for error in errors:
         if not isinstance(error, Exception) or isinstance(error, BadInput):
             raise error
@@ -327,7 +326,7 @@ def _learn_called(
     return True
 
 
-_play_called = client_loop(_show_called, _learn_called)
+_called_loop = client_loop(_show_called, _learn_called)
 
 
 @cache

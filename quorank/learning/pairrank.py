@@ -24,16 +24,7 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, fill_batch
-from quorank.learning.client_loop import (
-    Impression,
-    Layout,
-    Work,
-    World,
-    client_loop,
-    cohort_of,
-    follow_gradients,
-    memory_for,
-)
+from quorank.learning.client_loop import Impression, Layout, Work, World, client_loop, follow_gradients, play
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.pdgd import last_included
 from quorank.learning.plackett_luce import Buffers
@@ -63,8 +54,7 @@ class PairRank(CompiledLearner):
         return self.alpha / math.sqrt(self.ridge + self.growth * round_)
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        rule = PairRule(self.width(work.round), self.eta)
-        _play_shuffles(work.world, cohort_of(work), rule, memory_for(work.world), rows)
+        play(_loop, work, PairRule(self.width(work.round), self.eta), rows)
 
 
 class PairRule(NamedTuple):
@@ -150,4 +140,4 @@ def _learn(
     return True
 
 
-_play_shuffles = client_loop(shuffle_blocks, _learn)
+_loop = client_loop(shuffle_blocks, _learn)

@@ -56,6 +56,48 @@ def last_included(clicked: Booleans, k: int) -> int:
 
 
 @fixed_memory_kernel
+def prepare_odds(then: Floats, n: int, k: int, rest: float, last: int, buffers: Buffers) -> None:
+    """Fill the denominators of eq. 1 from which `swap_odds` is computed, for the ranks up to `last`."""
+    if rest <= IN_BLOCKS:
+        block_denominators(then, n, rest, k, buffers)
+    elif rest < 0.0:
+        log_denominators(then, n, k, buffers)
+        for p in range(last + 1):
+            for i in range(1, last + 1):
+                score = np.float64(then[buffers.shown[p]])
+                buffers.shares[p, i] = math.exp(min(score - buffers.logarithms[i], 700.0))
+    else:
+        denominator = rest
+        for i in range(k - 1, -1, -1):
+            denominator += buffers.shown_weights[i]
+            buffers.inverses[i] = 1.0 / denominator
+
+
+@fixed_memory_kernel
+def swap_odds(then: Floats, a: int, b: int, rest: float, buffers: Buffers) -> float:
+    """P(R)/P(R*) for positions a < b that hold x and y = Π_{i=a+1..b} (D_i + x − y)/D_i, D_i being the denominators.
+
+    Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i holds y; it is tiny only where ρ is 1, so that what the
+    subtraction cancels there does not matter. All factors of a pair lie on the same side of 1: the product may end at 0 or
+    infinity, never at their quotient. Where the weights span more than doubles hold, x/D_i is taken in logarithms.
+    """
+    odds = 1.0
+    if rest >= 0.0:
+        x, y = buffers.shown_weights[a], buffers.shown_weights[b]
+        for i in range(a + 1, b + 1):
+            odds *= max(1.0 + x * buffers.inverses[i] - y * buffers.inverses[i], x * buffers.inverses[i])
+    elif rest > IN_BLOCKS:
+        for i in range(a + 1, b + 1):
+            odds *= max(1.0 + buffers.shares[a, i] - buffers.shares[b, i], buffers.shares[a, i])
+    else:
+        x_score, y_score = np.float64(then[buffers.shown[a]]), np.float64(then[buffers.shown[b]])
+        for i in range(a + 1, b + 1):
+            share = math.exp(min(x_score - buffers.logarithms[i], 700.0))
+            odds *= max(1.0 + share - math.exp(min(y_score - buffers.logarithms[i], 700.0)), share)
+    return odds
+
+
+@fixed_memory_kernel
 def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, rest: float, buffers: Buffers) -> bool:
     """buffers.coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
 
@@ -68,57 +110,26 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
         n: Number of candidates.
         k: Length of the list in buffers.shown, with its shown_weights and clicked.
         rest: Result of `sample_list` or `draw_list`; documents of different blocks form no pair.
-        buffers: `logarithms`, `inverses` and `shares` are scratch: a document's weight over a denominator is taken in
-            logarithms where the weights span more than doubles hold.
-
-    For positions a < b that hold x and y, only the denominators D_i between them differ between R and R*:
-    P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i. Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i
-    holds y; it is tiny only where ρ is 1, so that what the subtraction cancels there does not matter. All factors
-    of a pair lie on the same side of 1: the product may end at 0 or infinity, never at their quotient.
+        buffers: `logarithms`, `inverses` and `shares` are scratch.
     """
     shown, weights, clicked, coefficients = buffers.shown, buffers.shown_weights, buffers.clicked, buffers.coefficients
-    logarithms, inverses, shares = buffers.logarithms, buffers.inverses, buffers.shares
     last = last_included(clicked, k)
     for p in range(k):
         coefficients[p] = 0.0
     if last < 1:
         return False
-    rescaled, blocks = rest < 0.0, rest <= IN_BLOCKS
-    if blocks:
-        block_denominators(then, n, rest, k, buffers)
-    elif rescaled:
-        log_denominators(then, n, k, buffers)
-        for p in range(last + 1):
-            for i in range(1, last + 1):
-                shares[p, i] = math.exp(min(np.float64(then[shown[p]]) - logarithms[i], 700.0))
-    else:
-        denominator = rest
-        for i in range(k - 1, -1, -1):
-            denominator += weights[i]
-            inverses[i] = 1.0 / denominator
+    prepare_odds(then, n, k, rest, last, buffers)
     has_pair = False
     for b in range(1, last + 1):
-        y, y_score = weights[b], np.float64(then[shown[b]])
         for a in range(b):
-            if clicked[a] == clicked[b] or (blocks and weights[a] != weights[b]):
+            if clicked[a] == clicked[b] or (rest <= IN_BLOCKS and weights[a] != weights[b]):
                 continue
             has_pair = True
-            x, x_score = weights[a], np.float64(then[shown[a]])
-            odds = 1.0  # P(R) / P(R*)
-            for i in range(a + 1, b + 1):
-                if not rescaled:
-                    x_share, y_share = x * inverses[i], y * inverses[i]
-                elif not blocks:
-                    x_share, y_share = shares[a, i], shares[b, i]
-                else:
-                    x_share = math.exp(min(x_score - logarithms[i], 700.0))
-                    y_share = math.exp(min(y_score - logarithms[i], 700.0))
-                odds *= max(1.0 + x_share - y_share, x_share)
-            if same and not rescaled:
-                ratio = min(x, y) / max(x, y)
+            if same and rest >= 0.0:
+                ratio = min(weights[a], weights[b]) / max(weights[a], weights[b])
             else:
                 ratio = fast_exp(-abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]])))
-            weight = pair_weight(odds, 1.0) * pair_slope(ratio)
+            weight = pair_weight(swap_odds(then, a, b, rest, buffers), 1.0) * pair_slope(ratio)
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight
             coefficients[b] -= sign * weight

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from quorank.kernels.compiled import interpreted
-from quorank.learning.trees.gradients import UNIT, LambdaRule, fill_best_dcg, fill_gradients, rank_rows
+from quorank.learning.trees.client_rows import fill_best_dcg, fill_gradients, rank_rows
+from quorank.learning.trees.growth import UNIT, LambdaRule
 from quorank.metrics.lists import discounts
 
 

@@ -19,8 +19,7 @@ from quorank.learning.trees.bins import (
     quantile_bins,
 )
 from quorank.learning.trees.client_rows import ClientRows, shift_for
-from quorank.learning.trees.gradients import UNIT, LambdaRule
-from quorank.learning.trees.growth import GrowthRule, LevelTask, NodeSplit, TreeGrower, best_splits
+from quorank.learning.trees.growth import UNIT, GrowthRule, LambdaRule, LevelTask, NodeSplit, TreeGrower, best_splits
 from quorank.rankers.trees import TreeArrays, Trees, tree_parameters
 
 RULE = GrowthRule(depth=3, leaves=8, least_data=2, least_hessian=1e-3, ridge=0.5, least_gain=0.0, eta=0.1)

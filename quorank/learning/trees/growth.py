@@ -25,11 +25,20 @@ import numpy as np
 from quorank.kernels.arrays import Doubles, Floats, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.learning.trees.bins import Bins
-from quorank.learning.trees.gradients import UNIT, LambdaRule
 from quorank.rankers.trees import TreeArrays
 
+UNIT = 2.0**24
+"""G and H are integers in 1/UNIT: as fine as float32 numbers about 1, which LightGBM has."""
 SUM_G, SUM_H, COUNT = 0, 1, 2
 """Last index of a histogram."""
+
+
+class LambdaRule(NamedTuple):
+    """Settings of LambdaRank gradients."""
+
+    sigmoid: float  # σ
+    truncation: int
+    norm: bool
 
 
 class GrowthRule(NamedTuple):

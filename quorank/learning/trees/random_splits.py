@@ -18,8 +18,7 @@ from quorank.kernels.arrays import Bytes, Doubles, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.learning.trees.bins import TOGETHER, Bins
-from quorank.learning.trees.gradients import UNIT
-from quorank.learning.trees.growth import GrownTree
+from quorank.learning.trees.growth import UNIT, GrownTree
 
 WEIGHT = 0.25
 """Of H in a release, relative to G."""

@@ -27,8 +27,7 @@ from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.learning.lambdamart import FEWEST
 from quorank.learning.trees.bins import CELLS, MOST_BINS, Bins, agreed_bins, cell_counts, cells_of
 from quorank.learning.trees.client_rows import ClientRows
-from quorank.learning.trees.gradients import LambdaRule
-from quorank.learning.trees.growth import GrowthRule, LevelTask, NodeSplit, TreeGrower, columns_of
+from quorank.learning.trees.growth import GrowthRule, LambdaRule, LevelTask, NodeSplit, TreeGrower, columns_of
 from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
