@@ -18,7 +18,7 @@ import numpy as np
 
 from quorank.data.cache import load_letor
 from quorank.data.layout import FOLDS
-from quorank.data.ranking import Collection, RankingData, join_parts
+from quorank.data.ranking import Collection, RankingData, join_parts, rows_of_lists
 from quorank.errors import BadInput, brief, printable, require, require_range
 from quorank.files.untrusted import read_bounded
 from quorank.kernels.arrays import Booleans, Int8s, Integers
@@ -46,12 +46,9 @@ class Intents:
 
     def select(self, wanted: Booleans) -> Intents:
         """Return the `wanted` (queries,) queries."""
-        data, sizes = self.data, np.diff(self.data.offsets)
-        rows = np.flatnonzero(np.repeat(wanted, sizes)).astype(np.int64)
-        offsets = np.append(0, np.cumsum(sizes[wanted]))
-        names = [name for name, keep in zip(data.query_ids, wanted, strict=True) if keep]
-        kept = data.select_rows(rows, offsets, names)
-        return Intents(kept, np.ascontiguousarray(self.labels[:, rows]), self.fold[wanted])
+        lists = np.flatnonzero(wanted)
+        rows, _ = rows_of_lists(self.data.offsets, lists)
+        return Intents(self.data.select_lists(lists), np.ascontiguousarray(self.labels[:, rows]), self.fold[lists])
 
 
 @dataclass(frozen=True, eq=False)

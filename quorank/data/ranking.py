@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.search_records import LoggedSplits
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
@@ -137,6 +136,10 @@ class RankingData:
         """(rows,) the query of each row."""
         return np.repeat(np.arange(self.n_queries, dtype=np.int64), np.diff(self.offsets))
 
+    def select_lists(self, lists: Integers) -> RankingData:
+        """Return these queries in this order."""
+        return self.select_rows(*rows_of_lists(self.offsets, lists), [self.query_ids[q] for q in lists.tolist()])
+
     def select_rows(self, rows: Integers, offsets: Integers, query_ids: Sequence[str]) -> RankingData:
         """Return these rows in this order, in lists that `offsets` (lists + 1,) divides."""
         return replace(
@@ -147,6 +150,61 @@ class RankingData:
             query_ids=query_ids,
             document_ids=None if self.document_ids is None else select_strings(self.document_ids, rows),
         )
+
+
+@dataclass(frozen=True)
+class UserSelection:
+    """Selection of the busiest `most` users of a log with at least `least` searches to learn from."""
+
+    most: int
+    least: int = 1
+    without: tuple[str, ...] = ()  # users that are left out
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRecords:
+    """Records of the lists of one split."""
+
+    user: Integers  # (queries,) an index into `users`; −1 where the log names none
+    time: Integers  # (queries,) microseconds since 1970; the lowest int64 where the log has none
+    ranks: npt.NDArray[np.int16]  # (rows,) from 1 on, rising within a list; 0 where the log has no order
+    users: Sequence[str] = field(repr=False)
+    queries: Sequence[str] = field(repr=False)  # (queries,) what was asked, "" where unknown
+
+    @property
+    def has_ranks(self) -> bool:
+        """Return whether lists are in the order in which they were shown."""
+        return bool(len(self.ranks)) and int(self.ranks[0]) > 0
+
+    def select(self, order: Integers, rows: Integers, user: Integers | None = None) -> SearchRecords:
+        """Return the records of these searches, whose rows are given, by these users."""
+        asked: Any = self.queries
+        chosen = self.user[order] if user is None else user
+        return SearchRecords(chosen, self.time[order], self.ranks[rows], self.users, [asked[q] for q in order.tolist()])
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedSplits:
+    """The records of a collection that was read from a log."""
+
+    train: SearchRecords
+    test: SearchRecords
+
+    def describe(self) -> dict[str, Any]:
+        """Return the statistics that `quorank data stats --json` prints."""
+        users = np.unique(np.concatenate([self.train.user, self.test.user]))
+        counts = np.unique(self.train.user[self.train.user >= 0], return_counts=True)[1]
+        times = np.concatenate([self.train.time, self.test.time])
+        timed = int(times.min()) != np.iinfo(np.int64).min
+        ends = [str(np.datetime64(int(end), "us").astype("datetime64[s]")) + "Z" for end in (times.min(), times.max())]
+        return {
+            "users": int((users >= 0).sum()),
+            "most_searches_of_a_user": int(counts.max(initial=0)),
+            "median_searches_of_a_user": float(np.median(counts)) if len(counts) else 0.0,
+            "from": ends[0] if timed else None,
+            "to": ends[1] if timed else None,
+            "ranks": self.train.has_ranks,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +249,13 @@ class Collection:
         sentence = f"label {highest} found; labels 0..1, 0..2 or 0..4 are supported"
         require(highest <= 4, "collection.label-too-high", sentence, self.name)
         return grades_of(highest)
+
+
+def rows_of_lists(offsets: Integers, lists: Integers) -> tuple[Integers, Integers]:
+    """Return the rows of these lists one behind the other, and the first row of each among them."""
+    lengths = np.diff(offsets)[lists]
+    new = np.append(0, np.cumsum(lengths)).astype(np.int64)
+    return np.repeat(offsets[lists] - new[:-1], lengths) + np.arange(new[-1]), new
 
 
 def grades_of(highest: int) -> int:
@@ -298,19 +363,9 @@ def grouped_rows(group: npt.ArrayLike | None, rows: int) -> tuple[Integers, Inte
 def _rising_offsets(values: npt.ArrayLike, rows: int) -> Integers:
     """(queries + 1,) int64 that run from 0 to the number of rows."""
     array = _numbers(values, "offsets", 1)
-    sentence = "expected the first row of each query and the number of rows, got nothing"
-    require(len(array) >= 1, "ranking-data.length", sentence, "offsets")
-    wrong = ~np.isfinite(array) | (array != np.floor(array))
-    if wrong.any():
-        at = _first(wrong)
-        raise BadInput("ranking-data.offset-fractional", f"{array[at]}; expected integers", f"offsets[{at}]")
-    if (array[1:] < array[:-1]).any():
-        at = _first(array[1:] < array[:-1]) + 1
-        sentence = f"{array[at]} follows {array[at - 1]}; expected offsets that do not fall"
-        raise BadInput("ranking-data.offsets-fall", sentence, f"offsets[{at}]")
-    for at, expected in ((0, 0), (len(array) - 1, rows)):
-        sentence = f"{array[at]}; expected {expected}, so that every row is of one query"
-        require(array[at] == expected, "ranking-data.offsets-incomplete", sentence, f"offsets[{at}]")
+    sentence = f"expected integers that rise from 0 to {rows}, the first row of each query and the number of rows"
+    rising = len(array) >= 1 and array[0] == 0 and array[-1] == rows and (np.diff(array) >= 0).all()
+    require(rising and (array == np.floor(array)).all(), "ranking-data.offsets", sentence, "offsets")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 

@@ -24,8 +24,7 @@ from quorank.data.logs.click_log import is_log, open_log
 from quorank.data.logs.generated import LOG_SHAPES
 from quorank.data.logs.splitting import generated_collection, log_collection
 from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery, normalize_queries
-from quorank.data.ranking import Collection, RankingData, join_parts, widen
-from quorank.data.search_records import UserSelection
+from quorank.data.ranking import Collection, RankingData, UserSelection, join_parts, widen
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import write_whole
 from quorank.files.untrusted import bounded_lines, read_bounded

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.data.partition.replay import LogReplay
+from quorank.data.partition.shares import LogReplay
 from quorank.engines.ahead import RoundsAhead, can_play_ahead
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.attacks.attack import AttackedRule

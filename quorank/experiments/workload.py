@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from quorank.data import Collection, DataSource, load
 from quorank.data.partition import Shares
-from quorank.data.partition.replay import LogReplay
-from quorank.data.search_records import UserSelection
+from quorank.data.partition.shares import LogReplay
+from quorank.data.ranking import UserSelection
 from quorank.data.source import collection_feature_names, file_stamps, normalised_arrays
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment import Experiment

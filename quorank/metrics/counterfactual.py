@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import RankingData
-from quorank.data.search_records import SearchRecords
+from quorank.data.ranking import RankingData, SearchRecords
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.metrics.lists import discounts

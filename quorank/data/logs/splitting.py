@@ -12,8 +12,15 @@ import numpy as np
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
 from quorank.data.normalisation import normalize_queries
-from quorank.data.ranking import Collection, RankingData, select_strings
-from quorank.data.search_records import LoggedSplits, SearchRecords, UserSelection
+from quorank.data.ranking import (
+    Collection,
+    LoggedSplits,
+    RankingData,
+    SearchRecords,
+    UserSelection,
+    rows_of_lists,
+    select_strings,
+)
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Integers
 
@@ -65,13 +72,9 @@ def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: st
 def _split(
     log: ClickLog, searches: Integers, number: Integers, users: list[str], normalize: str, name: str
 ) -> tuple[RankingData, SearchRecords]:
-    lengths = np.diff(log.offsets)[searches]
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     consecutive = bool((np.diff(searches) == 1).all())
     first, last = int(log.offsets[searches[0]]), int(log.offsets[searches[-1] + 1])
-    rows: Integers = np.arange(first, last, dtype=np.int64)
-    if not consecutive:
-        rows = np.repeat(log.offsets[searches] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    rows, offsets = rows_of_lists(log.offsets, searches)
     padded = log.features[first:last] if consecutive else log.features[rows]
     for start in range(0, len(padded), 65_536):
         if not np.isfinite(padded[start : start + 65_536]).all():

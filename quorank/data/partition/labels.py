@@ -16,13 +16,13 @@ thesis does not say with whose clicks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
-from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
+from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares, own_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Booleans, Integers
@@ -55,9 +55,7 @@ class LabelSplit(Partition):
         alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
         if self.iid:
             return alike
-        data, first, count = divide_rows(collection.train, self.owners(collection.train, clients, seed), clients)
-        each = np.arange(clients, dtype=np.int64)
-        return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)
+        return own_shares(alike, *divide_rows(collection.train, self.owners(collection.train, clients, seed), clients))
 
     def owners(self, data: RankingData, clients: int, seed: int) -> Integers:
         """Return (rows,) the client that holds each document; EVERYONE where all do."""

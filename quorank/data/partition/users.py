@@ -17,10 +17,17 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.data.partition.labels import divide_rows
-from quorank.data.partition.replay import LogReplay, by_arrival, side_by_side
-from quorank.data.partition.shares import Partition, Shares, Step, equal_shares
-from quorank.data.ranking import Collection
-from quorank.data.search_records import SearchRecords, UserSelection
+from quorank.data.partition.shares import (
+    LogReplay,
+    Partition,
+    Shares,
+    Step,
+    by_arrival,
+    equal_shares,
+    own_shares,
+    side_by_side,
+)
+from quorank.data.ranking import Collection, SearchRecords, UserSelection, rows_of_lists
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Integers
 
@@ -57,7 +64,6 @@ class LogUsers(Partition):
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
         """Give every client the searches of its user."""
-        alike = equal_shares(collection, clients, interactions)
         sentence = f"{collection.name} names no users; use a log of clicks (quorank data import --format …)"
         require(collection.log is not None, "log.no-users", sentence, "data.source")
         assert collection.log is not None
@@ -67,26 +73,15 @@ class LogUsers(Partition):
         require(found == clients, "partition.users-differ", sentence, "federation.clients")
         if self.iid:
             order = self._dealt(records, clients, seed)
-            lengths = np.diff(data.offsets)[order]
-            offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-            rows = np.repeat(data.offsets[order] - offsets[:-1], lengths) + np.arange(offsets[-1])
-            names = [data.query_ids[search] for search in order.tolist()]
-            data = data.select_rows(rows, offsets, names)
+            rows, _ = rows_of_lists(data.offsets, order)
+            data = data.select_lists(order)
             dealt = np.sort(np.arange(len(order), dtype=np.int64) % clients)
             records = records.select(order, rows, dealt)
         counts = np.bincount(records.user, minlength=clients).astype(np.int64)
         first = np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64)
-        each = np.arange(clients, dtype=np.int64)
-        return replace(
-            alike,
-            data=data,
-            first_query=first,
-            query_count=counts,
-            group=each,
-            test_of_group=0 * each,
-            ranks=records.ranks,
-            replay=self._replay(records, first, counts, interactions) if self.replays else None,
-        )
+        shares = own_shares(equal_shares(collection, clients, interactions), data, first, counts)
+        replay = self._replay(records, first, counts, interactions) if self.replays else None
+        return replace(shares, ranks=records.ranks, replay=replay)
 
     def _replay(self, records: SearchRecords, first: Integers, counts: Integers, batch: int) -> LogReplay:
         """The turns of the clients, in the order that was chosen."""
@@ -128,6 +123,4 @@ class Assigned(Partition):
         require(highest < clients, "partition.unknown-client", sentence, "partition.clients")
         owner = np.repeat(np.array(self.clients, dtype=np.int64), np.diff(collection.train.offsets))
         data, first, count = divide_rows(collection.train, owner, clients)
-        each = np.arange(clients, dtype=np.int64)
-        alike = equal_shares(collection, clients, interactions)
-        return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)
+        return own_shares(equal_shares(collection, clients, interactions), data, first, count)
