@@ -21,16 +21,66 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.data import DataSource
+from quorank.errors import require
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Add, Federation
-from quorank.kernels.arrays import Doubles
+from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Learner
-from quorank.learning.client_loop import STATISTICS, Work
-from quorank.learning.counterfactual import FAIR_PAIRS, adjacent_chain, swap_counts
+from quorank.learning.client_loop import STATISTICS, Impression, Work, World, client_loop
+from quorank.learning.client_loop import play as play_loop
+from quorank.learning.exploration import Dial
+from quorank.learning.pdgd import show_by_dial
+from quorank.learning.plackett_luce import Buffers
 from quorank.parts import Numbers
 from quorank.rankers import Linear
 from quorank.users import Cascade, ClickModel, PositionBased
+
+FAIR_PAIRS = Dial(1e30, 1, 1.0)
+"""Neighbours are swapped by a fair coin (`exploration`)."""
+
+
+def swap_counts(work: Work) -> Integers:
+    """(clients, 2, k − 1) clicks of each client at rank r and at r + 1, on lists where those two were swapped by a coin."""
+    counts = np.zeros((len(work.clients), 2, max(0, work.world.k - 1)), dtype=np.int64)
+    rows = np.empty((len(work.clients), len(work.theta) + STATISTICS))
+    play_loop(_loop, work, SwapRule(FAIR_PAIRS, counts), rows)
+    return counts
+
+
+class SwapRule(NamedTuple):
+    """Exploration and the clicks counted."""
+
+    dial: Dial
+    counts: Integers  # (clients, 2, k − 1)
+
+
+def adjacent_chain(counts: Integers) -> Doubles:
+    """p of every rank from the summed counts (2, k − 1): p_1 = 1, p_(r+1) = p_r · clicks at r + 1 / clicks at r.
+
+    Half a click is added to each count, so that ranks without clicks have an estimate; none exceeds 1.
+    """
+    found = np.asarray(counts, dtype=np.float64)
+    fits = found.ndim == 2 and len(found) == 2 and bool((found >= 0.0).all())
+    require(fits, "propensities.counts", f"expected counts of shape (2, ranks − 1), none below 0, got {found.shape}")
+    chain = np.concatenate([[1.0], np.cumprod((found[1] + 0.5) / (found[0] + 0.5))])
+    return np.asarray(chain / chain.max(), dtype=np.float64)
+
+
+@fixed_memory_kernel
+def _count_clicks(
+    rule: SwapRule, world: World, shown: Impression, rest: float, first: int, theta: Doubles, buffers: Buffers
+) -> bool:
+    for p in range(shown.k - 1):
+        if buffers.shown_weights[p] == buffers.shown_weights[p + 1]:  # of one block: swapped by a fair coin
+            rule.counts[shown.at, 0, p] += buffers.clicked[p]
+            rule.counts[shown.at, 1, p] += buffers.clicked[p + 1]
+    return False
+
+
+_loop = client_loop(show_by_dial, _count_clicks)
+
 
 FAIR = FAIR_PAIRS.temperature
 STILL = PDGD(share=1e-300)  # shows the ranking and learns nothing

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
@@ -262,23 +260,6 @@ def remains(shown: Integers, position: int, document: int) -> bool:
         if shown[p] == document:
             return False
     return True
-
-
-def document_probabilities(scores: npt.ArrayLike) -> Doubles:
-    """Eq. 1: P(d | D) = e^f(d) / Σ e^f(d') for every document of D."""
-    shifted = np.asarray(scores, dtype=np.float64)
-    weights = np.exp(shifted - shifted.max())
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
-
-
-def list_probability(ranking: Sequence[int], scores: npt.ArrayLike) -> float:
-    r"""Eq. 2: P(R | D) = Π_i P(d_i | D \ {d_1 … d_(i−1)}), term by term."""
-    left = list(range(len(np.asarray(scores))))
-    probability = 1.0
-    for document in ranking:
-        probability *= float(document_probabilities(np.asarray(scores)[left])[left.index(document)])
-        left.remove(document)
-    return probability
 
 
 @intrinsic

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -193,27 +193,45 @@ class Ranker(ABC):
         """Return the (size,) parameters before the first round."""
 
 
-@dataclass(frozen=True)
-class Linear(Ranker):
-    """Scores θ·x, starting from zero as in FPDGD §4, or from a prior."""
+class StartedRanker(Ranker):
+    """Base class of rankers that may begin from a prior."""
 
-    kind: ClassVar[str] = "linear"
-
-    start: Start | None = None  # a ranker file, parameters, or weights by the feature; None is zero
-    start_scale: Scale | None = None  # factor of the start's scores
+    OWN: ClassVar[tuple[str | None, ...]]  # starts that are not priors; the first is the default
+    start: Start | None
+    start_scale: Scale | None
 
     def __post_init__(self) -> None:
         if isinstance(self.start, Mapping):
             object.__setattr__(self, "start", Numbers(self.start))
-        self.prior  # noqa: B018  raises BadInput if it is invalid
+        try:
+            self.prior  # noqa: B018  raises BadInput if it is invalid
+        except BadInput as error:
+            words = " or ".join(repr(word) for word in self.OWN if word)
+            if error.code != "value.not-a-choice" or not words:
+                raise
+            raise BadInput(error.code, f"{error.sentence}; or {words}", error.where) from None
 
     @cached_property
     def prior(self) -> Prior | None:
-        return prior_of(self.start, self.start_scale)
+        return prior_of(None if self.start in self.OWN else self.start, self.start_scale)
 
-    def with_prior(self, prior: Prior | None) -> Linear:
-        start, scale = (None, None) if prior is None else (prior.start, prior.scale)
-        return replace(self, start=start, start_scale=scale)
+    def with_prior(self, prior: Prior | None) -> Self:
+        if prior is None and self.prior is None:
+            return self
+        start, scale = (self.OWN[0], None) if prior is None else (prior.start, prior.scale)
+        changed: dict[str, Any] = {"start": start, "start_scale": scale}
+        return replace(self, **changed)
+
+
+@dataclass(frozen=True)
+class Linear(StartedRanker):
+    """Scores θ·x, starting from zero as in FPDGD §4, or from a prior."""
+
+    kind: ClassVar[str] = "linear"
+    OWN: ClassVar[tuple[str | None, ...]] = (None,)
+
+    start: Start | None = None  # a ranker file, parameters, or weights by the feature; None is zero
+    start_scale: Scale | None = None  # factor of the start's scores
 
     def initial(self, n_features: int, seed: int) -> Doubles:
         if self.prior is None:
@@ -224,12 +242,8 @@ class Linear(Ranker):
         return self.prior.scaled(theta)
 
 
-OWN = ("scaled", "zero")
-"""Starts that are not priors."""
-
-
 @dataclass(frozen=True)
-class MLP(Ranker):
+class MLP(StartedRanker):
     """Scores v·a(Wx + b), without an output bias, which would change no ranking.
 
     `activation = "sigmoid"` is the network of the code that was published with PDGD and FPDGD, "relu" trains faster.
@@ -240,6 +254,7 @@ class MLP(Ranker):
     """
 
     kind: ClassVar[str] = "mlp"
+    OWN: ClassVar[tuple[str | None, ...]] = ("scaled", "zero")
 
     hidden: int = 64  # units of the hidden layer
     start: Start = "scaled"  # or "zero", a ranker file, parameters, or weights by the feature
@@ -248,24 +263,7 @@ class MLP(Ranker):
 
     def __post_init__(self) -> None:
         require_range("hidden", self.hidden, least=1, most=4096)
-        if isinstance(self.start, Mapping):
-            object.__setattr__(self, "start", Numbers(self.start))
-        try:
-            self.prior  # noqa: B018  raises BadInput if it is invalid
-        except BadInput as error:
-            if error.code != "value.not-a-choice":
-                raise
-            words = ", ".join(map(repr, OWN))
-            raise BadInput(error.code, f"{error.sentence}; or one of {words}", error.where) from None
-
-    @cached_property
-    def prior(self) -> Prior | None:
-        return prior_of(None if self.start in OWN else self.start, self.start_scale)
-
-    def with_prior(self, prior: Prior | None) -> MLP:
-        if prior is None:
-            return self if self.prior is None else replace(self, start=OWN[0], start_scale=None)
-        return replace(self, start=prior.start, start_scale=prior.scale)
+        super().__post_init__()
 
     @property
     def starts_flat(self) -> bool:

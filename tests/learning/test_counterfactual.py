@@ -14,8 +14,6 @@ from refusals import refused
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation
 from quorank.learning import Counterfactual, OnlineRanker
-from quorank.learning.client_loop import Work
-from quorank.learning.counterfactual import adjacent_chain, swap_counts
 from quorank.learning.inverse_propensity import relevance_estimates, value_coefficients
 from quorank.learning.plackett_luce import buffers_for
 from quorank.rankers import Linear
@@ -136,20 +134,3 @@ def test_propensities_must_cover_the_list() -> None:
         Experiment(federation=Federation(learner=learner))
     given = Counterfactual(propensities=tuple(PROPENSITY.tolist()))
     assert np.array_equal(played(given, 50), played(Counterfactual(power=1.0), 50))
-
-
-def test_clicks_of_swapped_neighbours_are_in_the_ratio_of_the_propensities() -> None:
-    """Ranks r and r + 1 share a block in half of the lists, and show either document in half of those."""
-    who = np.arange(60_000)
-    counts = swap_counts(Work(one_query(LABELS, USERS, 4).world(), 3, SCORES.astype(float), 0, who, np.ones_like(who)))
-    both = (RELEVANCE[:-1] + RELEVANCE[1:]) / 2 / 2
-    assert_mean(counts, [both * PROPENSITY[:-1], both * PROPENSITY[1:]])
-    np.testing.assert_allclose(adjacent_chain(counts.sum(axis=0)), PROPENSITY, rtol=0.06)
-    exact = adjacent_chain(np.rint(1e9 * np.array([both * PROPENSITY[:-1], both * PROPENSITY[1:]])).astype(np.int64))
-    np.testing.assert_allclose(exact, PROPENSITY, rtol=1e-7)
-
-
-def test_counts_of_nothing_leave_propensities_of_one() -> None:
-    assert adjacent_chain(np.zeros((2, 3), dtype=np.int64)).tolist() == [1.0] * 4
-    with refused("propensities.counts"):
-        adjacent_chain(np.array([[1], [-1]]))

@@ -9,6 +9,7 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
+from equations import list_probability
 from lists import Sampler, one_query, simulate
 from sampling import sampled
 
@@ -16,7 +17,6 @@ from quorank.learning import PDGD, OnlineRanker
 from quorank.learning.click_guard import weighted_pairs
 from quorank.learning.client_loop import STATISTICS
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial
-from quorank.learning.plackett_luce import list_probability
 from quorank.rankers import Linear
 from quorank.users import Cascade, PositionBased
 

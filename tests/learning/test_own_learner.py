@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import command
+from equations import document_probabilities
 from lists import simulate
 from refusals import refused
 
 import quorank as qr
 from quorank.data.ranking import RankingData
 from quorank.learning import LEARNERS, Learner, Simulation
-from quorank.learning.plackett_luce import document_probabilities
 from quorank.parts import Family, to_table
 from quorank.rankers import Linear
 from quorank.users import Cascade

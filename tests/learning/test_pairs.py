@@ -8,12 +8,12 @@ import math
 import equations
 import numpy as np
 import pytest
+from equations import list_probability
 from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
 from quorank.learning.pdgd import last_included, pair_slope, pair_weight
-from quorank.learning.plackett_luce import list_probability
 
 SCORES = st.lists(st.floats(-12, 12, width=32), min_size=1, max_size=60)
 

@@ -10,17 +10,12 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_follows
+from equations import document_probabilities, list_probability
 from hypothesis import given
 from hypothesis import strategies as st
 from lists import NO_FEATURES, Sampler
 
-from quorank.learning.plackett_luce import (
-    buffers_for,
-    document_probabilities,
-    fast_exp,
-    list_probability,
-    log_denominators,
-)
+from quorank.learning.plackett_luce import buffers_for, fast_exp, log_denominators
 
 VECTORS = {
     "ties": [0.0, 0.0, 0.0, 0.0],

@@ -22,6 +22,7 @@ from devices import (
     terms_of,
     user_of,
 )
+from equations import list_probability
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,6 @@ from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.federation.reply import decode_reply, decode_task, encode_reply
 from quorank.learning import PDGD, Counterfactual
 from quorank.learning.click_guard import ClickGuard
-from quorank.learning.plackett_luce import list_probability
 from quorank.member import device as device_module
 from quorank.member.client import device_log
 from quorank.member.client_privacy import with_fresh_secret

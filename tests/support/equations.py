@@ -20,6 +20,11 @@ def log_sum(values: Sequence[float]) -> float:
     return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 
+def document_probabilities(scores: Sequence[float]) -> Doubles:
+    """FPDGD eq. 1: e^f(d) / Σ e^f(d') of every document."""
+    return np.exp(np.array([score - log_sum(scores) for score in scores]))
+
+
 def log_list_probability(ranking: Sequence[int], scores: Sequence[float]) -> float:
     """FPDGD eqs 1 and 2, in logarithms: log Π_i P(d_i | D without d_1 … d_(i−1))."""
     left, total = set(range(len(scores))), 0.0
@@ -27,6 +32,11 @@ def log_list_probability(ranking: Sequence[int], scores: Sequence[float]) -> flo
         total += scores[document] - log_sum([scores[d] for d in left])
         left.remove(document)
     return total
+
+
+def list_probability(ranking: Sequence[int], scores: Sequence[float]) -> float:
+    """FPDGD eqs 1 and 2."""
+    return math.exp(log_list_probability(ranking, [float(score) for score in scores]))
 
 
 def ranking_probabilities(scores: Sequence[float], k: int) -> dict[tuple[int, ...], float]:
