@@ -53,8 +53,9 @@ def demo(
         }.items():
             chosen = set_value(chosen, key, value, f"--{key.rsplit('.', 1)[-1]} {value}")
         experiment = Experiment.read(chosen)
-        with show_progress(f"{name:<11}", experiment.rounds) as watch:
-            run_experiment(experiment, out / name, watch=watch, opened=compiling(), overwrite=True, report=report_page)
+        run_experiment(
+            experiment, out / name, watch=show_progress(name), opened=compiling(), overwrite=True, report=report_page
+        )
         run = load_run(out / name)
         groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
     Console().print(compare_table(groups))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from quorank.experiments.progress import Progress
     from quorank.experiments.runner import Watch
 
-LINE_SECONDS = 10.0
+LINE_SECONDS, TERMINAL_SECONDS = 10.0, 0.2
+"""Intervals of progress lines, elsewhere and on a terminal."""
 
 
 def say(text: str) -> None:
@@ -24,18 +25,19 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-@contextmanager
-def show_progress(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """Yield a watcher that shows a run's progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar(title, rounds) as watch:
-            yield watch
-    else:
-        line = progress_lines(f"{title.strip()}: round")
-        words = "{} interactions/s, nDCG@10 {}, "
-        yield lambda progress: line(progress.done, progress.rounds, lambda: words.format(*_figures(progress)))
+def show_progress(title: str, *, quiet: bool = False) -> Watch | None:
+    """Return a watcher that shows a run's progress on stderr."""
+    line = progress_lines(f"{title}: round")
+
+    def watch(progress: Progress) -> None:
+        def details() -> str:
+            ndcg = progress.last("offline_ndcg@10")
+            rate = compact(progress.interactions / max(progress.train_seconds, 1e-9))
+            return f"{rate} interactions/s, nDCG@10 {f'{ndcg:.4f}' if ndcg == ndcg else '…'}, "
+
+        line(progress.done, progress.rounds, details)
+
+    return None if quiet else watch
 
 
 def compiling(*, quiet: bool = False) -> Callable[..., None]:
@@ -49,57 +51,27 @@ def compiling(*, quiet: bool = False) -> Callable[..., None]:
     return lambda *_: say("compiling for this machine (the first time only) …") if cold else None
 
 
-def _figures(progress: Progress) -> tuple[str, str]:
-    rate = progress.interactions / max(progress.train_seconds, 1e-9)
-    ndcg = progress.last("offline_ndcg@10")
-    return compact(rate), f"{ndcg:.4f}" if ndcg == ndcg else "…"
-
-
-@contextmanager
-def _bar(title: str, rounds: int) -> Iterator[Watch]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}/s  nDCG@10 {task.fields[ndcg]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Bar(*columns, console=Console(stderr=True), expand=True, refresh_per_second=8) as bar:
-        task = bar.add_task(title, total=rounds, rate="…", ndcg="…")
-        shown = 0.0
-
-        def watch(progress: Progress) -> None:
-            nonlocal shown
-            if time.monotonic() - shown < 0.1 and progress.done < rounds:
-                return
-            shown = time.monotonic()
-            rate, ndcg = _figures(progress)
-            bar.update(task, completed=progress.done, rate=rate, ndcg=ndcg)
-
-        yield watch
-
-
 def progress_lines(title: str) -> Callable[..., None]:
-    """Return progress(done, total, details) that prints a line every few seconds on stderr, with the remaining time.
+    """Return progress(done, total, details) that prints a line on stderr, with the remaining time.
 
-    The estimate counts from the first call, so that loading and compiling do not distort it.
+    On a terminal the line is replaced several times a second; elsewhere there is one every few seconds. The estimate
+    counts from the first call, so that loading and compiling do not distort it.
     """
     started = printed = 0.0
-    first = 0
+    first, terminal = 0, sys.stderr.isatty()
 
     def progress(done: int, total: int, details: Callable[[], str] = str) -> None:
         nonlocal started, printed, first
         now = time.monotonic()
         if not started:
             started, printed, first = now, now, done
-        elif now - printed >= LINE_SECONDS and done > first:
+        elif done > first and now - printed >= (TERMINAL_SECONDS if terminal else LINE_SECONDS):
             printed = now
             left = (now - started) / (done - first) * (total - done)
-            say(f"{title} {done}/{total}, {details()}{left:.0f} s left")
+            line = f"{title} {done}/{total}, {details()}{left:.0f} s left"
+            print(f"\r{line}\x1b[K" if terminal else line, end="" if terminal else None, file=sys.stderr, flush=True)
+        if terminal and done == total:
+            print(file=sys.stderr)
 
     return progress
 

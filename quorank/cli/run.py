@@ -152,7 +152,7 @@ def _run_one(
                 logs = shown.enter_context(open_logs(log, folder, resume=how["resume"]))
                 opened.append(logs.opened)
                 watchers.append(logs.watch)
-            progress = shown.enter_context(show_progress("run", experiment.rounds, quiet=quiet))
+            progress = show_progress("run", quiet=quiet)
             watchers += [] if progress is None else [progress]
             watch, begin = _all_of(watchers), _all_of(opened)
             return run_experiment(experiment, folder, watch=watch, opened=begin, report=report_page, **how)

@@ -76,9 +76,8 @@ def _unraisable(event: Any) -> None:
 
 
 def stop_at_once() -> NoReturn:
-    """Print the line of an interruption, show the cursor that a progress bar hides, and exit."""
-    shown = b"\x1b[?25h" if os.isatty(2) else b""
-    os.write(2, shown + b"quorank: stopped\n")
+    """Print the line of an interruption, and exit."""
+    os.write(2, b"quorank: stopped\n")
     os._exit(STOPPED)
 
 

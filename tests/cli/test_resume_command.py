@@ -110,7 +110,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
     assert last.startswith("quorank: stopped after round ") and last.endswith("quorank run --resume made")
     reached = int(last.split()[4])
     assert 1 <= reached < 4000 and "of 4000" in last
-    assert names(made) == {"run.toml", "checkpoint.npz", "clients"}
+    assert names(made) == {"run.toml", "checkpoint.npz"}
 
     sentence = quorank("compare", "made").refused()
     assert "unfinished" in sentence and "--resume made" in sentence
@@ -124,7 +124,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
 
     killed = stopped(own_folder, tmp_path, signal.SIGKILL, "--resume", "made", "--threads", 1)
     assert killed.code == -signal.SIGKILL
-    assert names(made) == {"run.toml", "checkpoint.npz", "clients"}
+    assert names(made) == {"run.toml", "checkpoint.npz"}
     assert (made / "checkpoint.npz").read_bytes() == kept
 
     ended = stopped(own_folder, tmp_path, signal.SIGTERM, "--resume", "made", "--threads", 1)

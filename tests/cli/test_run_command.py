@@ -72,43 +72,6 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(quorank: Quorank, monke
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
-def test_a_terminal_sees_a_bar_while_stdout_stays_clean(own_folder: Path, tmp_path: Path) -> None:
-    import os
-    import pty
-    import subprocess
-    from threading import Thread
-
-    from command_line import command, environment
-
-    master, slave = pty.openpty()
-    shown = bytearray()
-
-    def read() -> None:
-        try:
-            while piece := os.read(master, 1 << 16):
-                shown.extend(piece)
-        except OSError:  # the other end is closed
-            pass
-
-    reader = Thread(target=read, daemon=True)
-    reader.start()
-    done = subprocess.run(
-        command("run", "small.toml", "--json", "--out", "made"),
-        cwd=own_folder,
-        env={**environment(tmp_path), "TERM": "xterm"},
-        stdout=subprocess.PIPE,
-        stderr=slave,
-        timeout=300,
-        check=False,
-    )
-    os.close(slave)
-    reader.join(10)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["rounds"] == 12
-    text = shown.decode()
-    assert "12/12" in text and "nDCG@10" in text and "/s" in text
-
-
 def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[Path, Outcome]) -> None:
     folder, _ = finished_run
     document = read_experiment_file(folder / "run.toml")
