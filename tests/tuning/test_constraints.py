@@ -67,14 +67,6 @@ def test_a_chain_alone_is_isotonic_regression(values: list[float]) -> None:
 
 @given(st.lists(st.floats(-6.0, 8.0), min_size=4, max_size=4))
 @hypothesis_settings(max_examples=12)
-def test_a_partial_order_with_bounds_and_gaps_has_the_nearest_point(values: list[float]) -> None:
-    wanted = np.array(values)
-    expected = every_face(TREE, wanted, TREE.lower, TREE.upper)
-    assert np.allclose(project(TREE, wanted), expected, atol=1e-7)
-
-
-@given(st.lists(st.floats(-6.0, 8.0), min_size=4, max_size=4))
-@hypothesis_settings(max_examples=12)
 def test_the_step_of_an_iteration_is_part_of_the_projection(values: list[float]) -> None:
     wanted, before = np.array(values), TREE.shipped
     lower = np.maximum(TREE.lower, before - TREE.steps(before))

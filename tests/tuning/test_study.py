@@ -1,27 +1,23 @@
-"""The analysis of a study against scipy and brute force, and what pooling searches would claim."""
+"""Studies: arms and their shares, plans by simulated power, analysis against scipy, means by randomised response."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from chance import UNLIKELY, assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.studies.analysis import analyse, client_means, mann_whitney
-from quorank.tuning.studies.study import Study, TypedSearches, read_collected, read_pilot
-
-SAMPLE = st.lists(st.integers(-3, 3).map(float) | st.floats(-5, 5, width=16), min_size=1, max_size=12)
-
-
-@given(a=SAMPLE, b=SAMPLE)
-def test_u_by_counting_pairs(a: list[float], b: list[float]) -> None:
-    pairs = [(x, y) for x in a for y in b]
-    u = sum(1.0 if x > y else 0.5 if x == y else 0.0 for x, y in pairs)
-    assert mann_whitney(np.array(a), np.array(b))[0] == u
+from quorank.privacy.mechanisms.randomised_response import other_probability, true_probability
+from quorank.tuning.studies.analysis import PrivateMeans, analyse, client_means, mann_whitney, simulate_answers
+from quorank.tuning.studies.power import count_rejections, plan_study, with_effect
+from quorank.tuning.studies.study import ARMS, Study, TypedSearches, read_collected, read_pilot, read_study, study_of
 
 
 def sample(random: np.random.Generator, clients: int, first: int, lower: float = 0.0) -> TypedSearches:
@@ -142,3 +138,207 @@ def test_bad_results_name_their_line(tmp_path: Path, text: str, words: str) -> N
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(BadInput, match=words):
         read_collected(file, Study())
+
+
+IDS = [f"client-{n}" for n in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arms"), [("frecency", ARMS), ("ünïcode", {"a": 0.01, "b": 0.9, "c": 0.04, "d": 0.05})]
+)
+def test_shares(name: str, arms: dict[str, float]) -> None:
+    assert_follows(Study(name, arms).assign_all(IDS), arms)
+
+
+def test_two_studies_have_nothing_to_do_with_each_other() -> None:
+    one, other = Study("one").assign_all(IDS), Study("other").assign_all(IDS)
+    table = np.array([[sum(a == x and b == y for a, b in zip(one, other, strict=True)) for y in ARMS] for x in ARMS])
+    assert stats.chi2_contingency(table).pvalue > UNLIKELY
+
+
+@given(st.text(max_size=20))
+def test_an_arm_depends_on_name_and_id_alone(client: str) -> None:
+    study = Study("s")
+    assert study.assign(client) == Study("s", effect=3.0).assign(client) == study.assign_all(["x", client])[1]
+    assert study.assign(client) in ARMS
+    key = client.encode("utf-8", "replace").ljust(32, b"x")[:32]  # of a device, by its public key
+    assert study.arm_of(key) == study.assign(key.hex())
+
+
+def test_assignments_never_change() -> None:
+    """Part of the format: a release that moved clients between arms would spoil every study under way."""
+    assert Study("frecency").assign_all(["a", "b", "c", "d", "e", "f", "g", "h"]) == [
+        "control",
+        "treatment",
+        "treatment",
+        "treatment",
+        "treatment",
+        "control-no-decay",
+        "control-no-decay",
+        "treatment",
+    ]
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text('name = "mine"\neffect = 1\npower = 0.8\n[arms]\nnew = 0.5\nold = 0.5\n')
+    assert read_study(file) == Study("mine", {"new": 0.5, "old": 0.5}, effect=1.0, power=0.8)
+    file.write_text('name = "mine"\nmetrics = ["rank"]\nmetric = "rank"\n')
+    assert read_study(file) == Study("mine", metrics=("rank",), metric="rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "has no name"),
+        ("name = 3", "name"),
+        ('name = "x"\narms = 3', "arms: expected a table"),
+        ('name = "x"\n[arms]\na = 0.9', "two arms"),
+        ('name = "x"\n[arms]\na = 0.5\nb = 0.6', "add up to 1"),
+        ('name = "x"\n[arms]\na = -0.5\nb = 1.5', r"arms\.a: must be above 0"),
+        ('name = "x"\nmetrics = ["ranks"]', "did you mean 'rank'"),
+        ('name = "x"\nmetrics = ["rank", "rank"]\nmetric = "rank"', "named twice"),
+        ('name = "x"\nmetrics = []', "metrics: expected 1 to 2 items"),
+        ('name = "x"\npower = 1.0', "power"),
+        ("name = ", "not a TOML file"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words) as refused:
+        read_study(file)
+    assert str(file) in str(refused.value)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        read_study(tmp_path / "missing.toml")
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_study(tmp_path)
+
+
+NORMAL = stats.norm(6, 2).ppf((np.arange(4000) + 0.5) / 4000)
+
+
+def noether(larger: float, share: float, alpha: float, power: float) -> float:
+    """Clients of both arms (Noether, JASA 1987): (z_{α/2} + z_β)² / (12·c·(1 − c)·(P(a < b) − 1/2)²)."""
+    z = stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power)
+    return float(z**2 / (12 * share * (1 - share) * (larger - 0.5) ** 2))
+
+
+@pytest.mark.parametrize(("effect", "arms"), [(0.5, (0.5, 0.5)), (1.0, (0.75, 0.25)), (1.0, (0.6, 0.2, 0.2))])
+def test_a_plan_is_what_the_formula_says_for_the_smallest_arm(effect: float, arms: tuple[float, ...]) -> None:
+    study = Study("s", dict(zip("abc", arms, strict=False)), ("characters",), effect=effect, power=0.8)
+    found = plan_study(study, NORMAL)
+    lowered, both = with_effect(NORMAL, effect, 1.0), arms[0] + arms[1]
+    larger = 1.0 - stats.mannwhitneyu(lowered, NORMAL).statistic / len(NORMAL) ** 2
+    expected = noether(larger, arms[0] / both, 0.05 / study.comparisons, 0.8)
+    assert found.arms["a"] + found.arms["b"] == pytest.approx(expected, rel=0.08)
+    assert 0.8 <= found.achieved < 0.85 and found.alpha == 0.05 / study.comparisons
+    assert sum(found.arms.values()) == found.clients
+
+
+def test_rejections_without_an_effect_are_as_many_as_alpha_says() -> None:
+    count = count_rejections(NORMAL, NORMAL, 60, 30, 0.05, seed=3, simulations=2000)
+    assert stats.binomtest(count, 2000, 0.05).pvalue > 1e-3
+
+
+@given(
+    values=st.lists(st.floats(1, 50), min_size=5, max_size=40).filter(lambda v: np.mean(v) > 1.5),
+    share=st.floats(0.01, 0.99),
+)
+def test_an_effect_lowers_the_mean_by_as_much_and_nobody_below_the_least(values: list[float], share: float) -> None:
+    pilot = np.array(values)
+    effect = share * (pilot.mean() - 1.0)
+    lowered = with_effect(pilot, effect, 1.0)
+    assert pilot.mean() - lowered.mean() == pytest.approx(effect) and lowered.min() >= 1.0 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("pilot", "effect", "words"),
+    [
+        (NORMAL[:5], 0.5, "at least 20 clients"),
+        (np.full(50, 3.0), 0.5, "the same mean"),
+        (np.append(NORMAL, np.nan), 0.5, "at least 20"),
+        (NORMAL, 9.0, "cannot be had"),
+        (NORMAL, 1e-5, "would need more than"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(pilot: np.ndarray, effect: float, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        plan_study(Study(effect=effect), pilot, simulations=100)
+
+
+STUDY = Study("means", {"treatment": 0.5, "control": 0.5})
+
+
+def collected(means: dict[str, tuple[float, float]], clients: int) -> dict[str, TypedSearches]:
+    """Two searches a client, around the arm's means of characters and rank."""
+    random = np.random.default_rng(1)
+    made = {}
+    for arm, (characters, rank) in means.items():
+        typed = random.poisson((characters, rank), (2 * clients, 2)).astype(np.int32)
+        made[arm] = TypedSearches(np.repeat(np.arange(clients), 2), typed[:, 0], typed[:, 1])
+    return made
+
+
+def test_estimates_are_unbiased_and_their_error_is_true() -> None:
+    private = PrivateMeans(STUDY, 4.0)
+    searches = collected({"treatment": (3.0, 0.5), "control": (4.0, 1.0)}, 400)
+    truth = {arm: min(12.0, float(typed.characters.mean())) for arm, typed in searches.items()}
+    found = [private.analyse(simulate_answers(private, searches, seed)) for seed in range(60)]
+    for arm in STUDY.arms:
+        means = np.array([one.arms[arm].mean["characters"] for one in found])
+        errors = np.array([one.arms[arm].error["characters"] for one in found])
+        assert abs(means.mean() - truth[arm]) < 4.0 * errors.mean() / math.sqrt(60)
+        # the error also holds the people's own spread, which these repetitions share
+        assert 0.6 * errors.mean() < means.std(ddof=1) < 1.1 * errors.mean()
+    compared = [c for one in found for c in one.comparisons if c.metric == "characters"]
+    assert np.mean([c.difference for c in compared]) == pytest.approx(-1.0, abs=0.2)
+
+
+def test_a_large_effect_is_found_and_none_is_not() -> None:
+    private = PrivateMeans(STUDY, 4.0)
+    effect = private.analyse(
+        simulate_answers(private, collected({"treatment": (2.0, 1.0), "control": (4.0, 1.0)}, 4000), 1)
+    )
+    assert [c.significant for c in effect.comparisons] == [True, False]
+    none = collected({"treatment": (4.0, 1.0), "control": (4.0, 1.0)}, 400)
+    false = [
+        c.significant for seed in range(40) for c in private.analyse(simulate_answers(private, none, seed)).comparisons
+    ]
+    assert np.mean(false) < 0.1
+
+
+def test_epsilon_is_of_the_whole_report() -> None:
+    private = PrivateMeans(STUDY, 3.0)
+    steps = private.response.steps
+    p, q = (f(private.response.epsilon, steps) for f in (true_probability, other_probability))
+    assert len(STUDY.metrics) * math.log(p / q) == pytest.approx(3.0)
+    seen = {private.answer({"characters": 0.0, "rank": 0.0}, seed) for seed in range(4000)}
+    assert len(seen) == (steps + 1) ** 2  # whoever types nothing sends every answer
+
+
+def test_means_beyond_the_largest_count_as_the_largest() -> None:
+    private = PrivateMeans(STUDY, 4.0)
+    for seed in range(20):
+        far, near = (
+            private.answer({"characters": 500.0, "rank": 6.0}, seed),
+            private.answer({"characters": 12.0, "rank": 6.0}, seed),
+        )
+        assert far == near and private.allows(far)
+    steps = private.response.steps
+    for bad in ((0.0,), (steps + 1.0, 0.0), (0.5, 0.0), (math.nan, 0.0)):
+        assert not private.allows(bad)
+
+
+def test_refusals() -> None:
+    private = PrivateMeans(STUDY, 2.0)
+    with refused("study.empty-arm"):
+        private.analyse({"treatment": np.zeros((9, 2), np.int64), "control": np.zeros((3, 2), np.int64)})
+    with refused("value.out-of-range"):
+        PrivateMeans(STUDY, 1000.0)
+    for wrong in ({"epsilon": 0.0}, {"largest": {"characters": 0.0, "rank": 1.0}}):
+        with refused("value.out-of-range"):
+            study_of({"name": "s", **wrong}, "study")

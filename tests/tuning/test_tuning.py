@@ -1,18 +1,30 @@
-"""Whole tunings on made-up people: they find what people follow, harm nobody on the way, and can be repeated."""
+"""Whole tunings on made-up people, heuristics of one's own, the code of docs/tuning.md, and files of weights."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from refusals import refused
 from scipy import stats
 
+from docsite.markdown import blocks
 from quorank.errors import BadInput
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.heuristics.constraints import violations
-from quorank.tuning.histories.scenarios import SCENARIOS, find_scenario
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.histories.scenarios import SCENARIOS, Scenario, find_heuristic, find_scenario
+from quorank.tuning.models import Model, model_file_name, read_model, write_model
 from quorank.tuning.rules import Count, ImmediateGuard, SignRelease, Stable, Time
 from quorank.tuning.searches import slice_searches
 from quorank.tuning.simulation import DAY, SearchTimes, Traffic, Tuning, simulate_tuning
@@ -129,3 +141,153 @@ def test_any_part_of_a_world_can_be_made_alone(name: str) -> None:
 def test_refusals(fields: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         Tuning(**fields)
+
+
+MODULE = """
+from quorank.tuning.heuristics.heuristic import Heuristic, Weight
+from quorank.tuning.histories.generated import generate_suggestions
+from quorank.tuning.histories.scenarios import Scenario
+
+def score(weights, items):
+    return weights[:, :1] * items.visits + weights[:, 1:] * (items.recency[:, 0] == 0)
+
+heuristic = Heuristic("two", tuple(Weight(n, 10.0, 0.0, 40.0, 2.0) for n in ("visits", "new")), (), score)
+scenario = Scenario(heuristic, generate_suggestions, 5.0)
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_tuned_pages.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_tuned_pages", raising=False)
+    return "my_tuned_pages"
+
+
+def test_scenarios_and_heuristics_are_loaded(module: str) -> None:
+    assert isinstance(find_scenario(f"{module}:scenario"), Scenario)
+    for name in ("scenario", "heuristic", "scenario.heuristic"):
+        found = find_heuristic(f"{module}:{name}")
+        assert isinstance(found, Heuristic) and found.name == "two"
+    assert find_heuristic("decay").name == "decay"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("no_such_module_here:x", "heuristic.no-module"),
+        ("my_tuned_pages:nothing", "heuristic.no-object"),
+        ("../my_tuned_pages:scenario", "heuristic.unknown"),
+        ("my_tuned_pages:number", "heuristic.wrong-type"),
+    ],
+)
+def test_what_is_no_heuristic_is_refused(module: str, text: str, code: str) -> None:
+    with refused(code):
+        find_heuristic(text)
+
+
+def test_a_simulation_needs_people(module: str) -> None:
+    with refused("heuristic.no-scenario"):
+        find_scenario(f"{module}:heuristic")
+
+
+def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
+    (tmp_path / "my_broken_pages.py").write_text("1 / 0\n")
+    with refused("heuristic.no-module"):
+        find_heuristic("my_broken_pages:x")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
+
+
+def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks(PAGE.read_text(encoding="utf-8"))
+    parts = [block.text for block in found if block.language == "python" and not block.not_run]
+    assert len(parts) == 3
+    names: dict[str, object] = {}
+    exec(compile("\n".join(parts), str(PAGE), "exec"), names)
+    assert names["model"].version == 1  # type: ignore[attr-defined]
+
+    def loss(fresh: float, old: float, mine: float) -> float:
+        """The fresh one was taken of 3·fresh, 9·old + mine and fresh."""
+        scores = np.array([3 * fresh, 9 * old + mine, fresh])
+        return float(np.maximum(0.0, (scores[1:] - scores[0]) / scores.std() + 0.2).sum())
+
+    assert names["loss"] == pytest.approx([loss(10, 4, 3)])
+    slopes = [loss(10.01, 4, 3) - loss(9.99, 4, 3), loss(10, 4.01, 3) - loss(10, 3.99, 3)]
+    assert names["slopes"][0, :2] == pytest.approx(np.array(slopes) / 0.02)  # type: ignore[index]
+    assert names["update"].values.tolist() == [[-1.0, 1.0, 1.0]]  # type: ignore[attr-defined]
+
+
+MODEL = Model(
+    "frecency", 7, FRECENCY.named(FRECENCY.shipped * (1 + 1e-16) / 1.0), 400, 12.5, "Rprop()", {"step": [0.1, 1 / 3]}
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_model(MODEL, tmp_path / model_file_name(7))
+
+
+def test_a_file_is_read_back_to_the_last_bit(file: Path) -> None:
+    assert read_model(file, FRECENCY) == MODEL
+    assert [path.name for path in file.parent.iterdir()] == ["weights-000007.json"]
+
+
+def test_the_checksum_is_sha256_of_the_rest(file: Path) -> None:
+    content = json.loads(file.read_text())
+    said = content.pop("checksum")
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert said == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_every_damaged_byte_is_seen(file: Path) -> None:
+    whole = file.read_bytes()
+
+    @given(st.integers(0, len(whole) - 1), st.integers(0, 255))
+    @hypothesis_settings(max_examples=120)
+    def damage(at: int, byte: int) -> None:
+        broken = whole[:at] + bytes([byte]) + whole[at + 1 :]
+        file.write_bytes(broken)
+        try:
+            again = read_model(file, FRECENCY)
+        except BadInput as error:
+            assert str(file) in str(error)
+        else:  # white space between tokens is not content
+            assert again == MODEL and json.loads(broken) == json.loads(whole)
+
+    damage()
+
+
+def test_weights_of_another_heuristic_or_outside_of_the_constraints(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="heuristic 'frecency'; expected those of 'decay'"):
+        read_model(file, DECAY_FRECENCY)
+    wrong = dict(MODEL.weights) | {"recency.older": 60.0}
+    other = write_model(Model("frecency", 8, wrong), tmp_path / "other.json")
+    assert read_model(other).version == 8
+    with pytest.raises(BadInput, match=r"recency\.older = 60 is above recency\.90-days = 30"):
+        read_model(other, FRECENCY)
+    short = write_model(Model("frecency", 8, {"recency.older": 1.0}), tmp_path / "short.json")
+    with pytest.raises(BadInput, match="a value is missing"):
+        read_model(short, FRECENCY)
+
+
+def test_other_files(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        read_model(tmp_path / "none.json")
+    for text, words in (
+        ("[1, 2]", 'expected "format"'),
+        ('{"format": "quorank-wei', "not a file of weights"),
+        ("", "not a"),
+    ):
+        (tmp_path / "list.json").write_text(text)
+        with pytest.raises(BadInput, match=words):
+            read_model(tmp_path / "list.json")
+    content = json.loads(write_model(MODEL, tmp_path / "m.json").read_text())
+    del content["weights"]
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(BadInput, match="damaged file of weights"):
+        read_model(tmp_path / "m.json")

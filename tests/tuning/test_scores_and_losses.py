@@ -11,14 +11,18 @@ from heuristic_examples import firefox_by_hand, frecency_by_hand, loss_by_hand
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from refusals import refused
 
+from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.constraints import random_weights
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
+from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
-from quorank.tuning.histories.generated import Suggestions
+from quorank.tuning.histories.generated import LAST, Suggestions
 from quorank.tuning.histories.scenarios import SCENARIOS
-from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
+from quorank.tuning.loss import differences, ends, gradients, losses, mean_loss_and_accuracy, places
 from quorank.tuning.searches import Listed
 
 
@@ -59,13 +63,6 @@ def test_scores_are_the_formula(name: str, by_hand: Any, seed: int) -> None:
     assert np.allclose(scores, expected, rtol=1e-12)
 
 
-def test_the_loss_is_the_papers() -> None:
-    scores = np.array([[100.0, 99.9, 50.0, 120.0]])
-    items = shown(*[page(1, [0], [0])] * 4, chosen=0)
-    expected = max(0, 99.9 + 10 - 100) + max(0, 50 + 10 - 100) + max(0, 120 + 10 - 100)
-    assert losses(scores, items, 10.0)[0, 0] == pytest.approx(expected)
-
-
 @given(seed=st.integers(0, 2**32), margin=st.sampled_from([0.0, 5.0, 30.0, 1000.0]))
 @hypothesis_settings(max_examples=20)
 def test_mean_loss_and_accuracy_by_hand(seed: int, margin: float) -> None:
@@ -97,18 +94,6 @@ def test_the_relative_loss_by_hand(values: list[float], chosen: int, margin: flo
     assert found == pytest.approx(loss_by_hand(scores / spread, chosen, margin), rel=1e-6, abs=1e-7)
     same = losses((3.0 * scores + 7.0)[None, :], items, margin, True)[0, 0]
     assert same == pytest.approx(found, rel=1e-6, abs=1e-7)  # neither unit nor zero of the score matters
-
-
-def test_the_slopes_of_the_relative_loss_do_not_point_along_the_scale() -> None:
-    """Euler: Σ w·∂E/∂w over the recency weights is 0 where multiplying them changes nothing."""
-    here = SCENARIOS["frecency"]
-    items = here.searches(3, 400, 0, here.heuristic.shipped, 300.0)
-    weights = np.array([90.0, 70.0, 50.0, 30.0, 10.0, 1.2, 1.9, 1.5, 0.3])
-    relative, _ = gradients(here.heuristic, weights, items, 0.2, True)
-    plain, _ = gradients(here.heuristic, weights, items, 30.0)
-    along, size = ((relative[:, :5] @ weights[:5]).mean(), np.abs(relative[:, :5] * weights[:5]).sum(axis=1).mean())
-    assert abs(along) < 0.02 * size
-    assert abs((plain[:, :5] @ weights[:5]).mean()) > 0.2 * np.abs(plain[:, :5] * weights[:5]).sum(axis=1).mean()
 
 
 def test_a_weight_that_is_right_stays_where_the_loss_rises_unevenly() -> None:
@@ -204,3 +189,71 @@ def test_refusals() -> None:
     shapeless = replace(FRECENCY, probe=None, score=lambda rows, items: np.zeros(2))
     with pytest.raises(BadInput, match="must have shape"):
         gradients(shapeless, FRECENCY.shipped, items._replace(chosen=np.array([0])), 1.0)
+
+
+def aged_page(*visits: tuple[str, float], total: int | None = None, bookmarked: bool = False) -> AgedSuggestions:
+    """One page with these (type, days ago) visits."""
+    age, bonus = np.zeros((1, LAST), np.float32), np.zeros((1, LAST), np.int8)
+    for v, (kind, days) in enumerate(visits):
+        age[0, v], bonus[0, v] = days, PLACES[VISIT_TYPES.index(kind)]
+    count = len(visits) if total is None else total
+    return AgedSuggestions(
+        np.array([0, 1]), np.array([count], np.int32), np.array([len(visits)], np.int8), age, bonus,
+        np.array([bookmarked]), np.array([0]),
+    )  # fmt: skip
+
+
+def score(items: AgedSuggestions) -> float:
+    return float(DECAY_FRECENCY.score(DECAY_FRECENCY.shipped[None, :], items)[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (aged_page(("typed", 0.0)), 100.0),
+        (aged_page(("typed", 30.0)), 100.0 / 2),
+        (aged_page(("link", 60.0)), 50.0 / 4),
+        (aged_page(("redirect-temporary", 0.0)), 20.0),
+        (aged_page(("link", 0.0), bookmarked=True), 100.0),
+        (aged_page(("reload", 0.0), bookmarked=True), 20.0),
+        (aged_page(("typed", 0.0), ("download", 30.0), total=7), 7 / 2 * (100.0 + 50.0 / 2)),
+        (aged_page(bookmarked=True), 100.0),
+        (aged_page(), 0.0),
+    ],
+)
+def test_by_hand(items: AgedSuggestions, expected: float) -> None:
+    assert score(items) == pytest.approx(expected, rel=1e-6)
+
+
+def slopes(loss, theta, reach, lower=-np.inf, upper=np.inf) -> np.ndarray:
+    below, above = ends(theta, reach, lower, upper)
+    return differences(np.atleast_2d(loss(places(theta, below, above))), below, above)
+
+
+def test_places_move_one_parameter_each() -> None:
+    rows = places(np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([1.5, 2.5]))
+    assert rows.tolist() == [[1.5, 2.0], [1.0, 2.5], [0.5, 2.0], [1.0, 1.5], [1.0, 2.0]]
+
+
+@given(st.lists(st.floats(-100.0, 100.0), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_a_quadratic_has_exact_central_differences(at: list[float], seed: int) -> None:
+    """(f(x + ε) − f(x − ε))/2ε = f'(x) for ½xᵀAx + bᵀx, whatever ε is; several losses at once."""
+    theta, random = np.array(at), np.random.default_rng(seed)
+    a, b = random.normal(size=(len(at), len(at))), random.normal(size=len(at))
+    found = slopes(
+        lambda rows: np.stack([0.5 * np.einsum("mi,ij,mj->m", rows, a, rows) + rows @ b, rows[:, 0]]),
+        theta,
+        np.full(len(at), 0.25),
+    )
+    assert np.allclose(found, [0.5 * (a + a.T) @ theta + b, np.eye(len(at))[0]], atol=1e-8)
+
+
+def test_at_a_bound_the_difference_is_one_sided() -> None:
+    lower, upper = np.array([0.0, 0.0, 5.0]), np.array([10.0, 1.0, 5.0])
+    below, above = ends(np.array([0.0, 1.0, 5.0]), np.ones(3), lower, upper)
+    assert (below.tolist(), above.tolist()) == ([0.0, 0.0, 5.0], [1.0, 1.0, 5.0])
+    weights = np.array([3.0, -2.0, 7.0])
+    found = slopes(lambda rows: rows @ weights, np.array([0.0, 1.0, 5.0]), np.ones(3), lower, upper)
+    assert np.allclose(found, [[3.0, -2.0, 0.0]])  # the last cannot be moved at all
+    with refused("finite-differences.bad-distance"):
+        ends(np.zeros(2), np.array([0.1, 0.0]), np.zeros(2), np.ones(2))
