@@ -141,15 +141,12 @@ data = { source = "synthetic:mq2007", queries = 40 }
 
 [[variant]]
 label = "plain"
-
 [[variant]]
 label = "published"
 privacy = { kind = "published", epsilon = 0.1, sensitivity = 5.0 }
-
 [[variant]]
 label = "accounted"
 privacy = { kind = "gaussian", epsilon = 8.0 }
-
 [[variant]]
 label = "local"
 learner = { kind = "evolution" }
@@ -160,13 +157,11 @@ claim = "Matched"
 above = ["plain", "accounted"]
 below = ["published", "local"]
 matched = true
-
 [[check]]
 claim = "Alike by share"
 similar = ["plain", "published", "accounted"]
 within = 1.0
 relative = true
-
 [[check]]
 claim = "Not alike by the same number"
 similar = ["plain", "local"]

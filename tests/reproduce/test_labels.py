@@ -1,11 +1,10 @@
-"""The figures of the thesis, chapters 4 and 5: labels say what is run, sizes are the published ones, twins are twins."""
+"""Figures of the thesis, of exploration and propensities: labels say what is run, findings have panels."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 
@@ -18,11 +17,10 @@ from quorank.experiments.run_directory import Run
 from quorank.experiments.runner import Runner
 from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
-from quorank.learning import PDGD
-from quorank.reports.panels import DASHES
-from quorank.reproduce.figure import Check, NamedSettings, load_figure
-from quorank.reproduce.report import MARKS
+from quorank.learning import DBGD, MGD, PDGD, Counterfactual, PairRank
+from quorank.reproduce.figure import Check, load_figure
 from quorank.reproduce.results import compared_values
+from quorank.users import PositionBased
 
 CHAPTER_4 = tuple(f"thesis/{n}" for n in ("table4.2", "table4.3", *(f"figure4.{i}" for i in range(3, 10))))
 CHAPTER_5 = ("thesis/figure5.2", "thesis/figure5.3", "thesis/figure5.4")
@@ -150,12 +148,6 @@ def test_similar_variants_are_compared_with_the_first_only() -> None:
         Check("above", above=("a",), below=("b",), to_first=True)
 
 
-def test_every_line_can_be_drawn() -> None:
-    named = get_args(get_type_hints(NamedSettings)["line"])
-    assert set(DASHES) == set(MARKS) == set(named)
-    assert len({str(dash) for dash in DASHES.values()}) == len(DASHES)
-
-
 def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:
     figure = load_figure("thesis/figure4.3", quick=True, data=f"intents:{tmp_path}")
     assert {cell.experiment.data.fold for cell in figure.cells} == {0}
@@ -163,3 +155,63 @@ def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:
     assert overlaps == {None}, "an overlap would be generated instead of the collection's own intents"
     with pytest.raises(BadInput, match="nowhere"):
         load_figure("thesis/figure4.3", quick=True, data="intents:nowhere")
+
+
+EXPLORATION = (
+    "pdgd/bandits", "pdgd/neural", "mgd/candidates", "unbiased-ltr/propensities", "model-or-intervene/bias-noise",
+    "pairrank/baselines",
+)  # fmt: skip
+LEARNERS = {"PDGD": PDGD, "DBGD": DBGD, "MGD": MGD, "PairRank": PairRank, "counterfactual": Counterfactual}
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+@pytest.mark.parametrize("name", EXPLORATION)
+def test_every_finding_has_panels(name: str, quick: bool) -> None:
+    figure = load_figure(name, quick=quick, repetitions=1)
+    panels = [{c.label, *map(str, column.values())} for c in figure.collections for column in figure.columns]
+    for check in figure.checks:
+        assert any(panel.issuperset(check.only) for panel in panels), check.claim
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+@pytest.mark.parametrize("name", [*EXPLORATION, "fpdgd/figure6", "foltr-es/rq2", "foltr-es/rq3", "fpdgd/figure3"])
+def test_budgets_are_equal_unless_the_label_says_so(name: str, quick: bool) -> None:
+    spent: dict[object, set[int]] = {}
+    for cell in load_figure(name, quick=quick, repetitions=1).cells:
+        plan = cell.experiment.federation
+        budget = plan.clients * plan.interactions * cell.experiment.rounds
+        share = 10 if "a tenth of the interactions" in label_of(cell) else 1
+        spent.setdefault((cell.values["collection"], cell.values["column"]), set()).add(share * budget)
+    assert all(len(budgets) == 1 for budgets in spent.values()), spent
+
+
+@pytest.mark.parametrize("name", EXPLORATION)
+def test_labels_say_what_learns(name: str) -> None:
+    for cell in load_figure(name, quick=True, repetitions=1).cells:
+        label, plan = label_of(cell), cell.experiment.federation
+        learner = plan.learner
+        for word, kind in LEARNERS.items():
+            if label.startswith(word):
+                assert isinstance(learner, kind), label
+        assert plan.clients == (100 if "100 clients" in label or name.startswith("unbiased") else 1), label
+        if isinstance(learner, MGD) and "n =" in label:
+            assert f"n = {learner.candidates}" in label
+            assert (learner.winner == "one") == label.startswith("MGD-W")
+        if isinstance(learner, PairRank):
+            assert learner.alpha == (0.3 if "α = 0.3" in label else 1.0)
+
+
+@pytest.mark.parametrize("name", ["unbiased-ltr/propensities", "model-or-intervene/bias-noise"])
+def test_propensities_are_those_of_the_label(name: str) -> None:
+    seen = set()
+    for cell in load_figure(name, quick=True, repetitions=1).cells:
+        learner, users = cell.experiment.federation.learner, cell.experiment.users
+        assert isinstance(users, PositionBased)
+        assert not isinstance(learner, Counterfactual) or learner.share == 0.0, "it explores nothing"
+        found = re.search(r"propensities for η = ([\d.]+)", label_of(cell))
+        if found and isinstance(learner, Counterfactual):
+            assert learner.power == float(found[1])
+            seen.add((learner.power, users.eta))
+        elif "p = 1" in label_of(cell) and isinstance(learner, Counterfactual):
+            assert learner.power == 0.0
+    assert {(1.0, 1.0), (2.0, 2.0)} <= seen, "the right propensities are among those that are tried"
