@@ -132,7 +132,7 @@ def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
     chosen = folder.source.collection
     skipped = skipped_of(read_texts([chosen] if chosen else []))
     with folder.playing(), interruptible() as asked, closing(folder.service()) as line:
-        party = _party(folder, tell, asked, seen)
+        party = _party(folder, tell, asked)
         with closing(party):
             if folder.terms.seed is not None:
                 tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
@@ -165,7 +165,7 @@ def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | 
     with interruptible() as stopped:
         try:
             with folder.playing(), closing(folder.service()) as line:
-                party = _party(folder, lambda sentence: None, stopped, lambda: None)
+                party = _party(folder, lambda sentence: None, stopped)
                 with closing(party):
                     take_part(party, line, over, folder.has_consent, enrol=folder.enrol)
         except BadInput as error:
@@ -178,9 +178,7 @@ def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | 
     return found
 
 
-def _party(
-    folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], bool], seen: Callable[[], None]
-) -> SiloParty:
+def _party(folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], bool]) -> SiloParty:
     """The party of a folder, with its documents read."""
     from quorank.kernels.compiled import is_cold
     from quorank.member.party import SiloParty
@@ -199,7 +197,7 @@ def _party(
         )
     return SiloParty(
         folder.folder / SESSION, invitation.name, folder.terms, holding,
-        pins=dict(folder.pins), consent=folder.has_consent, stop=stop, seen=seen, desk=folder.desk,
+        pins=dict(folder.pins), consent=folder.has_consent, stop=stop, desk=folder.desk,
     )  # fmt: skip
 
 

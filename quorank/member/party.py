@@ -26,7 +26,7 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
 from quorank.member.party_keys import kept_identity
-from quorank.member.party_run import FINISHED, SERVER, TEMPORARY, PartyRun
+from quorank.member.party_run import FINISHED, NEW, PROGRESS, SERVER, TEMPORARY, PartyRun
 from quorank.member.party_searches import FolderDesk
 from quorank.protocol.http_client import PollingInterval, ServiceClient, ServiceRefusal
 from quorank.protocol.messages import Declined, Refusal
@@ -48,7 +48,6 @@ class SiloParty:
         pins: Public identities that other parties must have.
         consent: Returns whether the owner agrees to take part; asked before every answer.
         stop: Returns whether to stop; asked between two steps of the work.
-        seen: Called when `progress` changes.
         desk: Searches of the party's own people, where the group searches.
         entropy: Source of secret bytes.
 
@@ -77,14 +76,13 @@ class SiloParty:
         pins: Mapping[str, bytes] | None = None,
         consent: Callable[[], bool] = lambda: True,
         stop: Callable[[], bool] = lambda: False,
-        seen: Callable[[], None] = lambda: None,
         desk: FolderDesk | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
         self._number, self._digest = terms.number(name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
-        self._stop, self._seen, self._desk = stop, seen, desk
+        self._stop, self._desk = stop, desk
         self._run: PartyRun | None = None
         self.said_all = False  # whether the last answer was the last one of the session
         self.stopped: str | None = None  # reason why the session cannot continue at this party, for its owner
@@ -92,7 +90,6 @@ class SiloParty:
         try:
             self._check(name, terms, holding)
             self.identity = kept_identity(self.folder, name, entropy)
-            self._progress = f"{name}: " + ("has the ranker" if self._is_finished else "starting")
         except BaseException:
             self._store.close()
             raise
@@ -127,7 +124,8 @@ class SiloParty:
     @property
     def progress(self) -> str:
         """Progress of this party, or the reason why it cannot continue."""
-        return self._progress if self.stopped is None else f"{self.name}: cannot continue: {self.stopped}"
+        words = PROGRESS[self._store.note("place", NEW)] if self.stopped is None else f"cannot continue: {self.stopped}"
+        return f"{self.name}: {words}"
 
     @property
     def ranker(self) -> Doubles | None:
@@ -197,13 +195,10 @@ class SiloParty:
                 if self._run is None:
                     place = self._store, self.folder, self.terms, self.holding, self.identity
                     self._run = PartyRun(*place, pins=self._pins, entropy=self._entropy)
-                self.report(self._run.progress())
                 if self._stop():
                     raise Refusal("waiting")
                 if not self._run.step() and not self._attend(self._run):
                     break
-            if self._run is not None:
-                self.report(self._run.progress())
             self.stopped = None
         except Refusal:
             raise
@@ -242,12 +237,6 @@ class SiloParty:
             with self._store.transaction():
                 run.searches.finish(name)
         return sent
-
-    def report(self, progress: str) -> None:
-        """Set the progress and report a change."""
-        if progress != self._progress:
-            self._progress = progress
-            self._seen()
 
 
 def sent_log(folder: Path) -> list[dict[str, Any]]:

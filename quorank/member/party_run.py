@@ -97,6 +97,7 @@ TEMPORARY = ("file.busy", "file.unwritable")
 """Error codes after which the same message is handled later."""
 NEW, GREETED, COUNTED, FINISHED = range(4)
 """Progress of a party: nothing sent, hello sent, statistics sent, ranker stored."""
+PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
 
 
 class PartyRun:
@@ -144,16 +145,6 @@ class PartyRun:
                 self._handle(record)
                 self.store.finish(SERVER)
         return True
-
-    def progress(self) -> str:
-        """Return this party's progress in words."""
-        words = {
-            NEW: "starting",
-            GREETED: "agreeing on keys",
-            COUNTED: "training",
-            FINISHED: "has the ranker" + ("; answering searches" if self.terms.search is not None else ""),
-        }
-        return f"{self.name}: {words[self.place]}"
 
     def _move(self, place: int) -> None:
         self.store.set_note("place", place)
