@@ -176,7 +176,7 @@ relevant documents: {left_out}
  | | nDCG of it: {further}
  | {offline[maxrr]:.4f} | MaxRR, the reciprocal rank of its first relevant document
  | {handed_out} | {chosen}
-trees | {trees[trees]:,} | grown from {trees[lists]:,} lists{advice}
+trees | {trees[trees]:,} | grown from {trees[lists]:,} lists
 clicks | {gain:+.4f} | gain in {metric} of a relevant document over the lists as shown{around}, by SNIPS on \
 {counterfactual[clicks]:,} logged clicks
 online | {online[ndcg@10]:.4f} | mean nDCG@10 of the lists of {evaluation[k]} shown to people
@@ -195,7 +195,6 @@ def print_summary(summary: dict[str, Any]) -> None:
         "further": ", ".join(further) or None,
         "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
         "claim": _privacy(summary["privacy"]),
-        "advice": f"; {advice}" if (advice := (summary.get("trees") or {}).get("advice")) else "",
     }
     if clicks is not None:
         metric, estimates = next(item for item in clicks["estimates"].items() if item[0].startswith("dcg@"))

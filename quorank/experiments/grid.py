@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -25,8 +26,9 @@ from quorank.kernels.process import available_threads, without_interrupts
 
 LONGEST_NAME = 120  # of a sub-directory
 MOST_CELLS = 100_000
-Task = tuple[Experiment, Path, int, bool, bool, ReportPage | None]
-"""Experiment, directory, threads, resume, overwrite, report."""
+
+
+Run = partial[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,20 +53,21 @@ class Grid:
         """Read the grid of a file, None if it has none; every combination is checked before any is run."""
         tables = dict(file.tables)
         grid = tables.pop("grid", {})
-        if not isinstance(grid, Mapping):
-            sentence = f"expected a section [grid], got {brief(grid)}"
-            raise file.located(BadInput("value.wrong-type", sentence, "grid"))
+
+        def check(ok: object, code: str, sentence: str, key: str) -> None:
+            if not ok:
+                raise file.located(BadInput(code, sentence, key))
+
+        check(isinstance(grid, Mapping), "value.wrong-type", f"expected a section [grid], got {brief(grid)}", "grid")
         axes = flatten(grid)
         for key, values in axes.items():
-            if not isinstance(values, list) or not values:
-                sentence = f"expected a list of values, got {brief(values)}"
-                raise file.located(BadInput("value.wrong-type", sentence, f"grid.{key}"))
+            sentence = f"expected a list of values, got {brief(values)}"
+            check(isinstance(values, list) and values, "value.wrong-type", sentence, f"grid.{key}")
         if not axes:
             return None
         count = math.prod(len(values) for values in axes.values())
-        if count > MOST_CELLS:
-            sentence = f"has {count:,} combinations; expected at most {MOST_CELLS:,}"
-            raise file.located(BadInput("value.out-of-range", sentence, "grid"))
+        sentence = f"has {count:,} combinations; expected at most {MOST_CELLS:,}"
+        check(count <= MOST_CELLS, "value.out-of-range", sentence, "grid")
         plain = ExperimentFile(tables, file.name, file.places)
         return Grid(plain, axes, _cells(plain, axes))
 
@@ -133,21 +136,22 @@ def run_grid(
     """Run every cell into its own sub-directory; cells that are finished are not run again on resume."""
     cells = grid.open_folder(folder, resume=resume, overwrite=overwrite)
     each = threads or max(1, available_threads() // jobs)
-    waiting: dict[Task, Cell] = {
-        (cell.experiment, to, each, resume and (to / storage.CONFIG).is_file(), overwrite, report): cell
-        for cell, to in cells
-    }
-    for task, summary in _results(list(waiting), jobs):
+    waiting = {}
+    for cell, to in cells:
+        old = resume and (to / storage.CONFIG).is_file()
+        run = partial(run_experiment, cell.experiment, to, threads=each, resume=old, overwrite=overwrite, report=report)
+        waiting[run] = cell
+    for run, summary in _results([*waiting], jobs):
         if finished is not None:
-            finished(waiting[task], summary)
+            finished(waiting[run], summary)
     return [folder / cell.name for cell in grid.cells]
 
 
-def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Tasks with their summaries, as they finish."""
+def _results(runs: list[Run], jobs: int) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """Runs with their summaries, as they finish."""
     if jobs == 1:
-        for task in tasks:
-            yield task, _run(task)
+        for run in runs:
+            yield run, _play(run)
         return
     # separate processes: a run that fails or is stopped leaves the others alone
     context = get_context("spawn")
@@ -156,7 +160,7 @@ def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any
         with (
             without_interrupts()
         ):  # workers inherit that: Ctrl-C reaches them by `stop`, not in the middle of an import
-            futures = {pool.submit(_run, task): task for task in tasks}
+            futures = {pool.submit(_play, run): run for run in runs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -175,14 +179,10 @@ def _listen(stop: Event) -> None:
     _stop = stop
 
 
-def _run(task: Task) -> dict[str, Any]:
-    experiment, folder, threads, resume, overwrite, report = task
-    stop = _stop.is_set if _stop is not None else None
-    if stop is not None and stop():
-        raise Interrupted(0, experiment.rounds)
-    return run_experiment(
-        experiment, folder, threads=threads, resume=resume, overwrite=overwrite, stop=stop, report=report
-    )
+def _play(run: Run) -> dict[str, Any]:
+    if _stop is not None and _stop.is_set():
+        raise Interrupted(0, run.args[0].rounds)
+    return run(stop=None if _stop is None else _stop.is_set)
 
 
 def _word(value: Any) -> str:

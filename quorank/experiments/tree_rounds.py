@@ -37,10 +37,6 @@ from quorank.privacy import Mechanism, Setting
 from quorank.rankers import Linear
 from quorank.rankers.trees import add_tree_scores, tree_parameters
 
-PLENTY = 400
-ADVICE = f"of fewer than {PLENTY} training lists a linear ranker may be better: compare"
-"""Advice for runs of few lists: on MQ2008 trees were below a linear ranker up to 200 lists, and level at 400."""
-
 
 @dataclass(eq=False)
 class TreeRounds:
@@ -61,22 +57,13 @@ class TreeRounds:
         raw = self.noisy and experiment.data.normalize.kind != "query"
         sentence = 'bins under noise take features from 0 to 1; set data.normalize = "query"'
         require(not raw, "trees.raw-features", sentence, "data.normalize")
-        self._check_lists()
-
-    def _check_lists(self) -> None:
-        """Refuse so few training lists that other rankers do better."""
-        useful = self.useful_lists
+        useful = int(np.count_nonzero(Evaluator(self.collection.train, Linear()).counted()))
         sentence = (
             f"there are {useful} training lists with a relevant document, and trees of fewer than {self.plan.least_lists} "
             'lose to BM25 and to a linear ranker; use ranker.kind = "linear" with learner.kind = "pdgd", or set '
             f"learner.least_lists = {useful} to try it all the same"
         )
         require(useful >= self.plan.least_lists, "trees.too-few-lists", sentence, "learner.least_lists")
-
-    @cached_property
-    def useful_lists(self) -> int:
-        """Training lists with a relevant document."""
-        return int(np.count_nonzero(Evaluator(self.collection.train, Linear()).counted()))
 
     @property
     def quantile_releases(self) -> int:
@@ -180,12 +167,8 @@ class TreeRounds:
         return {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()}
 
     def summary(self, state: State, progress: Progress) -> dict[str, Any]:
-        trees = {
-            "trees": progress.done * self.experiment.federation.learner.trees_per_round,
-            "lists": len(self.lists.owners),
-            "documents": len(self.lists.gains),
-        }
-        return {"trees": trees | ({"advice": ADVICE} if self.useful_lists < PLENTY else {})}
+        count = progress.done * self.experiment.federation.learner.trees_per_round
+        return {"trees": {"trees": count, "lists": len(self.lists.owners), "documents": len(self.lists.gains)}}
 
     def _new_boosting(self, pool: ThreadPoolExecutor) -> Boosting:
         experiment, privacy = self.experiment, self.experiment.federation.privacy
