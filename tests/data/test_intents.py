@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from quorank.data.intents import IntentCollection, intent_collection, read_intents
-from quorank.data.partition import Preferences
 from quorank.errors import BadInput
 
 HEADER = "fold\tqid\tdocid\tgraded\ti0\ti1\ti2\ti3\ti4"
@@ -91,15 +89,6 @@ def test_a_collection_is_tested_on_its_training_queries_or_on_a_fold(folder) -> 
     assert isinstance(fourth.resident(), IntentCollection)
 
 
-def test_preferences_of_a_folder(folder) -> None:
-    shares = Preferences().split(intent_collection(folder), 4, 5, 1)
-    labels = shares.data.labels.reshape(4, 20)
-    assert set(np.unique(labels)) == {0, 2}, "labels 0..2 in these files: relevant is the highest grade"
-    assert (np.count_nonzero(labels.reshape(4, 5, 4)[:, 1:], axis=2) == 1).all()
-    for preference, test in enumerate(shares.tests):
-        assert np.array_equal(test.labels, labels[preference]), "the same queries are judged alike"
-
-
 @pytest.mark.parametrize(
     ("line", "new", "sentence"),
     [
@@ -149,26 +138,3 @@ def test_documents_without_names_are_refused(folder) -> None:
         path.write_text("\n".join(line.split(" #")[0] for line in path.read_text().splitlines()) + "\n")
     with pytest.raises(BadInput, match="fold files without document ids"):
         read_intents(folder)
-
-
-@pytest.fixture(scope="module")
-def real_folder() -> Path:
-    folder = os.environ.get("QUORANK_INTENTS")
-    if not folder:
-        pytest.skip("no real intents: set QUORANK_INTENTS to the folder with fold1.txt.gz and intent_labels.tsv.gz")
-    return Path(folder)
-
-
-def test_the_real_folder(real_folder) -> None:
-    found = read_intents(real_folder)
-    assert (found.data.n_queries, found.data.n_rows, found.data.n_features) == (61, 26_646, 42)
-    assert found.labels.sum(axis=1).tolist() == [6009, 3937, 2765, 2449]
-    complete = found.complete()
-    assert (complete.data.n_queries, complete.data.n_rows) == (49, 21_756)
-    graded_0 = (found.data.labels == 0) & found.labels.any(axis=0)
-    assert np.count_nonzero(graded_0) > 2_000, "the graded label is no union of the intents"
-    folds = [intent_collection(real_folder, fold) for fold in range(1, 6)]
-    assert sum(fold.test.n_queries for fold in folds) == 49
-    assert sum(fold.train.n_queries for fold in folds) == 3 * 49
-    one, two = (Preferences().labels(folds[0], seed)[0] for seed in (1, 2))
-    assert not np.array_equal(one, two) and np.array_equal(one.sum(axis=0), two.sum(axis=0))

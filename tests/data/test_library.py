@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorank.data import DataSource, collections, load
-from quorank.data.collections import PUBLIC, PublicCollection
+from quorank.data.collections import PublicCollection
 from quorank.data.importing import fetch_collection, import_collection, unpack_archive
 from quorank.data.library import imported_collections, library_home
 from quorank.errors import BadInput
@@ -236,11 +236,3 @@ def test_what_needs_an_agreement_says_what_to_do(name):
         fetch_collection(name)
     with pytest.raises(BadInput, match="did you mean 'mslr-web10k'"):
         fetch_collection("mslr-web-10k")
-
-
-def test_the_manifest_is_complete():
-    assert set(PUBLIC) == {"mq2007", "mq2008", "mslr-web10k", "mslr-web30k", "yahoo", "istella-s"}
-    for entry in PUBLIC.values():
-        assert entry.page.startswith("http") and entry.licence and entry.layout and entry.archive
-        assert (entry.bytes is None) == (entry.sha256 is None) == (entry.address is None)
-        assert entry.sha256 is None or len(bytes.fromhex(entry.sha256)) == 32

@@ -59,12 +59,6 @@ def test_every_partition_gives_each_client_something_to_search(tiny_graded, part
         assert set(shares.first_query) == {0} and np.array_equal(shares.data.labels, tiny_graded.train.labels)
 
 
-@pytest.mark.parametrize("part", [Preferences(), Preferences(overlap=0.5), LabelSplit(), LabelSplit(per_client=2)])
-def test_another_seed_gives_other_shares(tiny_graded, part) -> None:
-    one, two = (part.split(tiny_graded, 20, 5, seed).data for seed in (1, 2))
-    assert not (np.array_equal(one.labels, two.labels) and np.array_equal(one.padded, two.padded))
-
-
 def test_even_changes_nothing(tiny_collection) -> None:
     shares = PARTITIONS.read("even", "partition").split(tiny_collection, 7, 4, 1)
     assert next(iter(PARTITIONS.members)) == "even"

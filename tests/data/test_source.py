@@ -4,9 +4,7 @@ import pytest
 
 from quorank.data import DataSource, load
 from quorank.data.importing import import_collection
-from quorank.data.normalisation import FixedRange, RawFeatures
 from quorank.errors import BadInput
-from quorank.parts import Family, to_table
 
 
 def text(queries, width=2):
@@ -22,15 +20,6 @@ def put(folder, **files):
 
 def ids(data):
     return list(data.query_ids)
-
-
-def test_the_part_reads_back_from_its_spec():
-    family = Family("data source", DataSource)
-    for normalize in (RawFeatures(), FixedRange((0.0, 1.0), (1.0, 2.0), epsilon=0.5)):
-        part = DataSource("folder", fold=3, normalize=normalize, seed=4)
-        assert family.read(to_table(part), "data") == part
-    assert DataSource("folder", normalize="none").normalize == RawFeatures()
-    assert family.read({}, "data") == DataSource()
 
 
 @pytest.mark.parametrize("vali", ["vali_txt", "valid_txt", "validation_txt", None])

@@ -48,27 +48,6 @@ def test_shape_and_statistics(collections, name, features, documents, shares, wi
     assert collections[name].grades == len(shares)
 
 
-def test_sizes(collections):
-    found = collections["mq2007"]
-    assert [s.n_queries for s in (found.train, found.validation, found.test)] == [1017, 339, 339]
-    assert len({*found.train.query_ids, *found.validation.query_ids, *found.test.query_ids}) == 1695
-
-
-def test_features_are_like_those_of_a_search_engine(collections):
-    train = collections["mslr"].train
-    features = train.features
-    assert np.mean(features == 0) > 0.15  # empty fields
-    spread = np.abs(features).max(axis=0)
-    assert spread.max() > 1e5 and spread.min() < 10  # raw scales differ
-    first = features[train.offsets[:-1]]
-    constant = [np.array_equal(np.repeat(first[:, f], np.diff(train.offsets)), features[:, f]) for f in range(136)]
-    assert sum(constant) == 5  # the statistics of the query alone
-    varying = features[:, ~np.array(constant)]
-    assert np.abs(np.corrcoef(varying[:20_000].T) - np.eye(varying.shape[1])).max() > 0.8
-    heavy = varying.max(axis=0) / (np.median(varying, axis=0) + 1)
-    assert np.sum(heavy > 20) > 20
-
-
 def test_a_linear_ranker_learns_much_but_not_all(collections):
     train, test = (normalize_queries(s) for s in (collections["mq2007"].train, collections["mq2007"].test))
 

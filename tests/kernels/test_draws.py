@@ -129,12 +129,6 @@ def test_uniform_along_every_axis_of_the_address(stream) -> None:
     assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) * math.sqrt(len(u)) < 4  # neighbours know nothing of each other
 
 
-def test_normal() -> None:
-    z = normals(3, Purpose.PERTURBATION, 100_001)
-    assert stats.kstest(z, "norm").pvalue > UNLIKELY
-    assert abs(np.corrcoef(z[:-1:2], z[1::2])[0, 1]) * math.sqrt(50_000) < 4
-
-
 def test_streams_of_different_addresses_are_independent() -> None:
     n = 20_000
     base = {"round_": 1, "client": 1, "interaction": 1}
@@ -147,15 +141,3 @@ def test_streams_of_different_addresses_are_independent() -> None:
     assert np.abs(correlations).max() * math.sqrt(n) < stats.norm.isf(UNLIKELY / 2 / pairs)
     together = np.concatenate(streams)
     assert len(np.unique(together)) == len(together)
-
-
-def test_purposes_have_their_own_numbers_and_keys() -> None:
-    """The numbers are part of a run's format, so a changed one is a broken resume."""
-    numbers = {
-        "QUERY": 1, "RANKING": 2, "CLICK": 3, "PARTICIPATION": 4, "INITIAL": 5, "PERTURBATION_SEED": 6,
-        "PERTURBATION": 7, "RESPONSE": 8,
-    }  # fmt: skip
-    found = {purpose.name: int(purpose) for purpose in Purpose}
-    assert numbers.items() <= found.items()
-    keys = {tuple(key_of(seed, purpose)) for purpose in Purpose for seed in (0, 1, 2**32, 2**63 - 1)}
-    assert len(keys) == 4 * len(Purpose)

@@ -82,15 +82,6 @@ def test_a_sum_that_would_leave_the_integers_is_refused() -> None:
         ExactSum(1).add(rows, np.ones(len(rows)), 1)
 
 
-def test_running_sums_that_would_leave_the_integers_together_are_refused() -> None:
-    rows = np.full((10_000, 1), 0.999 * 2.0**36)
-    total, other = ExactSum(1), ExactSum(1)
-    total.add(rows, np.ones(len(rows)), 1)
-    other.add(rows, np.ones(len(rows)), 1)
-    with pytest.raises(BadInput, match="too large to be summed exactly"):
-        total.merge(other)
-
-
 def test_the_client_of_a_bad_update_is_named() -> None:
     rows = np.array([[1.0], [np.nan]])
     with pytest.raises(BadInput, match="client 17"):

@@ -119,11 +119,6 @@ def test_clients_show_the_ranking_and_follow_that_gradient(loss) -> None:
     np.testing.assert_allclose(rows[:, 4], equations.ndcg(LABELS, LABELS, 4), rtol=1e-12)
 
 
-def test_documents_that_were_not_shown_learn_nothing() -> None:
-    assert not played(Counterfactual(power=1.0), 200, k=3)[:, 3].any()
-    assert played(Counterfactual(share=0.5, window=1), 2000, k=3)[:, 3].any()
-
-
 def test_propensities_must_cover_the_list() -> None:
     learner = Counterfactual(propensities=(1.0, 0.5))
     with refused("counterfactual.too-few-propensities", "propensities"):

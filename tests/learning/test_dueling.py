@@ -13,7 +13,7 @@ from sampling import sampled
 
 from quorank.kernels.draws import Address, Purpose, key_of, normals, uniform_pair, uniforms
 from quorank.learning import DBGD, MGD, Simulation
-from quorank.learning.dueling import WINNER_DRAW, credits_of, draft_for, team_draft, unit_directions
+from quorank.learning.dueling import WINNER_DRAW, draft_for, team_draft, unit_directions
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 
@@ -55,12 +55,6 @@ def test_team_draft_follows_its_distribution(rankings) -> None:
         team_draft(lists, k, key, Address(0, client, 0), draft)
         found.append((tuple(draft.shown.tolist()), tuple(draft.teams.tolist())))
     assert_follows(found, exact(rankings, k))
-
-
-def test_credits_are_the_clicks_on_a_team() -> None:
-    credits = np.empty(3)
-    credits_of(np.array([0, 2, 2, 1]), np.array([True, True, True, False]), 4, credits)
-    assert credits.tolist() == [1.0, 0.0, 2.0]
 
 
 def test_directions_are_uniform_on_the_sphere() -> None:

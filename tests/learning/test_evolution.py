@@ -7,10 +7,9 @@ import math
 import equations
 import numpy as np
 import pytest
-from chance import UNLIKELY, assert_mean
+from chance import assert_mean
 from lists import simulate
 from sampling import sampled
-from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, key_of, philox_reference, uniforms
@@ -70,14 +69,6 @@ def test_a_perturbation_is_the_normal_stream_of_its_seed() -> None:
         expected += [radius * math.cos(2 * math.pi * v), radius * math.sin(2 * math.pi * v)]
     np.testing.assert_allclose(z_of(seed, 5), expected[:5], rtol=1e-13, atol=1e-15)
     assert np.array_equal(z_of(seed, 1000)[:5], z_of(seed, 5))
-
-
-def test_perturbations_of_different_seeds_are_independent_normals() -> None:
-    z = np.array([z_of(seed, 3) for seed in range(10_000)])
-    for column in z.T:
-        assert stats.kstest(column, "norm").pvalue > UNLIKELY
-    correlations = np.corrcoef(np.vstack([z[:-1].T, z[1:].T])) - np.eye(6)
-    assert np.abs(correlations).max() * 100 < 4.5
 
 
 def client_message(simulation, learner, theta, client, interactions, round_) -> tuple[int, list[float], np.ndarray]:

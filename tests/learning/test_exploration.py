@@ -133,30 +133,6 @@ def test_pair_weights_are_exact_for_what_was_drawn(dial, k) -> None:
             np.testing.assert_allclose(sampler.coefficients(clicked)[1], expected, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize(("dial", "users"), sampled(DIALS, USERS[:2]), ids=str)
-def test_position_bias_is_removed(dial, users) -> None:
-    """Σ over all lists and clicks: nothing moves where all are equally relevant; else the more relevant gains."""
-    tables = users.tables(3, 4)
-
-    def expectation(labels) -> np.ndarray:
-        total, scores = np.zeros(4), SCORES[:4]
-        for chance, lists in circumstances(scores, 4, dial):
-            for shown, p in lists.items():
-                patterns = equations.click_patterns(
-                    [labels[d] for d in shown], tables.examine, tables.click, tables.stop
-                )
-                for clicked, q in patterns.items():
-                    total[list(shown)] += chance * p * q * direct_coefficients(lists, shown, scores, clicked)
-        return total
-
-    for label in range(3):
-        np.testing.assert_allclose(expectation([label] * 4), 0.0, atol=1e-15)
-    for best in range(4):
-        gained = expectation([2 if d == best else 0 for d in range(4)])
-        assert gained[best] > 1e-5
-        assert gained[best] == pytest.approx(gained.max())
-
-
 @pytest.mark.parametrize(("dial", "users"), sampled([*DIALS, FREE], USERS, times=2), ids=str)
 def test_the_mean_update_is_the_exact_expectation(dial, users) -> None:
     """E[eq. 5], E[nDCG], E[MaxRR], E[clicks]: Σ_R P(R) Σ_c P(c | R) · what the pair of them gives."""

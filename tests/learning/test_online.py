@@ -96,15 +96,6 @@ def client(theta=np.zeros(4), **options) -> OnlineRanker:  # noqa: B008
     return OnlineRanker(theta, 4, Linear(), **options)
 
 
-def test_shows_at_most_k_documents_once_each() -> None:
-    online = client(k=3)
-    assert len(online.rank(np.zeros((2, 4))).order) == 2
-    assert len(online.rank(np.zeros((1, 4))).order) == 1
-    order = online.rank(np.zeros((9, 4))).order
-    assert len(set(order.tolist())) == 3
-    assert online.interactions == 3
-
-
 def test_says_whether_something_was_learned() -> None:
     online = client()
     shown = online.rank(np.eye(4))
@@ -115,13 +106,3 @@ def test_says_whether_something_was_learned() -> None:
     assert online.update[shown.order[0]] > 0
     assert online.update[shown.order[1]] < 0
     assert not online.update[shown.order[2:]].any()
-
-
-def test_neither_the_start_nor_what_was_returned_is_shared() -> None:
-    theta = np.zeros(4)
-    online = OnlineRanker(theta, 4, Linear())
-    online.learn(online.rank(np.eye(4)), [True, False, False, False])
-    assert not theta.any()
-    before = online.parameters
-    online.parameters[:] = 7
-    assert np.array_equal(online.parameters, before)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
-from quorank.learning.pdgd import last_included, pair_slope, pair_weight
+from quorank.learning.pdgd import pair_slope, pair_weight
 
 SCORES = st.lists(st.floats(-12, 12, width=32), min_size=1, max_size=60)
 
@@ -77,25 +77,6 @@ def test_which_pairs_are_compared(k) -> None:
             coefficients, equations.coefficients(shown, sampler.scores.astype(float).tolist(), clicked), rtol=1e-12
         )
         assert sum(coefficients) == pytest.approx(0, abs=1e-15)
-
-
-def test_pairs_by_hand() -> None:
-    """The brute force itself, in examples."""
-    assert equations.preferences([False, True, False, False]) == [(1, 0), (1, 2)]
-    assert equations.preferences([True, False, False]) == [(0, 1)]
-    assert equations.preferences([False, False, True]) == [(2, 0), (2, 1)]
-    assert equations.preferences([True, False, True, False, False]) == [(0, 1), (0, 3), (2, 1), (2, 3)]
-    assert equations.preferences([False, False]) == []
-    assert equations.preferences([True, True]) == []
-    assert equations.preferences([True]) == []
-
-
-def test_last_included() -> None:
-    assert last_included(np.array([True, False, False, False]), 4) == 1
-    assert last_included(np.array([False, False, True, False]), 4) == 3
-    assert last_included(np.array([False, False, False, True]), 4) == 3
-    assert last_included(np.array([False, False, False, False]), 4) == -1
-    assert last_included(np.array([False, True, True, True]), 2) == 1  # what lies past k is an older list's
 
 
 @pytest.mark.parametrize(

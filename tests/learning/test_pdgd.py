@@ -5,8 +5,7 @@ from __future__ import annotations
 import equations
 import numpy as np
 import pytest
-from chance import assert_mean
-from lists import Sampler, one_query, reference_update, simulate
+from lists import Sampler, reference_update, simulate
 from sampling import sampled
 
 from quorank.learning import PDGD, Simulation
@@ -69,27 +68,3 @@ def test_an_update_on_five_grades(tiny_graded) -> None:
     found = simulate(simulation, PDGD(), theta, range(10), 5)
     expected = [client_update(simulation, PDGD(), theta, client, 5, 0) for client in range(10)]
     np.testing.assert_allclose(found, expected, rtol=3e-4, atol=3e-6)
-
-
-@pytest.mark.parametrize(("users", "gap"), sampled(USERS[:3], [-3.0, 0.0, 3.0], times=2), ids=str)
-def test_the_more_relevant_of_two_documents_gains(users, gap) -> None:
-    """Sign of E[eq. 5] for two documents x (label 2) and y (label 0), P = P(x first) = 1/(1 + e^−gap).
-
-    ρ is P(other order), the slope is P(1 − P), and only one-sided clicks make a pair (always compared: it
-    reaches one past the last click). So, with c_R(d) the probability that d alone is clicked in order R,
-    E = P(1−P)·[P(1−P)(c_xy(x) − c_xy(y)) + (1−P)P(c_yx(x) − c_yx(y))]. Both orders weigh the same, which
-    removes the position bias, and E > 0 as soon as c_xy(x) + c_yx(x) > c_xy(y) + c_yx(y).
-    """
-    theta = np.array([gap, 0.0])
-    p = 1 / (1 + np.exp(-gap))
-    tables = users.tables(3, 2)
-    alone = {}
-    for labels in ((2, 0), (0, 2)):
-        patterns = equations.click_patterns(labels, tables.examine, tables.click, tables.stop)
-        alone[labels] = patterns.get((True, False), 0.0), patterns.get((False, True), 0.0)
-    difference = alone[2, 0][0] - alone[2, 0][1] + alone[0, 2][1] - alone[0, 2][0]
-    exact = (p * (1 - p)) ** 2 * difference
-    assert exact > 0
-    rows = simulate(one_query((2, 0), users, 2), PDGD(eta=1.0), theta, np.arange(100_000), 1)
-    assert_mean(rows[:, :2], [exact, -exact])
-    assert rows[:, 0].mean() > 4 * rows[:, 0].std() / np.sqrt(len(rows))

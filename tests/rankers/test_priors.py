@@ -12,19 +12,15 @@ from refusals import refused
 
 from quorank.data.normalisation import RawFeatures, WithinQuery
 from quorank.data.ranking import RankingData
-from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import config_bytes
-from quorank.federation import Federation
-from quorank.learning import Simulation
 from quorank.parts import Numbers
 from quorank.protocol.terms import Terms
 from quorank.rankers import MLP, Linear, Ranker, scores
 from quorank.rankers.ranker import MOST, Prior
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 from quorank.rankers.starting import SPREAD, read_start, started
-from quorank.users import Cascade
 
 QUERY = WithinQuery()
 NAMES = ("BM25 of body", "", "LMIR.ABS of title", "length", "Length")
@@ -61,15 +57,6 @@ def test_a_network_begins_as_the_linear_ranker_to_the_last_bit() -> None:
     assert by_number.initial(5, 1).tobytes() == MLP(8, start=weights).initial(5, 1).tobytes()
 
 
-def test_all_units_of_a_network_that_begins_so_learn() -> None:
-    ranker = MLP(8, start={1: 2.0})
-    simulation = Simulation(lists(), ranker, Cascade(preset="perfect"), 3, seed=1)
-    simulator = Simulator(Federation(10, 4), simulation)
-    start = simulator.initial()
-    moved, _ = simulator.federation.round(start, simulator.gather(start))
-    assert np.all(moved.theta[-8:] != start.theta[-8:])
-
-
 def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
     data, weights = lists(), np.random.default_rng(6).normal(size=5)
     ranker = started(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, QUERY, sample=data)
@@ -77,21 +64,6 @@ def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
     ranges = [np.ptp(data.features[data.rows_of(q)].astype(np.float64) @ theta) for q in range(data.n_queries)]
     assert np.median([r for r in ranges if r > 0.0]) == pytest.approx(SPREAD, rel=0.006)  # three digits
     assert ranker.start_scale == float(f"{ranker.start_scale:.3g}")
-
-
-def test_one_normalised_feature_gets_the_spread_itself() -> None:
-    features = [[0.0], [0.3], [1.0], [0.0], [1.0], [0.0], [0.0]]  # in [0, 1] within each query, or constant
-    data = RankingData.from_arrays(features, [0] * 7, [0, 3, 5, 7])
-    assert started(Linear(start={1: 1.0}, start_scale="rule"), 1, QUERY, sample=data).start_scale == SPREAD
-    with refused("ranker.no-spread", "start"):
-        started(
-            Linear(start={1: 1.0}, start_scale="rule"),
-            1,
-            QUERY,
-            sample=data.select_rows(np.array([5]), np.array([0, 1]), ["q"]),
-        )
-    with refused("ranker.no-sample", "start_scale"):
-        started(Linear(start={1: 1.0}, start_scale="rule"), 1, QUERY)
 
 
 def test_features_are_found_by_their_names_however_they_are_typed() -> None:

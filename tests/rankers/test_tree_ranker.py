@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from exported_rankers import some_trees
 from refusals import refused
 
 from quorank.rankers import Trees, scores
-from quorank.rankers.ranker_file import SavedRanker, ranker_bytes, read_ranker
 from quorank.rankers.trees import TreeArrays, tree_parameters
 
 STUMP = TreeArrays(
@@ -50,15 +47,3 @@ def test_parameters_that_are_no_trees_are_refused(at, value) -> None:
     theta[at] = value
     with refused("ranker.no-trees"):
         Trees(leaves=4, trees=1).score_features(theta, np.zeros((1, 2), dtype=np.float32))
-
-
-def test_a_ranker_file_of_damaged_trees_is_refused(tmp_path: Path) -> None:
-    _, theta = some_trees()
-    for damaged in (False, True):
-        theta[0] = 4 if damaged else theta[0]
-        (tmp_path / "ranker.json").write_bytes(ranker_bytes(SavedRanker(Trees(leaves=8, trees=5), 4, theta)))
-        if not damaged:
-            assert read_ranker(tmp_path).theta.tolist() == theta.tolist()
-            continue
-        with refused("ranker-file.damaged"):
-            read_ranker(tmp_path)
