@@ -31,8 +31,7 @@ def list_(as_json: Json = False) -> None:
     """List available collections and public ones to fetch or import."""
     from dataclasses import asdict
 
-    from quorank.data.collections import PUBLIC
-    from quorank.data.library import imported_collections
+    from quorank.data.library import PUBLIC, imported_collections
     from quorank.data.logs.generated import LOG_SHAPES
     from quorank.data.synthetic import SHAPES
 
@@ -267,8 +266,8 @@ def import_(
 @app.command()
 def fetch(name: Annotated[str, Argument(help="Public collection; see `quorank data list`.")]) -> None:
     """Download a public collection, check it, unpack it and import it under its name."""
-    from quorank.data.collections import public_collection
     from quorank.data.importing import fetch_collection
+    from quorank.data.library import public_collection
 
     entry = public_collection(name)
     if not entry.address:

@@ -11,9 +11,14 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
-from quorank.data.library import ImportedCollection, library_folder, register_collection
+from quorank.data.library import (
+    ImportedCollection,
+    PublicCollection,
+    library_folder,
+    public_collection,
+    register_collection,
+)
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, brief, require
 from quorank.files.archives import archive_members

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorank.data import DataSource, collections, load
-from quorank.data.collections import PublicCollection
+from quorank.data import DataSource, library, load
 from quorank.data.importing import fetch_collection, import_collection, unpack_archive
-from quorank.data.library import imported_collections, library_home
+from quorank.data.library import PublicCollection, imported_collections, library_home
 from quorank.errors import BadInput
 
 FILES = {
@@ -173,7 +172,7 @@ def shelf(monkeypatch):
             archive="toy.zip",
             **fields,
         )
-        monkeypatch.setitem(collections.PUBLIC, "toy", entry)
+        monkeypatch.setitem(library.PUBLIC, "toy", entry)
 
     yield handler, offer
     server.shutdown()
@@ -224,8 +223,8 @@ def test_addresses_that_do_not_answer(shelf, monkeypatch):
     offer(path="/gone")
     with pytest.raises(BadInput, match="answers 404; get it from the page"):
         fetch_collection("toy")
-    silent = replace(collections.PUBLIC["toy"], address="http://127.0.0.1:9/")
-    monkeypatch.setitem(collections.PUBLIC, "toy", silent)
+    silent = replace(library.PUBLIC["toy"], address="http://127.0.0.1:9/")
+    monkeypatch.setitem(library.PUBLIC, "toy", silent)
     with pytest.raises(BadInput, match="broke off after 0 bytes"):
         fetch_collection("toy")
 
