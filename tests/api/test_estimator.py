@@ -122,25 +122,7 @@ def test_data_frames_bring_queries_clients_and_names(tiny_collection: Collection
     assert one.history()["round"].tolist() == two.history("polars")["round"].to_list() == [1, 2, 3, 4, 5, 6]
 
 
-def test_out_keeps_the_run(tiny_collection: Collection) -> None:
-    found = fitted(tiny_collection, out="kept")
-    assert np.array_equal(qr.open_run("kept").ranker.theta, found.ranker_.theta)
-    assert Path("kept/report.html").is_file()
-    fitted(tiny_collection, out="kept", random_state=8)  # fitted anew
-    assert not np.array_equal(qr.open_run("kept").ranker.theta, found.ranker_.theta)
-    assert {path.name for path in Path().iterdir()} == {"kept"}
-
-
 # ------------------------------------------------------------ scikit-learn's protocol
-
-
-def test_parameters_by_name() -> None:
-    found = qr.FederatedRanker("fpdgd", step=2.0)
-    assert repr(found) == "FederatedRanker(experiment='fpdgd', step=2.0)"
-    assert found.set_params(step=3.0, rounds=5) is found and found.get_params()["step"] == 3.0
-    with refused("estimator.unknown-parameter"):
-        found.set_params(stepp=1.0)
-    assert found.step == 3.0
 
 
 def test_clone_and_grid_search_over_two_steps(tiny_collection: Collection) -> None:

@@ -139,11 +139,3 @@ def test_refusals_say_where_and_leave_nothing(own_folder: Path, arguments: dict,
     with refused(code, where):
         qr.run(chosen.pop("experiment"), out="run", **chosen)
     assert not Path("run").exists()
-
-
-def test_names_are_loaded_when_they_are_asked_for() -> None:
-    assert {*qr.__all__} <= {*dir(qr)}
-    for name in qr.__all__:
-        assert getattr(qr, name).__module__.startswith("quorank.")
-    with pytest.raises(AttributeError):
-        qr.nothing  # noqa: B018

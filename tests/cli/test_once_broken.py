@@ -11,7 +11,6 @@ import pytest
 from command_line import SMALL, command, environment
 
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.grid import Grid
 
 
 @contextlib.contextmanager
@@ -65,17 +64,6 @@ def test_foreign_files_are_kept(quorank):
     Path("made/report.html").write_text("mine")
     quorank("run", "small.toml", "--out", "made", "-q")
     assert Path("made/report.html").read_text() == "mine"
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_shipped_name_beside_a_folder(quorank):
-    Path("fpdgd").mkdir()
-    assert quorank("run", "fpdgd", "--set", "federation.clients=3", "--set", "federation.rounds=2", "-q").code == 0
-
-
-def test_long_cell_names():
-    g = Grid.read(parse_experiment_file('[grid]\n"data.source" = ["/' + "x" * 300 + '", "b"]\n', "f"))
-    assert all(len(c.name.encode()) <= 255 for c in g.cells)
 
 
 @pytest.mark.parametrize(

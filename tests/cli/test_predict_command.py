@@ -16,7 +16,7 @@ from quorank.data import DataSource, RankingData, load, write_letor
 from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import MLP, Linear
-from quorank.rankers.ranker_file import SavedRanker, read_ranker
+from quorank.rankers.ranker_file import SavedRanker
 
 N, NAMES = 5, ("BM25", "length, in words", "f3", "clicks", "age")
 FIXED = FixedRange((0.0, -2.0, 0.0, 1.0, 3.0), (2e6, 5.0, 1e-3, 1.0, 4.0))
@@ -117,19 +117,3 @@ def test_tables_that_do_not_fit_are_refused_by_name(quorank: Quorank, ending: st
     ):
         sentence = quorank("predict", "r.json", written(columns, Path(f"t{ending}")), "--out", "s").refused()
         assert all(word in sentence for word in words) and not Path("s").exists(), sentence
-
-
-def test_files_that_are_none_are_refused(quorank: Quorank) -> None:
-    SavedRanker(Linear(), 2, np.ones(2), RawFeatures(), ("a", "b")).save("r.json")
-    for name, content in (
-        ("a.csv", b""), ("a.csv", b"a,b\n1\n"), ("a.csv", b"a,b,a\n1,2,3\n"), ("a.csv", b"\xff\xfe\n1"),
-        ("a.parquet", b""), ("a.parquet", b"PAR1" * 4), ("a.parquet", b"a,b\n"), ("a.txt", b"1 2 3\n"),
-    ):  # fmt: skip
-        Path(name).write_bytes(content)
-        quorank("predict", "r.json", name).refused()
-    quorank("predict", "r.json", "none.csv").refused()
-    Path("a.csv").write_text("qid,a,b\nx y,1,2\n")
-    assert "x y" in quorank("predict", "r.json", "a.csv", "--trec-run", "out").refused()
-    Path("a.csv").write_text("qid,a,b\nx,1,2\n")
-    assert "--tag" in quorank("predict", "r.json", "a.csv", "--trec-run", "out", "--tag", "a b").refused()
-    assert read_ranker(Path("r.json")).feature_names == ("a", "b") and not Path("out").exists()

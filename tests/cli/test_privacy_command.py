@@ -43,17 +43,6 @@ def test_a_plan_is_what_the_accountant_says(quorank: Quorank) -> None:
     assert plan["signal_to_noise"]["run"] == pytest.approx(plan["signal_to_noise"]["round"] * math.sqrt(300))
 
 
-def test_a_plan_says_what_clients_should_carry_on_and_where_features_cost(quorank: Quorank) -> None:
-    few = json.loads(quorank("privacy", "plan", "--epsilon", "0.5", "--json").out)
-    assert few["client_momentum"] == 0.95 and not few["costly"]
-    more = json.loads(quorank("privacy", "plan", "--epsilon", "0.5", "--interactions", "20", "--json").out)
-    assert more["client_momentum"] == 0.75
-    many = quorank("privacy", "plan", "--epsilon", "0.5", "--parameters", "300")
-    assert many.code == 0 and "with 300 parameters" in many.out
-    drawn = json.loads(quorank("privacy", "plan", "--cohort", "100", "--epsilon", "2", "--json").out)
-    assert drawn["client_momentum"] == 0.0  # who is seldom drawn would carry on what old rankers taught
-
-
 def test_a_plan_of_whoever_comes_is_that_of_the_rounds_one_client_is_in(quorank: Quorank) -> None:
     flags = ("--epsilon", "2", "--json")
     fleet = ("--clients", "10000", "--cohort", "1000", "--participation", "arrivals", "--rounds", "300")
@@ -251,16 +240,3 @@ def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, partici
 )
 def test_bad_calls_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:
     assert words in quorank("privacy", *arguments).refused()
-
-
-@pytest.mark.parametrize(
-    ("privacy", "words"),
-    [
-        ('kind = "gaussian"\nepsilon = 0.001', "nothing can be learned within this budget"),
-        ('kind = "published"\nsensitivity = 0.0', "sensitivity"),
-    ],
-)
-def test_impossible_budgets_are_said_before_anything_is_written(quorank: Quorank, privacy: str, words: str) -> None:
-    Path("bad.toml").write_text(f"[federation]\nclients = 20\nrounds = 5\n[privacy]\n{privacy}\n")
-    assert words in quorank("run", "bad.toml", "--out", "made").refused()
-    assert not Path("made").exists()

@@ -137,15 +137,6 @@ def test_only_this_machine_with_the_token_reads_it() -> None:
                     socket.create_connection((other, int(port)), timeout=2)
 
 
-def test_a_port_that_is_taken_is_refused() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        with refused("port.unusable", f"--port {number}"), watched_run("demo", number):
-            pytest.fail("served on a port of another")
-
-
 def command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}

@@ -47,15 +47,6 @@ def test_stats_of_a_text_collection_as_json(quorank: Quorank) -> None:
     assert "quorank data import texts" in found["use"]
 
 
-def test_documents_alone_are_described_and_nothing_is_said_where_nothing_was_left_out(quorank: Quorank) -> None:
-    Path("notes").mkdir()
-    Path("notes/a.txt").write_text(ENGLISH)
-    outcome = quorank("data", "stats", "notes")
-    assert outcome.code == 0 and outcome.err == ""
-    assert "folder of text files" in outcome.out and "none" in outcome.out and "silo demo" not in outcome.out
-    assert quorank("data", "stats", "notes/a.txt").code == 2  # a text alone is no collection
-
-
 def test_import_tells_texts_by_themselves_and_what_was_left_out(quorank: Quorank) -> None:
     outcome = quorank("data", "import", write_smart(Path("texts")), "--depth", 5, "--json")
     assert outcome.code == 0, outcome.err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docsite.__main__ import foreign_requests, site_pages
+from docsite.__main__ import site_pages
 from docsite.links import broken_links
 from docsite.markdown import first_heading, first_sentence, headings
 from docsite.navigation import navigation
@@ -73,12 +73,6 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(listed) == sorted(pages)
     more = pages | {"new.md": "# New\n"}
     assert "new.md" in str(navigation(more, {path: first_heading(text) for path, text in more.items()}))
-
-
-def test_foreign_requests_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text('<script src="https://cdn.example/x.js"></script> <a href="https://example.org">')
-    (tmp_path / "b.css").write_text("@font-face { src: url(//fonts.example/f.woff2) } a { background: url(own.png) }")
-    assert foreign_requests(tmp_path) == ["a.html: https://cdn.example/x.js", "b.css: //fonts.example/f.woff2"]
 
 
 def test_generated_pages_hold_every_key_verb_and_option() -> None:

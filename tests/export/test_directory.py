@@ -112,12 +112,6 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(tmp_path: Path) -> No
     assert check(folder).same
 
 
-def test_nothing_is_written_of_a_ranker_that_is_refused(tmp_path: Path) -> None:
-    with refused("export.per-list"):
-        write_export(TARGETS["onnx"], exported_ranker("linear", "query"), tmp_path / "out", "here")
-    assert not (tmp_path / "out").exists()
-
-
 def test_vectors_hold_missing_features_zeros_and_thresholds() -> None:
     exported = exported_ranker("trees", "fixed", missing=1.5)
     vectors = vectors_of(exported)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_up_runs import load_run, load_runs, reseal
+from made_up_runs import load_run, load_runs
 
 from quorank.reports.comparison import group_runs
 from quorank.reports.report import write_comparison, write_report
@@ -105,19 +104,6 @@ def test_the_same_run_gives_the_same_bytes(make_run, tmp_path: Path) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_depth_and_counted_queries_are_the_runs_own(make_run, tmp_path: Path) -> None:
-    folder = make_run()
-    summary = json.loads((folder / "summary.json").read_text())
-    summary["evaluation"] = {"k": 5, "counted_queries": 1266, "test_queries": 1339}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    with (folder / "run.toml").open("a") as file:
-        file.write("k = 5\n")
-    reseal(folder)
-    page = Page(write_report(folder, tmp_path / "r.html"))
-    assert "are skipped (1,266 of 1,339 test queries count)" in page.text
-    assert "of the lists of 5 documents shown to users" in page.text
-
-
 def test_privacy_is_stated_with_unit_delta_and_horizon(make_run, tmp_path: Path) -> None:
     page = Page(write_report(make_run(privacy=PRIVATE), tmp_path / "r.html"))
     assert "Gaussian: ε = 2 at δ = 1e-05 (unit: client; horizon: whole run)." in page.text
@@ -137,14 +123,6 @@ def test_nasty_names_are_only_names(make_run, tmp_path: Path) -> None:
     comparison = write_comparison(groups, tmp_path / "c.html")
     _loads_nothing(comparison, Page(comparison))
     assert "<script" not in comparison.read_text(encoding="utf-8")
-
-
-def test_a_run_without_curves_still_has_a_report(make_run, tmp_path: Path) -> None:
-    run = load_run(make_run())
-    for column in run.history.values():
-        column[:] = float("nan")
-    page = Page(write_report(run, tmp_path / "r.html"))
-    assert "This run recorded none." in page.text
 
 
 def test_a_comparison_shows_settings_figures_and_runs(make_grid, tmp_path: Path) -> None:
