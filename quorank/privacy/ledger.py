@@ -58,26 +58,13 @@ class SettingTable(TypedDict):
     rest: NotRequired[RoundCount]
 
 
-class PlannedSize(TypedDict):
-    """Planned cohort, where the actual sizes are withheld."""
-
-    planned: Count
-
-
-class CohortSizes(TypedDict):
-    """Smallest and largest cohort of an entry."""
-
-    least: Count
-    most: Count
-
-
 class ReleaseEntry(TypedDict):
     """Consecutive rounds with the same sensitivity and noise."""
 
     first_round: RoundNumber
     last_round: RoundNumber
     releases: Count | None  # of clients; None if withheld
-    participants: PlannedSize | CohortSizes
+    participants: dict[Literal["least", "most", "planned"], Count]  # cohorts; the planned one where sizes are withheld
     sensitivity: Amount | None
     noise: Amount
     noise_multiplier: Amount | None
@@ -95,6 +82,16 @@ class Statement(TypedDict):
     neighbouring: NotRequired[str]
 
 
+class Entry(TypedDict):
+    """Setting, releases and loss of the run, of a rebuilding without clients, or of the ranges of features."""
+
+    setting: SettingTable
+    releases: list[ReleaseEntry]
+    privacy: Statement | None
+    mechanism: NotRequired[PartTable]  # where it differs from the run's
+    without: NotRequired[list[Count]]
+
+
 class SpentPoint(TypedDict):
     """ε spent after a number of rounds."""
 
@@ -102,36 +99,15 @@ class SpentPoint(TypedDict):
     epsilon: Amount
 
 
-class Entry(TypedDict):
-    """Setting and releases of the run, of a rebuilding, or of the ranges of features, and their loss."""
-
-    setting: SettingTable
-    releases: list[ReleaseEntry]
-    privacy: Statement | None
-
-
-class RangesEntry(Entry):
-    """Release of the ranges of features before the first round."""
-
-    mechanism: PartTable
-
-
-class RebuildingEntry(Entry):
-    """Releases of a rebuilding, with its mechanism where that differs from the run's."""
-
-    without: list[Count]
-    mechanism: NotRequired[PartTable]
-
-
 class LedgerContent(Entry):
     """Content of `ledger.json`."""
 
     format: Literal[1]
-    mechanism: PartTable
+    mechanism: PartTable  # type: ignore[misc]
     spent: NotRequired[list[SpentPoint]]
     withheld: NotRequired[str]
-    unlearning: NotRequired[list[RebuildingEntry]]
-    normalisation: NotRequired[RangesEntry]
+    unlearning: NotRequired[list[Entry]]
+    normalisation: NotRequired[Entry]  # release of the ranges of features before the first round
     reports: NotRequired[Statement | None]
     altogether: NotRequired[Statement | None]
 
@@ -168,12 +144,11 @@ def ledger(
     plan = setting.table() | {"rounds": done, "planned_rounds": setting.rounds}
     if withhold is None:
         withhold = setting.participation == "poisson" and assumes_secret_cohorts(_read_part(part), setting)
-    planned = setting.cohort if withhold else None
     found = {
         "format": FORMAT,
         "mechanism": dict(part),
         "setting": {key: plan[key] for key in SETTING_KEYS if key in plan},
-        "releases": release_entries(participants, sensitivity, noise, planned),
+        "releases": release_entries(participants, sensitivity, noise, setting.cohort if withhold else None),
         "privacy": mechanism.statement(done),
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done] if curve else [],
     }
@@ -192,27 +167,22 @@ def release_entries(
 
     With `planned`, the mean size of a cohort, the entries hold that instead of the actual sizes.
     """
-    found: list[dict[str, Any]] = []
     if len(participants) == 0:
-        return found
-    starts = [0]
-    for t in range(1, len(participants)):
-        before, now = (sensitivity[t - 1], noise[t - 1]), (sensitivity[t], noise[t])
-        if not np.array_equal(before, now, equal_nan=True):
-            starts.append(t)
+        return []
+    found: list[dict[str, Any]] = []
+    both = np.nan_to_num(np.stack((sensitivity, noise)), nan=-1.0)
+    starts = [0, *(1 + np.flatnonzero((both[:, 1:] != both[:, :-1]).any(axis=0))).tolist()]
     for start, stop in zip(starts, [*starts[1:], len(participants)], strict=True):
         there = participants[start:stop]
         length, deviation = float(sensitivity[start]), float(noise[start])
         many: int | None = int(there.sum()) if length != 0.0 else 0
         sizes = {"least": int(there.min()), "most": int(there.max())}
-        if planned is not None:
-            many, sizes = None, {"planned": planned}
         found.append(
             {
                 "first_round": start + 1,
                 "last_round": stop,
-                "releases": many,
-                "participants": sizes,
+                "releases": many if planned is None else None,
+                "participants": sizes if planned is None else {"planned": planned},
                 "sensitivity": length if math.isfinite(length) else None,
                 "noise": deviation,
                 "noise_multiplier": deviation / length if deviation > 0.0 and length > 0.0 else None,
@@ -240,10 +210,9 @@ def recount(content: Mapping[str, Any]) -> float | None:
     Raises:
         BadInput: `ledger.too-little-noise` for a release with less noise than the mechanism asks for.
     """
-    statement = content["privacy"]
-    if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
+    if (content["privacy"] or {}).get("epsilon") is None:
         return None
-    mechanism = _mechanism_of(content)
+    mechanism = _mechanism_of(content["mechanism"], content)
     _check_releases(content, mechanism.least_multiplier * (1.0 - 1e-9))
     again = _computed(lambda: mechanism.statement(content["setting"]["rounds"])) or {}
     return None if again.get("epsilon") is None else float(again["epsilon"])
@@ -276,10 +245,10 @@ def _read_part(part: Mapping[str, Any]) -> Privacy:
     return PRIVACIES.read(part, "ledger.json: mechanism")
 
 
-def _mechanism_of(content: Mapping[str, Any]) -> Mechanism:
-    plan = {key: value for key, value in content["setting"].items() if key in SETTING_KEYS}
+def _mechanism_of(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Mechanism:
+    plan = {key: value for key, value in entry["setting"].items() if key in SETTING_KEYS}
     plan["rounds"] = plan.pop("planned_rounds")
-    return _computed(lambda: _read_part(content["mechanism"]).mechanism(Setting(**plan), 0))
+    return _computed(lambda: _read_part(part).mechanism(Setting(**plan), 0))
 
 
 def _computed(compute: Callable[[], T]) -> T:
@@ -326,16 +295,16 @@ def reports_loss(content: Mapping[str, Any]) -> Loss:
 
 
 def _total(part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], reports: Loss) -> Loss | None:
-    losses = [_entry_loss(part, entry) for entry in entries]
-    known = [loss for loss in losses if loss is not None]
-    return total_loss([*known, reports]) if len(known) == len(losses) else None
-
-
-def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | None:
-    if entry["privacy"] is None or entry["privacy"]["epsilon"] is None:
-        return None
-    mechanism = _mechanism_of({"mechanism": entry.get("mechanism", part), "setting": entry["setting"]})
-    return _computed(lambda: mechanism.loss(entry["setting"]["rounds"]))
+    losses = [reports]
+    for entry in entries:
+        if (entry["privacy"] or {}).get("epsilon") is None:
+            return None
+        mechanism, rounds = _mechanism_of(entry.get("mechanism", part), entry), entry["setting"]["rounds"]
+        loss = _computed(lambda mechanism=mechanism, rounds=rounds: mechanism.loss(rounds))  # type: ignore[misc]
+        if loss is None:
+            return None
+        losses.append(loss)
+    return total_loss(losses)
 
 
 def combined_privacy(
@@ -372,7 +341,7 @@ def combined_privacy(
 
 def compose_runs(contents: Sequence[Mapping[str, Any]], delta: float | None = None) -> dict[str, Any]:
     """Return the statement of several runs of the same clients at one δ, by default their largest."""
-    each = [loss_of(content) for content in contents]
+    losses = [loss_of(content) for content in contents]
     statements = [content.get("altogether") or content["privacy"] or {} for content in contents]
     relations = {stated.get("neighbouring", NOTHING_COUNTS) for stated in statements}
     chosen = max(stated.get("delta", 0.0) for stated in statements) if delta is None else delta
@@ -386,8 +355,8 @@ def compose_runs(contents: Sequence[Mapping[str, Any]], delta: float | None = No
         "rounds": rounds,
         "method": "a run without a stated ε cannot be added up",
     }
-    known = [loss for loss in each if loss is not None]
-    if len(known) == len(each):
-        together = _computed(lambda: compose(total_loss(known), chosen))
-        found |= {"epsilon": together.epsilon, "method": together.method}
-    return found
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < len(losses):
+        return found
+    together = _computed(lambda: compose(total_loss(known), chosen))
+    return found | {"epsilon": together.epsilon, "method": together.method}
