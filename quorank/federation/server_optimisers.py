@@ -25,6 +25,14 @@ NOISE = "noise"
 """Key of the noise on each number of θ in the memory (`noise_of_means`)."""
 
 
+class Recursion(NamedTuple):
+    """Steps m ← β·m + u and θ ← θ + step·m."""
+
+    step: float
+    beta: float  # β
+    momentum: Doubles  # m
+
+
 @dataclass(frozen=True)
 class Server(ABC):
     """Base class of server optimisers."""
@@ -38,11 +46,6 @@ class Server(ABC):
     @abstractmethod
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         """Return θ and the memory after a round whose mean update is `update`, all of shape (size,)."""
-
-    @property
-    def counts_noise(self) -> bool:
-        """True if the noise of each round is taken into account."""
-        return False
 
     def with_noise(self, memory: Memory, noise: float) -> Memory:
         """Return the memory before a round whose mean update has noise of this standard deviation on each number."""
@@ -63,14 +66,6 @@ class Server(ABC):
     def choices(self, theta: Doubles, memory: Memory) -> dict[float, Doubles]:
         """Return the candidates for publication by γ (∞ is θ itself), the default first; a validation split decides."""
         return {}
-
-
-class Recursion(NamedTuple):
-    """Steps m ← β·m + u and θ ← θ + step·m."""
-
-    step: float
-    beta: float  # β
-    momentum: Doubles  # m
 
 
 @dataclass(frozen=True)
@@ -109,10 +104,8 @@ class Add(Server):
         sentence = "needs a mean of rankers: set average too, 0.0 for equal weights of all rounds"
         for name, given in (("among", self.among), ("shrink", self.shrink)):
             require(not given or self.average is not None, "add.no-mean", sentence, name)
-        if self.average is None:
-            return
-        for name, gamma in (("average", self.average), *(("among", gamma) for gamma in self.among)):
-            require_range(name, gamma, least=-10.0, most=10.0)
+        for at, gamma in enumerate(self._gammas):
+            require_range("among" if at else "average", gamma, least=-10.0, most=10.0)
         require_range("among", len(self.among), most=16)
         require(len({*self._gammas}) == len(self._gammas), "add.twice", "a γ occurs twice", "among")
 
@@ -124,27 +117,18 @@ class Add(Server):
     def _gammas(self) -> tuple[float, ...]:
         return () if self.average is None else (self.average, *self.among)
 
-    @property
-    def _keeps_first(self) -> bool:
-        return self.shrink > 0.0 or self.pull > 0.0
-
     def start(self, size: int) -> Memory:
-        means = len(self._gammas)
-        memory: Memory = {}
+        means, memory = len(self._gammas), Memory()
         if means:
             memory |= {AVERAGE: np.zeros(size), "means": np.zeros((means, size)), "total": np.zeros(means)}
         if self.shrink > 0.0:
             memory |= {NOISE: np.zeros(2), "shared": np.zeros(means), "spread": np.zeros(means)}
-        if self._keeps_first:
+        if self.shrink > 0.0 or self.pull > 0.0:
             memory["first"] = np.zeros(size)
         return memory | {"count": np.zeros(1)} if memory else memory
 
-    @property
-    def counts_noise(self) -> bool:
-        return self.shrink > 0.0
-
     def with_noise(self, memory: Memory, noise: float) -> Memory:
-        if not self.counts_noise:
+        if self.shrink == 0.0:
             return memory
         return memory | {NOISE: np.array([self.step * noise if math.isfinite(noise) else 0.0, memory[NOISE][1]])}
 
@@ -156,7 +140,7 @@ class Add(Server):
         if self.average is None and self.pull == 0.0:
             return after, memory
         count = memory["count"] + 1.0
-        if self._keeps_first and count[0] == 1.0:
+        if "first" in memory and count[0] == 1.0:
             memory = memory | {"first": theta.copy()}
         if self.pull > 0.0:
             after = after - self.step * self.pull * (theta - memory["first"])
@@ -167,13 +151,13 @@ class Add(Server):
         share = weights / total
         means = memory["means"] + share[:, None] * (after - memory["means"])
         found = memory | {"means": means, "total": total, "count": count}
-        if self.counts_noise:
+        if self.shrink > 0.0:
             found |= noise_of_means(memory, share, self.step * self.pull)
         return after, found | {AVERAGE: self._shrunk(means[0], found, 0)}
 
     def _shrunk(self, mean: Doubles, memory: Memory, number: int | None) -> Doubles:
         """Return a mean by its number, or θ for None, shrunk by its noise."""
-        if not self.counts_noise:
+        if self.shrink == 0.0:
             return mean
         variance = memory[NOISE][1] if number is None else memory["spread"][number]
         return memory["first"] + soft_threshold(mean - memory["first"], self.shrink * math.sqrt(variance))

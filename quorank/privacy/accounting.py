@@ -147,35 +147,27 @@ def _by_secants(
     None where ε around the root does not follow the curve, such as the library's Rényi divergences of cohorts without
     replacement, which are differences of nearly equal numbers at large z.
     """
-    z, slope, before = start, -1.0, (0.0, 0.0)
-    for turn in range(8):
-        found = epsilon_at(z)
-        if not 0.0 < found < math.inf:
-            return None
-        here = math.log(z), math.log(found / target)
-        if turn > 0:
-            slope = (here[1] - before[1]) / (here[0] - before[0])
-        if not slope < 0.0:
-            return None
-        before, move = here, max(-2.0, min(2.0, -here[1] / slope))
-        z *= math.exp(move)
-        if z < 1.5 * least:
-            return None
-        if abs(move) < precision:
-            break
-    refused = [0.0]
+    from scipy.optimize import root_scalar
+
+    def excess(x: float) -> float:
+        found = epsilon_at(math.exp(x)) if math.log(1.5 * least) <= x < 30.0 else math.nan
+        return math.log(found / target) if 0.0 < found < math.inf else math.nan
+
+    first = math.log(start)
+    move = max(-2.0, min(2.0, excess(first)))  # ε falls about as 1/z
+    if not abs(move) > 0.0:
+        return None
+    root = root_scalar(excess, x0=first, x1=first + move, method="secant", xtol=precision, maxiter=8)
+    if not (root.converged and math.isfinite(root.root)):
+        return None
+    z, refused = math.exp(root.root), [0.0]
 
     def beyond(x: float) -> bool:
-        if x < z:
-            refused.append(x)
+        refused[0] = max(refused[0], x if x < z else 0.0)
         return x >= z
 
-    high, low = smallest(beyond, start, precision, least), max(refused)
-    above, below = epsilon_at(high), epsilon_at(low)
-    if not 0.0 < above <= target < below < math.inf:
-        return None
-    steepness = math.log(above / below) / math.log(high / low) / slope
-    return high if 0.8 < steepness < 1.25 else None
+    high = smallest(beyond, start, precision, least)
+    return high if 0.0 < epsilon_at(high) <= target < epsilon_at(refused[0]) < math.inf else None
 
 
 def smallest(enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE) -> float:

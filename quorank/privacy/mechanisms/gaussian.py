@@ -128,27 +128,27 @@ class ClippedGaussian(Privacy):
         require(self.quantile is None or not secure, "option.conflict", sentence, "quantile")
 
     @property
-    def hides_single_updates(self) -> bool:
+    def hides_single_updates(self) -> bool:  # type: ignore[override]
         return self.sum == "secure"
 
     @property
-    def sum_groups(self) -> int:
+    def sum_groups(self) -> int:  # type: ignore[override]
         return 1 if self.groups is None else self.groups
 
     @property
-    def noise_on_sums(self) -> bool:
+    def noise_on_sums(self) -> bool:  # type: ignore[override]
         return self.sum == "plain"
 
     @property
-    def assumes_secret_cohorts(self) -> bool:
+    def assumes_secret_cohorts(self) -> bool:  # type: ignore[override]
         return self.sum == "plain"
 
     @property
-    def longest_update(self) -> float:
+    def longest_update(self) -> float:  # type: ignore[override]
         return self.clip
 
     @property
-    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
+    def sums_histograms(self) -> Literal["", "exact", "noisy"]:  # type: ignore[override]
         return "noisy" if self.sum_groups == 1 else ""
 
     def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:

@@ -168,36 +168,13 @@ class Privacy(ABC):
     protects_messages: ClassVar[bool] = False  # each message is private without any sum
     needs_client_parameters: ClassVar[bool] = False  # clips the parameters that a client learns
     needs_equal_shares: ClassVar[bool] = False  # its noise needs all planned clients, with equal weights
-
-    @property
-    def hides_single_updates(self) -> bool:
-        """True if the coordinator sees masked sums only."""
-        return False
-
-    @property
-    def sum_groups(self) -> int:
-        """Number of groups of a cohort that are summed separately; a rule gets their means."""
-        return 1
-
-    @property
-    def noise_on_sums(self) -> bool:
-        """True if the noise is complete on the sum of a cohort only."""
-        return False
-
-    @property
-    def assumes_secret_cohorts(self) -> bool:
-        """True if its ε for sampled cohorts relies on their secrecy."""
-        return False
-
-    @property
-    def longest_update(self) -> float | None:
-        """Largest L2 norm of an update in the first round; None without a bound."""
-        return None
-
-    @property
-    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
-        """Sums of the histograms of trees: exact integers, or clipped with noise; "" if impossible."""
-        return ""
+    hides_single_updates: ClassVar[bool] = False  # the coordinator sees masked sums only
+    sum_groups: ClassVar[int] = 1  # groups of a cohort that are summed separately; a rule gets their means
+    noise_on_sums: ClassVar[bool] = False  # the noise is complete on the sum of a cohort only
+    assumes_secret_cohorts: ClassVar[bool] = False  # its ε for sampled cohorts relies on their secrecy
+    longest_update: ClassVar[float | None] = None  # largest L2 norm of an update in the first round
+    # sums of the histograms of trees: exact integers, or clipped with noise; "" if impossible
+    sums_histograms: ClassVar[Literal["", "exact", "noisy"]] = ""
 
     def with_noise_of(self, mechanism: Mechanism) -> Privacy:
         """Return the part with the noise per round of this calibrated mechanism, for any number of rounds."""
@@ -237,10 +214,7 @@ class NoPrivacy(Privacy):
 
     kind: ClassVar[str] = "none"
     protects: ClassVar[bool] = False
-
-    @property
-    def sums_histograms(self) -> Literal["", "exact", "noisy"]:
-        return "exact"
+    sums_histograms: ClassVar[Literal["", "exact", "noisy"]] = "exact"
 
     def mechanism(self, setting: Setting, seed: Seed) -> Plain:
         """Return the mechanism of plain sums."""

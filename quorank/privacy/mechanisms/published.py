@@ -46,6 +46,7 @@ class PublishedLaplace(Privacy):
     kind: ClassVar[str] = "published"
     needs_client_parameters: ClassVar[bool] = True
     needs_equal_shares: ClassVar[bool] = True
+    noise_on_sums: ClassVar[bool] = True
 
     epsilon: float = 4.5  # ε of the paper, of one round and understated (see above)
     sensitivity: float = 5.0  # Δ, twice the bound on the norm of the parameters
@@ -55,12 +56,8 @@ class PublishedLaplace(Privacy):
         require_range("sensitivity", self.sensitivity, above=0.0)
 
     @property
-    def longest_update(self) -> float:
+    def longest_update(self) -> float:  # type: ignore[override]
         return self.sensitivity / 2.0
-
-    @property
-    def noise_on_sums(self) -> bool:
-        return True
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
