@@ -13,7 +13,7 @@ import numpy as np
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import BATCH, Purpose, fill_clients, key_of, uniform_pair
+from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.parts import Family
 from quorank.privacy.setting import Turns
 
@@ -124,17 +124,8 @@ class Sampled(Participation):
         return self.cohort
 
     def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
-        """Return the clients with the smallest draws of this round; ties go to the lower number.
-
-        Only draws below a limit are sorted, which about `cohort` clients have.
-        """
-        count = min(self.cohort, clients)
-        limit = (count + 8.0 * math.sqrt(count) + 8.0) / clients
-        while True:
-            found, draws = _below(clients, round_, seed, limit)
-            if len(found) >= count or limit >= 1.0:
-                return np.sort(found[np.argsort(draws, kind="stable")[:count]])
-            limit *= 2.0
+        """Return the clients with the smallest draws of this round."""
+        return smallest_places(_draws(clients, round_, seed), min(self.cohort, clients))
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,7 @@ class Poisson(Participation):
         return max(1, round(self.rate * clients))
 
     def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
-        return _below(clients, round_, seed, self.size(clients) / clients)[0]
+        return np.flatnonzero(_draws(clients, round_, seed) < self.size(clients) / clients)
 
 
 @dataclass(frozen=True)
@@ -248,10 +239,7 @@ class Arrivals(Participation):
         times = self.arrival_times(clients, round_, seed)[waiting]
         in_time = int(np.count_nonzero(times <= 1.0))
         count = min(self.enough, max(self.least, in_time))
-        latest = np.partition(times, count - 1)[count - 1]
-        first = np.flatnonzero(times <= latest)
-        first = first[np.argsort(times[first], kind="stable")][:count]  # ties by number
-        return np.sort(waiting[first]).astype(np.int64)
+        return waiting[smallest_places(times, count)]
 
     def arrival_times(self, clients: int, round_: int, seed: int) -> Doubles:
         """Draw (clients,) the first arrival of each client in a round, in units of `minutes`."""
@@ -289,29 +277,23 @@ def _draw_times(
         out[client] = -math.log(1.0 - u) / (rates[client] * day)
 
 
-def _below(clients: int, round_: int, seed: int, limit: float) -> tuple[Integers, Doubles]:
-    """Return the clients whose draw of a round is below the limit, ascending, and these draws."""
-    key, size = key_of(seed, Purpose.PARTICIPATION), int(min(limit, 1.0) * clients * 1.1) + 64
-    while True:
-        found, draws = np.empty(size, dtype=np.int64), np.empty(size)
-        count = _collect_below(key, round_, clients, limit, found, draws)
-        if count <= size:
-            return found[:count].copy(), draws[:count].copy()
-        size = count
+def smallest_places(values: Doubles, count: int) -> Integers:
+    """Return the places of the `count` smallest values, ascending; ties go to the lower place."""
+    found = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return np.sort(found[np.argsort(values[found], kind="stable")[:count]])
+
+
+def _draws(clients: int, round_: int, seed: int) -> Doubles:
+    """Return (clients,) the draw of each client in a round."""
+    draws = np.empty(clients)
+    _fill_draws(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+    return draws
 
 
 @kernel
-def _collect_below(key: Uint64s, round_: int, clients: int, limit: float, found: Integers, draws: Doubles) -> int:
-    """Write the clients below the limit as far as `found` holds them; return their number."""
-    count, batch = 0, np.empty(BATCH)
-    for first in range(0, clients, BATCH):
-        fill_clients(key, first, round_, batch)
-        for i in range(min(BATCH, clients - first)):
-            if batch[i] < limit:
-                if count < len(found):
-                    found[count], draws[count] = first + i, batch[i]
-                count += 1
-    return count
+def _fill_draws(key: Uint64s, round_: int, out: Doubles) -> None:
+    for client in range(len(out)):
+        out[client], _ = uniform_pair(key, 0, 0, client, round_)
 
 
 PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson, Arrivals, base=Participation)

@@ -121,22 +121,6 @@ def _emit_batch(emit: Any) -> Any:
     return emit.store(emit.shuffle(first, second, in_turn), emit.pointer(5, emit.integer(0)))
 
 
-@intrinsic
-def fill_clients(key: Uint64s, client: int, round_: int, out: Doubles) -> None:
-    """out[:BATCH] = the first draw of clients `client`, `client` + 1, … in a round: that of `uniform_pair`, all at once."""
-    for i in range(BATCH):
-        out[i] = uniform_pair(key, 0, 0, client + i, round_)[0]
-
-
-@fill_clients.instructions("void")
-def _emit_clients(emit: Any) -> Any:
-    client, round_ = (emit.spread(argument, BATCH) for argument in emit.args[1:3])
-    client = emit.builder.add(client, emit.ir.Constant(client.type, list(range(BATCH))))
-    zero = emit.ir.Constant(client.type, [0] * BATCH)
-    first, _ = _emit_uniforms(emit, [zero, zero, client, round_], BATCH)
-    return emit.store(first, emit.pointer(3, emit.integer(0)))
-
-
 def _emit_uniforms(emit: Any, counter: list[Any], lanes: int) -> list[Any]:
     """Emit Philox with a counter of four vectors and the key in argument 0; return its two vectors of uniform draws.
 

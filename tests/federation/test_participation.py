@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -43,14 +42,3 @@ def test_a_cohort_has_the_smallest_draws(clients, cohort) -> None:
         assert Sampled(cohort=cohort).members(clients, round_, 9).tolist() == expected
         rate = Poisson(rate=cohort / clients)
         assert rate.members(clients, round_, 9).tolist() == np.flatnonzero(np.array(each) < cohort / clients).tolist()
-
-
-def test_a_few_of_a_million_cost_no_array_of_a_million() -> None:
-    Sampled(cohort=10).members(100, 0, 1)  # compiled
-    tracemalloc.start()
-    try:
-        members = Sampled(cohort=1000).members(1_000_000, 0, 1)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(members) == 1000 and peak < 1_000_000

@@ -16,7 +16,6 @@ from quorank.kernels.draws import (
     BATCH,
     Purpose,
     fill_batch,
-    fill_clients,
     key_of,
     normals,
     philox,
@@ -75,21 +74,6 @@ def test_a_batch_is_its_draws_one_by_one(block, interaction, client, round_, see
     expected = [u for i in range(BATCH // 2) for u in uniform_pair(key, block + i, interaction, client, round_)]
     assert drawn[:BATCH].tolist() == expected
     assert drawn[BATCH] == -1.0
-
-
-@kernel
-def batch_of_clients(key, client, round_, out) -> None:
-    fill_clients(key, client, round_, out)
-
-
-@given(st.integers(0, 2**32 - BATCH), WORD, st.integers(0, 2**63 - 1))
-def test_a_batch_of_clients_is_the_first_draw_of_each(client, round_, seed) -> None:
-    key = key_of(seed, Purpose.PARTICIPATION)
-    expected = [uniforms(seed, Purpose.PARTICIPATION, 1, round_=round_, client=client + i)[0] for i in range(BATCH)]
-    for fill in (batch_of_clients, fill_clients):  # compiled, and in plain Python
-        drawn = np.full(BATCH + 1, -1.0)
-        fill(key, client, round_, drawn)
-        assert drawn.tolist() == [*expected, -1.0]
 
 
 def test_draws_of_an_address_do_not_depend_on_how_many_are_asked_for() -> None:
